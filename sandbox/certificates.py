@@ -1,0 +1,195 @@
+"""The sandbox's own certificate authority and every key pair below it.
+
+All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. Nothing
+here is a secret outside the machine: every server listens on loopback.
+"""
+
+import base64
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import certifi
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sandbox.site import Site
+
+_VALIDITY = datetime.timedelta(days=3650)
+
+API_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: rsa.RSAPrivateKey
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        # PKCS#1, the only form that the operators' certificate rotator reads.
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+
+
+def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
+    """A new certificate authority."""
+    key = _new_key()
+    name = _name(common_name)
+    builder = _builder(name, name, key, key).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=True,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = builder.add_extension(usage, critical=True)
+    if dns_names:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in dns_names]), False)
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
+
+
+def signed(
+    issuer: KeyPair,
+    common_name: str,
+    *,
+    organization: str | None = None,
+    dns_names: Sequence[str] = (),
+    addresses: Sequence[str] = (),
+) -> KeyPair:
+    """A key pair for a server (`dns_names`, `addresses`) or a client (`common_name`, `organization`)."""
+    key = _new_key()
+    builder = _builder(_name(common_name, organization), issuer.certificate.subject, key, issuer.key)
+    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
+    alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+    if alternatives:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
+
+
+def write(pair: KeyPair, folder: Path, name: str) -> None:
+    """Write `NAME.crt` and `NAME.key`; the key for its owner alone."""
+    (folder / f"{name}.crt").write_bytes(pair.certificate_pem)
+    _write_private(folder / f"{name}.key", pair.key_pem)
+
+
+def ensure(site: Site) -> None:
+    """Make the site's certificates, keys and kubeconfigs unless they exist.
+
+    Files in `site.pki`: `ca`, `apiserver`, `apiserver-kubelet-client`, `kubelet`, `admin`,
+    `controller-manager`, `scheduler` (each `.crt` and `.key`), `sa.key` and `sa.pub` for
+    ServiceAccount tokens, `trust.crt` (this CA beside the public ones), and a `.kubeconfig` for
+    each client.
+    """
+    # The bundle is written last, so its presence says that all is complete.
+    complete = site.pki / "trust.crt"
+    if complete.exists():
+        return
+    site.pki.mkdir(parents=True, exist_ok=True)
+    ca = authority("tpu-multislice-sandbox")
+    write(ca, site.pki, "ca")
+    server_names = {"apiserver": API_SERVER_NAMES, "kubelet": ("localhost",)}
+    for name, dns_names in server_names.items():
+        write(signed(ca, name, dns_names=dns_names, addresses=[site.address]), site.pki, name)
+    write(signed(ca, "apiserver-kubelet-client", organization="system:masters"), site.pki, "apiserver-kubelet-client")
+    _write_clients(site, ca)
+    _write_service_account_keys(site.pki)
+    complete.write_bytes(Path(certifi.where()).read_bytes() + ca.certificate_pem)
+
+
+def kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:
+    """A kubeconfig of one cluster and one user, as YAML."""
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "sandbox",
+        "clusters": [{"name": "sandbox", "cluster": cluster}],
+        "users": [{"name": "sandbox", "user": user}],
+        "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox"}}],
+    }
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+def _write_clients(site: Site, ca: KeyPair) -> None:
+    clients = {
+        "admin": ("sandbox-admin", "system:masters", site.kubeconfig),
+        "controller-manager": ("system:kube-controller-manager", None, site.pki / "controller-manager.kubeconfig"),
+        "scheduler": ("system:kube-scheduler", None, site.pki / "scheduler.kubeconfig"),
+    }
+    for name, (user, group, path) in clients.items():
+        pair = signed(ca, user, organization=group)
+        write(pair, site.pki, name)
+        credentials = {
+            "client-certificate-data": base64.b64encode(pair.certificate_pem).decode(),
+            "client-key-data": base64.b64encode(pair.key_pem).decode(),
+        }
+        _write_private(path, kubeconfig(site.api_server_url, ca.certificate_pem, credentials).encode())
+
+
+def _write_service_account_keys(folder: Path) -> None:
+    key = _new_key()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    _write_private(folder / "sa.key", private)
+    public = key.public_key()
+    (folder / "sa.pub").write_bytes(
+        public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+
+
+def _new_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _name(common_name: str, organization: str | None = None) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization is not None:
+        attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(attributes)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: rsa.RSAPrivateKey, issuer_key: rsa.RSAPrivateKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    # Python's strict verification, the default since 3.13, wants both key identifiers.
+    subject_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + _VALIDITY)
+        .add_extension(subject_key, critical=False)
+        .add_extension(authority_key, critical=False)
+    )
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)

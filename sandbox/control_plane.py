@@ -1,0 +1,150 @@
+"""Kubernetes' own control plane as host processes on loopback: etcd, API server, controllers, scheduler.
+
+Authentication is by client certificates, authorization is RBAC. Service addresses are loopback
+addresses, so the API server reaches a webhook at its Service without any proxy.
+"""
+
+import os
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+
+from sandbox.programs import Programs
+from sandbox.server_process import ServerProcess
+from sandbox.site import Site
+
+_READY_SECONDS = 60
+_STOP_SECONDS = 10
+
+_CONTROLLERS = (
+    "job-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "node-lifecycle-controller",
+    "taint-eviction-controller",
+    "pod-garbage-collector-controller",
+    "ttl-after-finished-controller",
+    "clusterrole-aggregation-controller",
+)
+"""What batch jobs need. No Deployments (the sandbox runs the operators itself) and no Endpoints."""
+
+
+@dataclass
+class ControlPlane:
+    """The four server processes of one site."""
+
+    site: Site
+    programs: Programs
+    servers: list[ServerProcess] = field(default_factory=list[ServerProcess])
+
+    def start_api(self) -> None:
+        """Start etcd and the API server; returns when the API answers.
+
+        Raises:
+            ServerError: one of them did not become ready.
+        """
+        site = self.site
+        etcd = self._start("etcd", _etcd_flags(site))
+        etcd.wait_ready(lambda: _answers(f"http://{site.address}:{site.etcd_port}/health"), _READY_SECONDS)
+        api_server = self._start("kube-apiserver", _api_server_flags(site))
+        api_server.wait_ready(lambda: api_ready(site), _READY_SECONDS)
+
+    def start_controllers(self) -> None:
+        """Start the controller manager and the scheduler."""
+        pki = self.site.pki
+        common = ["--leader-elect=false", "--secure-port=0"]
+        self._start(
+            "kube-controller-manager",
+            [
+                f"--kubeconfig={pki / 'controller-manager.kubeconfig'}",
+                f"--service-account-private-key-file={pki / 'sa.key'}",
+                f"--root-ca-file={pki / 'ca.crt'}",
+                "--use-service-account-credentials=true",
+                f"--controllers={','.join(_CONTROLLERS)}",
+                *common,
+            ],
+        )
+        self._start("kube-scheduler", [f"--kubeconfig={pki / 'scheduler.kubeconfig'}", *common])
+
+    def ended(self) -> list[str]:
+        """Names of servers that are no longer running."""
+        return [server.name for server in self.servers if not server.running()]
+
+    def stop(self) -> None:
+        """Stop clients first: the API server waits for open watches."""
+        for server in reversed(self.servers):
+            server.stop(_STOP_SECONDS)
+        self.servers.clear()
+
+    def _start(self, name: str, flags: list[str]) -> ServerProcess:
+        command = [str(self.programs.path(name)), *flags]
+        log = self.site.logs / f"{name}.log"
+        # Halves the API server's memory; the machine is shared with the training processes.
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.site.root), "GOGC": "50"}
+        server = ServerProcess.start(name, command, log, environment)
+        self.servers.append(server)
+        return server
+
+
+def api_ready(site: Site) -> bool:
+    """Whether the API server of `site` answers and says that it is ready."""
+    context = ssl.create_default_context(cafile=str(site.pki / "ca.crt"))
+    context.load_cert_chain(site.pki / "admin.crt", site.pki / "admin.key")
+    return _answers(f"{site.api_server_url}/readyz", context)
+
+
+def _etcd_flags(site: Site) -> list[str]:
+    clients = f"http://{site.address}:{site.etcd_port}"
+    peers = f"http://{site.address}:{site.etcd_peer_port}"
+    return [
+        "--name=sandbox",
+        f"--data-dir={site.etcd_data}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=sandbox={peers}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def _api_server_flags(site: Site) -> list[str]:
+    pki = site.pki
+    return [
+        f"--etcd-servers=http://{site.address}:{site.etcd_port}",
+        f"--bind-address={site.address}",
+        f"--advertise-address={site.address}",
+        f"--secure-port={site.api_server_port}",
+        "--endpoint-reconciler-type=none",
+        f"--service-cluster-ip-range={site.service_cidr}",
+        f"--client-ca-file={pki / 'ca.crt'}",
+        f"--tls-cert-file={pki / 'apiserver.crt'}",
+        f"--tls-private-key-file={pki / 'apiserver.key'}",
+        f"--kubelet-client-certificate={pki / 'apiserver-kubelet-client.crt'}",
+        f"--kubelet-client-key={pki / 'apiserver-kubelet-client.key'}",
+        f"--kubelet-certificate-authority={pki / 'ca.crt'}",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--service-account-key-file={pki / 'sa.pub'}",
+        f"--service-account-signing-key-file={pki / 'sa.key'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=RBAC",
+        "--allow-privileged=true",
+        # GKE runs it too: pods that request google.com/tpu tolerate the taint of that name.
+        "--enable-admission-plugins=ExtendedResourceToleration",
+        "--profiling=false",
+    ]
+
+
+def _answers(url: str, context: ssl.SSLContext | None = None) -> bool:
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    try:
+        with urllib.request.build_opener(*handlers).open(url, timeout=2) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False

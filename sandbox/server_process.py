@@ -1,0 +1,72 @@
+"""One server program of the sandbox as a child process: start, wait until ready, stop."""
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_POLL_SECONDS = 0.05
+_LOG_LINES_TOLD = 8
+
+
+class ServerError(RuntimeError):
+    """A server did not become ready; the message holds the end of its log."""
+
+
+@dataclass
+class ServerProcess:
+    """A running server. Dies with its parent, whatever ends the parent."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @classmethod
+    def start(cls, name: str, command: list[str], log: Path, environment: Mapping[str, str]) -> "ServerProcess":
+        """Start `command` with exactly `environment`, appending its output to `log`.
+
+        Call it from a thread that lives as long as the server should: the kernel's parent-death
+        signal is tied to the thread that forked.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        return cls(name, process, log)
+
+    def wait_ready(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
+        """Block until `ready()` holds.
+
+        Raises:
+            ServerError: the process ended, or was not ready within `timeout_seconds`.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not ready():
+            if self.process.poll() is not None:
+                raise ServerError(f"{self.name} ended with exit code {self.process.returncode}{self._told()}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self.name} was not ready within {timeout_seconds:g} s{self._told()}")
+            time.sleep(_POLL_SECONDS)
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self, grace_seconds: float) -> None:
+        """SIGTERM, then SIGKILL after `grace_seconds`; returns when the process is gone."""
+        self.process.terminate()
+        try:
+            self.process.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _told(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:]
+        return "".join(["; the end of ", str(self.log), ":", *(f"\n  {line}" for line in lines)])

@@ -1,0 +1,179 @@
+"""Where one sandbox lives: its folder on disk and its block of loopback addresses.
+
+Every sandbox owns one block 127.N.0.0/16, so that two of them (a person's and a test's) never
+meet and every server keeps its well-known port:
+
+    127.N.0.1                  servers: API server 6443, etcd 2379/2380, kubelet 10250, GCS 4443
+    127.N.1.1 - 127.N.127.254  pods, one address each
+    127.N.128.0/17             Kubernetes Services
+"""
+
+import hashlib
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
+"""Environment variable by which the sandbox's own processes find their site."""
+
+_FIRST_BLOCK, _LAST_BLOCK = 64, 250
+
+
+@dataclass(frozen=True)
+class Site:
+    """Paths and addresses of one sandbox. Nothing here touches disk or network."""
+
+    root: Path
+    block: int
+    """Second octet of the loopback addresses, 64 to 250."""
+
+    @property
+    def address(self) -> str:
+        return f"127.{self.block}.0.1"
+
+    @property
+    def api_server_port(self) -> int:
+        return 6443
+
+    @property
+    def api_server_url(self) -> str:
+        return f"https://{self.address}:{self.api_server_port}"
+
+    @property
+    def etcd_port(self) -> int:
+        return 2379
+
+    @property
+    def etcd_peer_port(self) -> int:
+        return 2380
+
+    @property
+    def kubelet_port(self) -> int:
+        return 10250
+
+    @property
+    def gcs_port(self) -> int:
+        return 4443
+
+    @property
+    def gcs_url(self) -> str:
+        return f"http://{self.address}:{self.gcs_port}"
+
+    @property
+    def service_cidr(self) -> str:
+        return f"127.{self.block}.128.0/17"
+
+    @property
+    def pki(self) -> Path:
+        return self.root / "pki"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of the cluster administrator, for people and for the sandbox itself."""
+        return self.root / "kubeconfig"
+
+    @property
+    def etcd_data(self) -> Path:
+        return self.root / "etcd"
+
+    @property
+    def cloud(self) -> Path:
+        """One JSON file for each Google Cloud resource that exists here."""
+        return self.root / "cloud"
+
+    @property
+    def buckets(self) -> Path:
+        """Files of the GCS server."""
+        return self.root / "buckets"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the sandbox's servers, and of pods in `pods/NAMESPACE_POD_UID/CONTAINER.log`."""
+        return self.root / "logs"
+
+    @property
+    def pods(self) -> Path:
+        """Working folders of running pods."""
+        return self.root / "pods"
+
+    @property
+    def pulumi_home(self) -> Path:
+        return self.root / "pulumi"
+
+    @property
+    def daemon_pid(self) -> Path:
+        return self.root / "daemon.pid"
+
+    def pod_address(self, namespace: str, name: str) -> str:
+        """The loopback address of a pod: a hash of its name, so that it is known beforehand."""
+        digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
+        return f"127.{self.block}.{1 + digest[0] % 127}.{1 + digest[1] % 254}"
+
+    def client_environment(self) -> dict[str, str]:
+        """What makes Google client libraries, TensorStore and gcsfs speak to the local GCS server."""
+        return {
+            "STORAGE_EMULATOR_HOST": self.gcs_url,
+            "TENSORSTORE_GCS_HTTP_URL": self.gcs_url,
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "sandbox",
+        }
+
+
+def load(root: Path) -> Site:
+    """The site that was created in `root`.
+
+    Raises:
+        FileNotFoundError: there is no sandbox in `root`.
+    """
+    record = json.loads((root / "site.json").read_text())
+    return Site(root.resolve(), record["block"])
+
+
+def from_environment() -> Site:
+    """The site named by `TPU_MULTISLICE_SANDBOX`.
+
+    Raises:
+        RuntimeError: the variable is not set; this is no process of a sandbox.
+    """
+    root = os.environ.get(SITE_VARIABLE)
+    if root is None:
+        raise RuntimeError(f"{SITE_VARIABLE} must name the sandbox's folder; start the sandbox with `make up`")
+    return load(Path(root))
+
+
+def create(root: Path) -> Site:
+    """The site in `root`, made on a free address block if there is none yet.
+
+    Raises:
+        RuntimeError: every block is in use.
+    """
+    if (root / "site.json").exists():
+        return load(root)
+    root.mkdir(parents=True, exist_ok=True)
+    site = Site(root.resolve(), _free_block())
+    (root / "site.json").write_text(json.dumps({"block": site.block}) + "\n")
+    return site
+
+
+def taken_ports(site: Site) -> list[int]:
+    """Ports of the site's servers on which something already listens, ascending."""
+    ports = (site.etcd_port, site.etcd_peer_port, site.gcs_port, site.api_server_port, site.kubelet_port)
+    return [port for port in sorted(ports) if not _can_listen(site.address, port)]
+
+
+def _free_block() -> int:
+    for block in range(_FIRST_BLOCK, _LAST_BLOCK + 1):
+        if not taken_ports(Site(Path(), block)):
+            return block
+    raise RuntimeError(f"no free loopback block from 127.{_FIRST_BLOCK} to 127.{_LAST_BLOCK}; stop other sandboxes")
+
+
+def _can_listen(address: str, port: int) -> bool:
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""What the training image ships: the job specification, its presets and the trainer."""

@@ -1,0 +1,105 @@
+"""The lines that the leading host prints, and how to read them back.
+
+Owns one frozen record per kind of line with `line()` and `parse(line)`, so that whoever follows a
+leader's log (the command line, the live view of the sandbox, the tests) reads what the trainer wrote.
+Imports nothing heavy. Losses are printed with `repr`: equal lines mean bitwise equal losses.
+"""
+
+import re
+from dataclasses import dataclass, fields
+from string import Formatter
+from typing import ClassVar, Literal, Self
+
+Outcome = Literal["new", "resumed", "already complete"]
+"""What a start found: nothing to go on from, a checkpoint to go on from, or a finished run."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Base of the records: `template` is both what is printed and what is read back."""
+
+    template: ClassVar[str]
+
+    def line(self) -> str:
+        """The record as one line of text."""
+        return self.template.format(**vars(self))
+
+    @classmethod
+    def parse(cls, line: str) -> Self | None:
+        """The record that `line` holds, or None when it holds something else."""
+        readers = {field.name: _reader(field.type) for field in fields(cls)}
+        found = re.fullmatch(_pattern(cls.template, readers), line.rstrip("\n"))
+        if found is None:
+            return None
+        return cls(**{name: readers[name](text) for name, text in found.groupdict().items()})
+
+
+def _reader(kind: object) -> type[int] | type[float] | type[str]:
+    if kind is int:
+        return int
+    return float if kind is float else str
+
+
+def _pattern(template: str, readers: dict[str, type[int] | type[float] | type[str]]) -> str:
+    shapes = {int: r"-?\d+", float: r"-?(?:\d[\d.e+-]*|inf|nan)", str: r".+"}
+    return "".join(
+        re.escape(text) + (f"(?P<{name}>{shapes[readers[name]]})" if name else "")
+        for text, name, _, _ in Formatter().parse(template)
+    )
+
+
+@dataclass(frozen=True)
+class RunStarted(Line):
+    """Which run this start works on, and from where."""
+
+    template: ClassVar[str] = "run {run}: {outcome} at step {step} of {steps}"
+
+    run: str
+    outcome: Outcome
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class StepProgress(Line):
+    """One finished optimizer step."""
+
+    template: ClassVar[str] = "step {step}/{steps} loss {loss!r} tokens/s {tokens_per_second:.0f} step_ms {step_ms:.1f}"
+
+    step: int
+    steps: int
+    loss: float
+    tokens_per_second: float
+    step_ms: float
+
+
+@dataclass(frozen=True)
+class Evaluation(Line):
+    """Loss on the held-out text after `step` steps."""
+
+    template: ClassVar[str] = "evaluation at step {step} loss {loss!r}"
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class CheckpointSaved(Line):
+    """A checkpoint that is complete in storage."""
+
+    template: ClassVar[str] = "checkpoint at step {step} saved to {folder}"
+
+    step: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class RunSummary(Line):
+    """The last line of a run that reached its last step."""
+
+    template: ClassVar[str] = "run {run} finished at step {step}: evaluation loss {evaluation_loss!r}, {seconds:.1f} s"
+
+    run: str
+    step: int
+    evaluation_loss: float
+    seconds: float
