@@ -8,11 +8,22 @@ although there is no chip.
 
 from dataclasses import dataclass
 
+from infra.accelerators import SliceShape, dimensions
+
 JAX_COORDINATOR_PORT = 8482
 """JAX's default port of the coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
 
 MEGASCALE_PORT = 8080
 """Port of the Megascale coordinator in GKE's multislice samples."""
+
+FIRST_PROCESS_PORT = 8476
+"""Port of a host's first TPU process on 7x; a second container of the pod has the next one."""
+
+_CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+"""How the device plugin arranges the chips that one container requests."""
+
+_ACCELERATOR_TYPES = {"v4": ("v4", 2), "v5e": ("v5litepod", 1), "v5p": ("v5p", 2), "v6e": ("v6e", 1), "7x": ("tpu7x", 2)}
+"""Prefix of `TPU_ACCELERATOR_TYPE` and what it counts for each chip: TensorCores where it says 2."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,39 @@ def cluster_variables(worker: TpuWorker) -> dict[str, str]:
         "MEGASCALE_COORDINATOR_ADDRESS": worker.coordinator,
         "MEGASCALE_PORT": str(MEGASCALE_PORT),
     }
+
+
+def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, str]:
+    """What the webhook adds on 7x, where several containers of a pod may share the host's chips."""
+    addresses = (
+        f"{hostname}:{FIRST_PROCESS_PORT + process % processes_per_host}"
+        for process, hostname in enumerate(worker.slice_hostnames)
+    )
+    return {
+        "TPU_PROCESS_ADDRESSES": ",".join(addresses),
+        "TPU_PROCESS_PORT": str(FIRST_PROCESS_PORT + worker.worker_id % processes_per_host),
+    }
+
+
+def single_host_variables() -> dict[str, str]:
+    """What a TPU container has that is no part of a multi-host slice."""
+    return {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
+
+
+def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
+    """What the device plugin adds to a container that requests `chips` chips of a host of `shape`."""
+    prefix, units_per_chip = _ACCELERATOR_TYPES[shape.generation]
+    variables = {
+        "TPU_SKIP_MDS_QUERY": "true",
+        "TPU_TOPOLOGY": shape.topology,
+        "TPU_ACCELERATOR_TYPE": f"{prefix}-{shape.chips * units_per_chip}",
+    }
+    chip_bounds = _CHIP_BOUNDS[chips]
+    sizes = (*dimensions(shape.topology), 1)[:3]
+    host_bounds = tuple(size // bound for size, bound in zip(sizes, _CHIP_BOUNDS[shape.chips_per_host], strict=True))
+    for name, bounds in (("CHIPS_PER_HOST_BOUNDS", chip_bounds), ("HOST_BOUNDS", host_bounds)):
+        variables |= {name: ",".join(map(str, bounds)), f"TPU_{name}": ",".join(map(str, bounds))}
+    return variables
 
 
 def cpu_devices(device_count: int, address: str) -> dict[str, str]:

@@ -1,0 +1,36 @@
+# Every command of the project; each is one line of what it runs. README.md says what they print.
+PYTHON := .venv/bin/python
+ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
+
+.PHONY: up down train preview test lint format programs lock
+
+up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
+	@$(PYTHON) -m cli.up $(ARGS)
+
+down: $(ENVIRONMENT) ## destroy what `make up` made; the checkpoint bucket stays
+	@$(PYTHON) -m cli.down $(ARGS)
+
+train: $(ENVIRONMENT) ## the same trainer in four processes, with no cluster and no Go
+	@$(PYTHON) -m cli.train $(ARGS)
+
+test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
+	@$(PYTHON) -m pytest $(ARGS)
+
+lint: $(ENVIRONMENT) ## formatting, lint rules, strict types, import contracts
+	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && .venv/bin/pyright && .venv/bin/lint-imports
+
+format: $(ENVIRONMENT) ## rewrite the sources as lint wants them
+	@.venv/bin/ruff format --quiet . && .venv/bin/ruff check --fix --quiet .
+
+programs: $(ENVIRONMENT) ## find or build the Go programs that the sandbox runs
+	@$(PYTHON) -m cli.programs
+
+lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
+	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra policy --extra sandbox --extra dev pyproject.toml -o requirements/desk.txt
+	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra tpu pyproject.toml -o requirements/image.txt
+
+$(ENVIRONMENT): requirements/desk.txt
+	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "needs Python 3.13 as python3, got $$(python3 --version 2>&1); install it, for example with 'pyenv install 3.13'"; exit 1; }
+	@echo "installing the Python environment (about a minute) ..."
+	@python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/desk.txt
+	@rm -f .venv/installed-* && touch $@

@@ -1,0 +1,36 @@
+"""`make programs`: find or build the Go programs, with a line of progress."""
+
+import sys
+
+from rich.console import Console
+
+from sandbox.programs import BuildProgress, ProgramsError, cache_folder, prepare
+
+
+def main() -> int:
+    """Exit status 0 when every program is there."""
+    console = Console()
+    told: set[tuple[str, str]] = set()
+
+    def line(progress: BuildProgress) -> str:
+        return f"{progress.index} of {progress.total}  {progress.name}: {progress.state}, {progress.seconds:.0f} s"
+
+    try:
+        with console.status("looking for the sandbox's programs") as status:
+
+            def report(progress: BuildProgress) -> None:
+                status.update(line(progress))
+                if not console.is_terminal and (progress.name, progress.state) not in told:
+                    told.add((progress.name, progress.state))
+                    console.print(line(progress))
+
+            prepare(report)
+    except ProgramsError as error:
+        console.print(f"[red]error:[/] {error}")
+        return 1
+    console.print(f"programs: {cache_folder()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The real Pulumi engine on one stack of the sandbox, through the Automation API.
+
+The program is the repository's own `__main__.py`; state lies in the site's folder, the plugins are
+the stand-ins of `sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the
+stack file, since the engine writes its salt into the stack file.
+"""
+
+import os
+import runpy
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pulumi import automation
+
+from sandbox import providers
+from sandbox.daemon import CHECKOUT
+from sandbox.programs import Programs
+from sandbox.site import SITE_VARIABLE, Site
+
+OnEvent = Callable[[automation.EngineEvent], None]
+
+_PROVIDER_PREFIX = "pulumi:providers:"
+_STACK_TYPE = "pulumi:pulumi:Stack"
+
+
+class Engine:
+    """Preview, up, refresh and destroy of one stack file on a running sandbox."""
+
+    def __init__(self, site: Site, programs: Programs, stack_file: Path) -> None:
+        """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere."""
+        self._site = site
+        self._programs = programs
+        self._stack_file = stack_file
+        self._selected: automation.Stack | None = None
+
+    def preview(self, on_event: OnEvent) -> automation.PreviewResult:
+        """What `up` would do. Raises CommandError when the plan is refused."""
+        return self._stack().preview(on_event=on_event)
+
+    def up(self, on_event: OnEvent) -> Mapping[str, Any]:
+        """Make it so; the stack's outputs. Raises CommandError when a step fails."""
+        outputs = self._stack().up(on_event=on_event).outputs
+        return {name: output.value for name, output in outputs.items()}
+
+    def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
+        """Read what is there into the state."""
+        return self._stack().refresh(on_event=on_event)
+
+    def destroy(self, on_event: OnEvent) -> None:
+        """Destroy all but protected resources and what those need."""
+        self._stack().destroy(on_event=on_event, exclude_protected=True)
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Resources in the state, without providers and the stack itself."""
+        if not (self._site.root / "state").exists():
+            return []
+        state = self._stack().export_stack().deployment or {}
+        return [
+            resource
+            for resource in state.get("resources", [])
+            if resource["type"] != _STACK_TYPE and not resource["type"].startswith(_PROVIDER_PREFIX)
+        ]
+
+    def destroyable(self) -> bool:
+        """Whether the state holds cloud or cluster resources that are not protected."""
+        resources = self.resources()
+        kept = {urn for resource in resources if resource.get("protect") for urn in _needed(resource)}
+        return any(resource["urn"] not in kept for resource in resources if resource.get("custom"))
+
+    def _stack(self) -> automation.Stack:
+        if self._selected is None:
+            self._selected = self._select()
+        return self._selected
+
+    def _select(self) -> automation.Stack:
+        providers.install(self._site)
+        project = self._project_folder()
+        pulumi = self._programs.path("pulumi")
+        options = automation.LocalWorkspaceOptions(
+            work_dir=str(project),
+            pulumi_home=str(self._site.pulumi_home),
+            env_vars=self._environment(),
+            pulumi_command=automation.PulumiCommand(root=str(pulumi.parent.parent)),
+        )
+        name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
+        return automation.create_or_select_stack(name, project_name="tpu-multislice", program=_program, opts=options)
+
+    def _project_folder(self) -> Path:
+        project = self._site.root / "project"
+        (project / "stacks").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(CHECKOUT / "Pulumi.yaml", project / "Pulumi.yaml")
+        self._copy_stack_file(project / "stacks" / self._stack_file.name)
+        (self._site.root / "state").mkdir(exist_ok=True)
+        return project
+
+    def _copy_stack_file(self, target: Path) -> None:
+        content = yaml.safe_load(self._stack_file.read_text())
+        if target.exists():
+            # The engine wrote its salt there; with another one it could not read its own state.
+            earlier = yaml.safe_load(target.read_text())
+            content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
+        target.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PULUMI_BACKEND_URL": f"file://{self._site.root / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": self._passphrase(),
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+            "PATH": f"{self._site.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "SSL_CERT_FILE": str(self._site.pki / "trust.crt"),
+            SITE_VARIABLE: str(self._site.root),
+        }
+
+    def _passphrase(self) -> str:
+        path = self._site.root / "passphrase"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_hex(16))
+        return path.read_text()
+
+
+def _program() -> None:
+    runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
+
+
+def _needed(resource: dict[str, Any]) -> list[str]:
+    return [resource["urn"], *resource.get("dependencies", [])]
