@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 21
     """The step does not fit the chips: fail the job at once."""
     DIVERGED = 22
-    """Loss or gradients stayed non-finite: fail the job at once."""
+    """Loss or gradients are no longer finite: fail the job at once."""
     BAD_HOST = 23
     """This host failed its checks: restart without using up `max_restarts`."""
     HANG = 24
@@ -181,7 +181,7 @@ class JobSpec(Spec):
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
-        faults = [*self._mesh_faults(), *self._batch_faults()]
+        faults = [*self._mesh_faults(), *self._batch_faults(), *self._weight_faults()]
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -208,6 +208,20 @@ class JobSpec(Spec):
                 f" got {self.training.global_batch}"
             ]
         return []
+
+    def _weight_faults(self) -> list[str]:
+        """Every matrix is split on its first dimension over fsdp."""
+        rows = {
+            "vocab_size": self.model.vocab_size,
+            "embed_dim": self.model.embed_dim,
+            "mlp_dim": self.model.mlp_dim,
+            "query_heads x head_dim": self.model.query_heads * self.model.head_dim,
+        }
+        return [
+            f"model.{name} must be a multiple of mesh.fsdp ({self.mesh.fsdp}), got {size}"
+            for name, size in rows.items()
+            if size % self.mesh.fsdp
+        ]
 
 
 def preset_names() -> list[str]:

@@ -1,0 +1,281 @@
+"""The TPU table: which machine types and topologies GKE offers, and what a slice of them is made of.
+
+Owns every number about chips, hosts and topologies; nothing else in the repository repeats one.
+Knows no settings, no prices, no Pulumi. It holds what GKE's node pools accept, not Cloud TPU's
+accelerator types such as `v5p-32`, whose suffix counts cores on one generation and chips on another.
+
+Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus for machine types,
+https://cloud.google.com/tpu/docs/system-architecture-tpu-vm for chips, and for the lists of
+topologies AI-Hypercomputer/xpk and google/pathways-job, which agree.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+TPU_RESOURCE = "google.com/tpu"
+"""Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
+
+_SHOWN_ALTERNATIVES = 5
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One TPU generation. Peaks and memory are per chip, as Google's system architecture pages state them."""
+
+    name: str
+    accelerator: str
+    """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
+    machines: tuple["Machine", ...]
+    devices_per_chip: int
+    """JAX devices per chip: 2 where each chiplet is a device of its own."""
+    peak_bf16_tflops_per_chip: float
+    hbm_gib_per_chip: float
+    boot_disk_types: tuple[str, ...]
+    """Boot disks that its machines take, the usual one first."""
+    uses_workload_policy: bool
+    """Multi-host slices are placed by a workload policy (a Compute Engine resource policy)."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine type, its chips, and the topologies of slices that are made of it."""
+
+    name: str
+    chips: int
+    topologies: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SliceShape:
+    """One slice: its machines, their number, and what the trainer must know of its chips."""
+
+    generation: str
+    accelerator: str
+    """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
+    machine_type: str
+    topology: str
+    """Value of the node label `cloud.google.com/gke-tpu-topology`."""
+    chips_per_host: int
+    devices_per_chip: int
+    peak_bf16_tflops_per_chip: float
+    hbm_gib_per_chip: float
+    boot_disk_types: tuple[str, ...]
+    workload_policy_required: bool
+
+    @property
+    def chips(self) -> int:
+        """Chips of the whole slice."""
+        return prod(dimensions(self.topology))
+
+    @property
+    def hosts(self) -> int:
+        """Machines of the slice: the nodes of its pool."""
+        return self.chips // self.chips_per_host
+
+    @property
+    def multi_host(self) -> bool:
+        """Only multi-host slices have a placement policy, and only they join others over DCN."""
+        return self.hosts > 1
+
+    @property
+    def devices(self) -> int:
+        """JAX devices of the slice."""
+        return self.chips * self.devices_per_chip
+
+
+def dimensions(topology: str) -> tuple[int, ...]:
+    """The dimensions of a topology such as `4x4x8`.
+
+    Raises:
+        ValueError: the text is no topology.
+    """
+    parts = topology.split("x")
+    if len(parts) not in (2, 3) or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"{topology!r} is not a topology; write its dimensions, such as 2x4 or 4x4x8")
+    return tuple(map(int, parts))
+
+
+def generation_names() -> list[str]:
+    """Names of the generations, oldest first."""
+    return [generation.name for generation in _generations()]
+
+
+def all_shapes() -> list[SliceShape]:
+    """Every slice that GKE offers, by generation, machine type and size."""
+    return [
+        _shape(generation, machine, topology)
+        for generation in _generations()
+        for machine in generation.machines
+        for topology in machine.topologies
+    ]
+
+
+def resolve(generation: str, topology: str, machine_type: str | None = None) -> SliceShape:
+    """The slice of that generation and topology, on that machine type.
+
+    Without a machine type it is the multi-host slice if the topology has one, else the only one
+    there is: multi-host slices alone can be joined to others.
+
+    Raises:
+        ValueError: GKE does not offer it; the message lists what it offers instead, nearest first.
+    """
+    if generation not in generation_names():
+        raise ValueError(f"{generation!r} is not a TPU generation; choose one of {', '.join(generation_names())}")
+    shapes = [shape for shape in all_shapes() if shape.generation == generation]
+    machine_types = list(dict.fromkeys(shape.machine_type for shape in shapes))
+    if machine_type not in (None, *machine_types):
+        raise ValueError(
+            f"{machine_type!r} is not a {generation} machine type; choose one of {', '.join(machine_types)}"
+        )
+    offered = [shape for shape in shapes if machine_type in (None, shape.machine_type)]
+    found = [shape for shape in offered if shape.topology == topology]
+    if not found:
+        nearest = _nearest(topology, offered)
+        raise ValueError(f"{topology!r} is not a topology of {machine_type or generation}; the nearest are {nearest}")
+    return max(found, key=lambda shape: shape.hosts)
+
+
+def shape_of(machine_type: str, topology: str) -> SliceShape:
+    """The slice of that machine type and topology: what a node pool says of itself.
+
+    Raises:
+        ValueError: GKE does not offer it; the message lists what it offers instead.
+    """
+    machines = {machine.name: generation.name for generation in _generations() for machine in generation.machines}
+    if machine_type not in machines:
+        raise ValueError(f"{machine_type!r} is not a TPU machine type; choose one of {', '.join(machines)}")
+    return resolve(machines[machine_type], topology, machine_type)
+
+
+def _nearest(topology: str, offered: Iterable[SliceShape]) -> str:
+    wanted = dimensions(topology)
+
+    def distance(shape: SliceShape) -> tuple[int, int]:
+        shape_dimensions = dimensions(shape.topology)
+        by_chips = abs(shape.chips - prod(wanted))
+        pairs = zip(sorted(shape_dimensions, reverse=True), sorted(wanted, reverse=True), strict=False)
+        return by_chips, sum(abs(ours - theirs) for ours, theirs in pairs)
+
+    ordered = sorted(offered, key=distance)
+    return ", ".join(list(dict.fromkeys(shape.topology for shape in ordered))[:_SHOWN_ALTERNATIVES])
+
+
+def _shape(generation: Generation, machine: Machine, topology: str) -> SliceShape:
+    multi_host = prod(dimensions(topology)) > machine.chips
+    return SliceShape(
+        generation=generation.name,
+        accelerator=generation.accelerator,
+        machine_type=machine.name,
+        topology=topology,
+        chips_per_host=machine.chips,
+        devices_per_chip=generation.devices_per_chip,
+        peak_bf16_tflops_per_chip=generation.peak_bf16_tflops_per_chip,
+        hbm_gib_per_chip=generation.hbm_gib_per_chip,
+        boot_disk_types=generation.boot_disk_types,
+        workload_policy_required=multi_host and generation.uses_workload_policy,
+    )
+
+
+@cache
+def _generations() -> tuple[Generation, ...]:
+    persistent_disks = ("pd-balanced", "pd-ssd")
+    return (
+        Generation(
+            name="v4",
+            accelerator="tpu-v4-podslice",
+            machines=(Machine("ct4p-hightpu-4t", 4, _V4_TOPOLOGIES),),
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=275,
+            hbm_gib_per_chip=32,
+            boot_disk_types=("pd-balanced", "pd-ssd", "pd-standard", "hyperdisk-balanced"),
+            uses_workload_policy=False,
+        ),
+        Generation(
+            name="v5e",
+            accelerator="tpu-v5-lite-podslice",
+            machines=_flat_machines("ct5lp-hightpu"),
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=197,
+            hbm_gib_per_chip=16,
+            boot_disk_types=persistent_disks,
+            uses_workload_policy=False,
+        ),
+        Generation(
+            name="v5p",
+            accelerator="tpu-v5p-slice",
+            # Above 96 cubes a slice cannot be scheduled (https://cloud.google.com/tpu/docs/v5p).
+            machines=(Machine("ct5p-hightpu-4t", 4, _cube_topologies()),),
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=459,
+            hbm_gib_per_chip=95,
+            boot_disk_types=persistent_disks,
+            uses_workload_policy=False,
+        ),
+        Generation(
+            name="v6e",
+            accelerator="tpu-v6e-slice",
+            machines=_flat_machines("ct6e-standard"),
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=918,
+            hbm_gib_per_chip=32,
+            boot_disk_types=("hyperdisk-balanced",),
+            uses_workload_policy=False,
+        ),
+        Generation(
+            name="7x",
+            accelerator="tpu7x",
+            machines=(
+                Machine("tpu7x-standard-1t", 1, ("1x1x1",)),
+                Machine("tpu7x-standard-4t", 4, _cube_topologies(108, 128, 140, 144)),
+            ),
+            devices_per_chip=2,
+            peak_bf16_tflops_per_chip=2307,
+            hbm_gib_per_chip=192,
+            boot_disk_types=("hyperdisk-balanced",),
+            uses_workload_policy=True,
+        ),
+    )
+
+
+_BELOW_A_CUBE = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
+
+_V4_TOPOLOGIES = (
+    *_BELOW_A_CUBE,
+    *("4x4x4", "4x4x8", "4x4x12", "4x4x16", "4x8x8", "8x8x8", "8x8x12", "4x16x16", "8x8x16", "8x16x16", "16x16x16"),
+)
+
+
+def _flat_machines(family: str) -> tuple[Machine, ...]:
+    """Machines of the generations with a 2D torus (v5e, v6e)."""
+    return (
+        Machine(f"{family}-1t", 1, ("1x1",)),
+        Machine(f"{family}-4t", 4, ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")),
+        Machine(f"{family}-8t", 8, ("2x4",)),
+    )
+
+
+def _cube_topologies(*larger_cube_counts: int) -> tuple[str, ...]:
+    """Topologies of v5p and 7x: parts of one 4x4x4 cube, then one arrangement for each number of cubes.
+
+    The published lists follow a law: up to 96 cubes, the arrangement nearest to a cube, unless it
+    were longer than 64 cubes; a few larger numbers are named one by one.
+    """
+    arrangements = [_nearest_to_a_cube(cubes) for cubes in (*range(1, 97), *larger_cube_counts)]
+    whole = (
+        "x".join(str(4 * cubes) for cubes in arrangement) for arrangement in arrangements if max(arrangement) <= 64
+    )
+    return (*_BELOW_A_CUBE, *whole)
+
+
+def _nearest_to_a_cube(cubes: int) -> tuple[int, int, int]:
+    return min(
+        (
+            (short, middle, cubes // (short * middle))
+            for short in range(1, cubes + 1)
+            for middle in range(short, cubes // short + 1)
+            if cubes % (short * middle) == 0 and cubes // (short * middle) >= middle
+        ),
+        key=sum,
+    )

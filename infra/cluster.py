@@ -1,0 +1,118 @@
+"""The GKE cluster and the CPU nodes for its controllers.
+
+Owns the control plane's settings and the system pool. TPU nodes are the business of `infra.slices`.
+"""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra import stack_file
+from infra.network import POD_RANGE, SERVICE_RANGE, Network
+
+CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+"""The service account's roles say what a node may do; scopes only repeat it less well."""
+
+
+@dataclass(frozen=True)
+class ClusterArgs:
+    """Settings of the cluster, where it lies, and who its nodes are."""
+
+    cloud: stack_file.Cloud
+    settings: stack_file.Cluster
+    network: Network
+    node_account: pulumi.Input[str]
+
+
+class Cluster(pulumi.ComponentResource):
+    """A regional control plane reached by its DNS endpoint, with all nodes private and in one zone."""
+
+    name: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
+    """Host name of the DNS endpoint."""
+
+    def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:Cluster", name, None, opts)
+        cluster = gcp.container.Cluster(
+            name,
+            _cluster_args(args),
+            # The first pool lives for minutes only; afterwards the field shows some other pool.
+            opts=pulumi.ResourceOptions(parent=self, ignore_changes=["nodeConfig"]),
+        )
+        gcp.container.NodePool(
+            f"{name}-system", _system_pool_args(args, cluster), opts=pulumi.ResourceOptions(parent=self)
+        )
+        self.name = cluster.name
+        self.endpoint = cluster.control_plane_endpoints_config.apply(_dns_endpoint)
+        self.register_outputs({})
+
+
+def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
+    container = gcp.container
+    return container.ClusterArgs(
+        name=args.settings.name,
+        location=args.cloud.region,
+        node_locations=[args.cloud.zone],
+        deletion_protection=args.settings.deletion_protection,
+        release_channel=container.ClusterReleaseChannelArgs(channel=args.settings.release_channel),
+        # GKE makes no cluster without a pool: one node comes first and goes at once.
+        initial_node_count=1,
+        remove_default_node_pool=True,
+        node_config=container.ClusterNodeConfigArgs(
+            service_account=args.node_account, oauth_scopes=[CLOUD_PLATFORM_SCOPE]
+        ),
+        network=args.network.network.id,
+        subnetwork=args.network.subnetwork.id,
+        networking_mode="VPC_NATIVE",
+        ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
+            cluster_secondary_range_name=POD_RANGE, services_secondary_range_name=SERVICE_RANGE
+        ),
+        datapath_provider="ADVANCED_DATAPATH",
+        private_cluster_config=container.ClusterPrivateClusterConfigArgs(enable_private_nodes=True),
+        control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
+            dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
+                allow_external_traffic=True
+            ),
+            ip_endpoints_config=container.ClusterControlPlaneEndpointsConfigIpEndpointsConfigArgs(enabled=False),
+        ),
+        workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
+            workload_pool=f"{args.cloud.project}.svc.id.goog"
+        ),
+        logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
+        monitoring_config=container.ClusterMonitoringConfigArgs(
+            enable_components=["SYSTEM_COMPONENTS", "JOBSET"],
+            managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
+        ),
+    )
+
+
+def _system_pool_args(args: ClusterArgs, cluster: gcp.container.Cluster) -> gcp.container.NodePoolArgs:
+    container = gcp.container
+    return container.NodePoolArgs(
+        name="system",
+        cluster=cluster.name,
+        location=args.cloud.region,
+        node_locations=[args.cloud.zone],
+        node_count=args.settings.system_nodes,
+        management=container.NodePoolManagementArgs(auto_repair=True, auto_upgrade=True),
+        network_config=container.NodePoolNetworkConfigArgs(enable_private_nodes=True),
+        node_config=container.NodePoolNodeConfigArgs(
+            machine_type=args.settings.system_machine_type,
+            service_account=args.node_account,
+            oauth_scopes=[CLOUD_PLATFORM_SCOPE],
+            workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
+            shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(
+                enable_secure_boot=True, enable_integrity_monitoring=True
+            ),
+        ),
+    )
+
+
+def _dns_endpoint(endpoints: gcp.container.outputs.ClusterControlPlaneEndpointsConfig) -> str:
+    dns = endpoints.dns_endpoint_config
+    if dns is None or dns.endpoint is None:
+        raise ValueError(
+            "expected GKE to give the cluster a DNS endpoint, got none; run `pulumi refresh` and look at it"
+        )
+    return dns.endpoint

@@ -1,0 +1,91 @@
+"""What is wrong with a stack file, said so that it can be put right.
+
+Owns the form of a fault and the translation of pydantic's errors into it. Knows no rule.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+_WORDS_BEFORE_THE_EXPECTATION = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong in the settings."""
+
+    path: str
+    """Where, as keys below `config` of the stack file, such as `slices.trillium.topology`."""
+    expected: str
+    got: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: expected {self.expected}, got {self.got}; {self.fix}"
+
+
+class SettingsError(ValueError):
+    """The stack file is not valid; carries every fault that was found."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        lines = "\n".join(f"  - {fault}" for fault in self.faults)
+        super().__init__(f"the settings of this stack have {len(self.faults)} fault(s):\n{lines}")
+
+
+def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[Fault]:
+    """The faults that pydantic found in the section at `path`."""
+    return [_fault(detail, path, model) for detail in error.errors()]
+
+
+def unknown_key(path: str, key: str, known: Iterable[str]) -> Fault:
+    """A key that no section has, with the nearest that exists."""
+    names = sorted(known)
+    close = get_close_matches(key, names, n=1)
+    return Fault(
+        path=f"{path}.{key}" if path else key,
+        expected=f"one of the keys {', '.join(names)}",
+        got=repr(key),
+        fix=f"rename it to {close[0]}" if close else "remove it",
+    )
+
+
+def missing_key(path: str) -> Fault:
+    """A key that must be there."""
+    return Fault(path=path, expected="a value", got="nothing", fix=f"add {path} to the stack file")
+
+
+def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
+    place = ".".join((path, *map(str, detail["loc"])))
+    if detail["type"] == "missing":
+        return missing_key(place)
+    if detail["type"] == "extra_forbidden":
+        *parents, key = detail["loc"]
+        return unknown_key(".".join((path, *map(str, parents))), str(key), _keys_at(model, parents))
+    return Fault(
+        path=place,
+        expected=expectation(detail["msg"]),
+        got=repr(detail["input"]),
+        fix=f"change {place} in the stack file",
+    )
+
+
+def expectation(message: str) -> str:
+    """Pydantic's message without the words that repeat what a fault says anyway."""
+    for words in _WORDS_BEFORE_THE_EXPECTATION:
+        message = message.removeprefix(words)
+    return message
+
+
+def _keys_at(model: type[BaseModel], parents: Iterable[str | int]) -> Iterable[str]:
+    for parent in parents:
+        annotation = model.model_fields[str(parent)].annotation
+        candidates = (annotation, *get_args(annotation))
+        model = next(
+            candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel)
+        )
+    return model.model_fields

@@ -1,0 +1,98 @@
+"""Who the nodes and the training pods are, and what they may do.
+
+Owns service accounts and grants. Grants add a member and never list all of them, so that those made
+by others stay. No keys: pods act through workload identity, nodes through the metadata server.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.jobset import SERVICE_ACCOUNT
+
+_NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+_CHECKPOINT_ROLES = {
+    "objects": "roles/storage.objectUser",
+    # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
+    "bucket": "roles/storage.legacyBucketReader",
+}
+
+
+@dataclass(frozen=True)
+class NodeIdentityArgs:
+    """Project of the nodes, and the repository they pull from."""
+
+    project: str
+    account_id: str
+    repository: gcp.artifactregistry.Repository
+
+
+class NodeIdentity(pulumi.ComponentResource):
+    """The service account of all nodes: logs, metrics and pulling the image, no more."""
+
+    email: pulumi.Output[str]
+
+    def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:NodeIdentity", name, None, opts)
+        inside = pulumi.ResourceOptions(parent=self)
+        account = gcp.serviceaccount.Account(
+            name, account_id=args.account_id, display_name="Nodes of the TPU cluster", opts=inside
+        )
+        member = pulumi.Output.concat("serviceAccount:", account.email)
+        gcp.projects.IAMMember(f"{name}-role", project=args.project, role=_NODE_ROLE, member=member, opts=inside)
+        gcp.artifactregistry.RepositoryIamMember(
+            f"{name}-images",
+            location=args.repository.location,
+            repository=args.repository.repository_id,
+            role="roles/artifactregistry.reader",
+            member=member,
+            opts=inside,
+        )
+        self.email = account.email
+        self.register_outputs({})
+
+
+@dataclass(frozen=True)
+class CheckpointAccessArgs:
+    """The bucket, and the namespaces whose trainers may use it."""
+
+    project: str
+    project_number: pulumi.Output[str]
+    bucket: pulumi.Output[str]
+    namespaces: Sequence[str]
+
+
+class CheckpointAccess(pulumi.ComponentResource):
+    """The right of each team's training pods to read and write checkpoints.
+
+    The pool of identities exists once the project has a cluster with workload identity, so this
+    depends on the cluster.
+    """
+
+    def __init__(self, name: str, args: CheckpointAccessArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:CheckpointAccess", name, None, opts)
+        for namespace in args.namespaces:
+            for scope, role in _CHECKPOINT_ROLES.items():
+                gcp.storage.BucketIAMMember(
+                    f"{name}-{namespace}-{scope}",
+                    bucket=args.bucket,
+                    role=role,
+                    member=workload_principal(args.project, args.project_number, namespace),
+                    opts=pulumi.ResourceOptions(parent=self),
+                )
+        self.register_outputs({})
+
+
+def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Output[str]:
+    """The number that Google gave the project; names of identities hold it."""
+    return gcp.organizations.get_project_output(project_id=project, opts=opts).apply(lambda found: found.number)
+
+
+def workload_principal(project: str, number: pulumi.Output[str], namespace: str) -> pulumi.Output[str]:
+    """The training pods of a namespace, as a member of an IAM grant."""
+    pool = f"locations/global/workloadIdentityPools/{project}.svc.id.goog"
+    return pulumi.Output.concat(
+        "principal://iam.googleapis.com/projects/", number, f"/{pool}/subject/ns/{namespace}/sa/{SERVICE_ACCOUNT}"
+    )

@@ -1,0 +1,57 @@
+"""Access to the cluster's API server, and objects declared there as rendered.
+
+Owns the Kubernetes provider and the step from a rendered object to a Pulumi resource. Renders nothing.
+"""
+
+import json
+from collections.abc import Mapping
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+_CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
+
+
+class KubernetesObject(pulumi.CustomResource):
+    """One object of any kind, exactly as rendered.
+
+    The SDK's own class for custom resources has a spec but no other top-level fields, such as the
+    `value` of a WorkloadPriorityClass.
+    """
+
+    def __init__(self, name: str, manifest: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", name, {**manifest}, opts)
+
+
+def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:
+    """The provider for the cluster whose DNS endpoint is `endpoint`.
+
+    The endpoint identifies the cluster: it changes when the cluster is replaced, and only then, so
+    that nothing in the cluster is replaced for a changed kubeconfig.
+    """
+    return kubernetes.Provider(name, kubeconfig=endpoint.apply(kubeconfig), cluster_identifier=endpoint, opts=opts)
+
+
+def kubeconfig(endpoint: str) -> str:
+    """A kubeconfig without secrets: the gcloud plugin fetches a token on each use.
+
+    It names no certificate authority: the DNS endpoint's certificate is a public one.
+    """
+    name = "cluster"
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": _CREDENTIAL_PLUGIN,
+        "installHint": f"run `gcloud components install {_CREDENTIAL_PLUGIN}`",
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": f"https://{endpoint}"}}],
+            "users": [{"name": name, "user": {"exec": plugin}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+    )

@@ -1,0 +1,87 @@
+"""JobSet and Kueue in the cluster.
+
+Owns the two controllers: versions, values, and the moment from which their webhooks answer. Queues
+and jobs, which need those webhooks, depend on this component.
+"""
+
+from typing import Any, cast
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+import yaml
+
+from infra.flavors import KUEUE_NAMESPACE
+from infra.jobset import JOBSET_NAMESPACE
+
+JOBSET_VERSION = "0.12.0"
+KUEUE_VERSION = "0.19.2"
+"""Vendors JobSet 0.12.0; an older Kueue would drop fields of a newer JobSet."""
+
+_WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
+
+
+class Operators(pulumi.ComponentResource):
+    """JobSet, then Kueue, each ready to answer."""
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:Operators", name, None, opts)
+        jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, {}, [])
+        # Kueue looks for JobSet's kinds when it starts.
+        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(), [jobset])
+        self.register_outputs({})
+
+    def _chart(
+        self, name: str, namespace: str, version: str, values: dict[str, object], after: list[pulumi.Resource]
+    ) -> kubernetes.helm.v4.Chart:
+        in_namespace = kubernetes.core.v1.Namespace(
+            namespace,
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return kubernetes.helm.v4.Chart(
+            name,
+            chart=f"oci://registry.k8s.io/{name}/charts/{name}",
+            version=version,
+            namespace=namespace,
+            values=values,
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[in_namespace, *after], transforms=[wait_for_certificates]
+            ),
+        )
+
+
+def wait_for_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+    """Makes a webhook count as created once its controller has written its certificate authority.
+
+    Until then the API server refuses every object that the webhook must see.
+    """
+    if not args.type_.endswith(_WEBHOOK_KINDS):
+        return None
+    metadata = cast(dict[str, Any], args.props["metadata"])
+    annotations = {**metadata.get("annotations", {}), "pulumi.com/waitFor": _HAS_CERTIFICATES}
+    return pulumi.ResourceTransformResult(
+        {**args.props, "metadata": {**metadata, "annotations": annotations}}, args.opts
+    )
+
+
+def _kueue_values() -> dict[str, object]:
+    return {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(_kueue_configuration(), sort_keys=False)}}
+
+
+def _kueue_configuration() -> dict[str, object]:
+    """Kueue's configuration, which the chart takes as a whole; what is not here is Kueue's default."""
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443", "enableClusterQueueResources": True},
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        # No more than is used: with others on, an outage of Kueue would stop every pod of the cluster.
+        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
+        # Chips alone are counted: a pod takes whole hosts, so CPU and memory are never short.
+        "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
+        # The second is longer: a lost host brings down its slice, and GKE takes a while to rebuild one.
+        "waitForPodsReady": {"timeout": "30m", "recoveryTimeout": "1h"},
+    }

@@ -1,0 +1,184 @@
+"""What must hold between the sections of a stack file.
+
+Owns the cross-field rules, each a function from what could be read to the faults it finds, so that
+a fault in one section never hides one in another. Types of single fields lie in `infra.stack_file`,
+sizes of a job in `workloads.spec`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from infra import job_spec, jobset
+from infra.accelerators import SliceShape
+from infra.faults import Fault, expectation, from_validation
+from infra.flavors import KUEUE_NAMESPACE
+from infra.stack_file import Cloud, Job, SliceGroup, Team
+from workloads.spec import Preset, TrainingSpec, load_preset
+
+_RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, jobset.JOBSET_NAMESPACE})
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What could be read of a stack file."""
+
+    cloud: Cloud | None
+    slices: Mapping[str, SliceGroup]
+    """The valid ones."""
+    slice_names: frozenset[str]
+    """All that are written, so that a job may name a group that has a fault of its own."""
+    teams: Mapping[str, Team]
+    team_names: frozenset[str]
+    job: Job | None
+
+
+def check(draft: Draft) -> Iterator[Fault]:
+    """Every fault between the sections of `draft`."""
+    yield from _zone(draft)
+    shapes: dict[str, SliceShape] = {}
+    for name, group in draft.slices.items():
+        try:
+            shapes[name] = group.shape
+        except ValueError as error:
+            asked = " ".join(filter(None, (group.generation, group.topology, group.machine_type)))
+            yield Fault(f"slices.{name}", "a slice that GKE offers", asked, str(error))
+    yield from _namespaces(draft)
+    yield from _quotas(draft, shapes)
+    if draft.job:
+        yield from _job(draft, draft.job, shapes)
+
+
+def _zone(draft: Draft) -> Iterator[Fault]:
+    if draft.cloud and not re.fullmatch(rf"{re.escape(draft.cloud.region)}-[a-z0-9]+", draft.cloud.zone):
+        yield Fault(
+            "cloud.zone",
+            f"a zone of {draft.cloud.region}, such as {draft.cloud.region}-b",
+            repr(draft.cloud.zone),
+            "change cloud.zone or cloud.region",
+        )
+
+
+def _namespaces(draft: Draft) -> Iterator[Fault]:
+    owners: dict[str, str] = {}
+    for name, team in draft.teams.items():
+        path = f"teams.{name}.namespace"
+        if team.namespace in _RESERVED_NAMESPACES or team.namespace.startswith(("kube-", "gke-", "gmp-")):
+            yield Fault(
+                path, "a namespace of the team's own", repr(team.namespace), "choose another; this one is taken"
+            )
+        elif team.namespace in owners:
+            other = owners[team.namespace]
+            yield Fault(path, "a namespace for this team alone", repr(team.namespace), f"team {other} has it already")
+        owners[team.namespace] = name
+
+
+def _quotas(draft: Draft, shapes: Mapping[str, SliceShape]) -> Iterator[Fault]:
+    given: defaultdict[str, int] = defaultdict(int)
+    for name, team in draft.teams.items():
+        for group, chips in team.quota.items():
+            given[group] += chips
+            if group not in draft.slice_names:
+                yield Fault(
+                    f"teams.{name}.quota", f"slice groups among {_listed(draft.slice_names)}", repr(group), "rename it"
+                )
+    for group in shapes:
+        chips = draft.slices[group].chips
+        if given[group] > chips:
+            yield Fault(
+                "teams",
+                f"quotas of {group} that add up to at most its {chips} chips",
+                str(given[group]),
+                f"lower a team's quota or raise slices.{group}.count",
+            )
+
+
+def _job(draft: Draft, job: Job, shapes: Mapping[str, SliceShape]) -> Iterator[Fault]:
+    if job.team not in draft.team_names:
+        yield Fault(
+            "job.team", f"one of the teams {_listed(draft.team_names)}", repr(job.team), "rename it or add the team"
+        )
+    if job.slices.group not in draft.slice_names:
+        yield Fault(
+            "job.slices.group",
+            f"one of the slice groups {_listed(draft.slice_names)}",
+            repr(job.slices.group),
+            "rename it or add the group",
+        )
+    shape = shapes.get(job.slices.group)
+    if shape:
+        yield from _job_slices(job, draft.slices[job.slices.group], shape)
+        yield from _job_quota(job, draft.teams.get(job.team), shape)
+    yield from _job_sizes(job, shape)
+
+
+def _job_slices(job: Job, group: SliceGroup, shape: SliceShape) -> Iterator[Fault]:
+    if job.slices.count > group.count:
+        yield Fault(
+            "job.slices.count",
+            f"at most the {group.count} slices of {job.slices.group}",
+            str(job.slices.count),
+            f"lower it or raise slices.{job.slices.group}.count",
+        )
+    if job.slices.count > 1 and not shape.multi_host:
+        yield Fault(
+            "job.slices.count",
+            f"1, since a {shape.topology} of {shape.machine_type} has one host and GKE joins multi-host slices only",
+            str(job.slices.count),
+            f"lower it or choose a larger slices.{job.slices.group}.topology",
+        )
+    limit = jobset.longest_name(job.slices.count, shape.hosts)
+    if len(job.name) > limit:
+        yield Fault(
+            "job.name",
+            f"at most {limit} characters, for pods add to it",
+            f"{len(job.name)} ({job.name!r})",
+            "shorten it",
+        )
+
+
+def _job_quota(job: Job, team: Team | None, shape: SliceShape) -> Iterator[Fault]:
+    needed = job.slices.count * shape.chips
+    if team and team.quota.get(job.slices.group, 0) < needed:
+        path = f"teams.{job.team}.quota.{job.slices.group}"
+        yield Fault(
+            path,
+            f"at least the {needed} chips of job {job.name}",
+            str(team.quota.get(job.slices.group, "nothing")),
+            f"raise it to {needed} or lower job.slices.count",
+        )
+
+
+def _job_sizes(job: Job, shape: SliceShape | None) -> Iterator[Fault]:
+    try:
+        preset = load_preset(job.preset)
+    except ValueError as error:
+        yield Fault("job.preset", "a preset", repr(job.preset), str(error))
+        return
+    try:
+        training = job_spec.training_spec(job, preset)
+    except ValidationError as error:
+        yield from from_validation(error, "job.training", TrainingSpec)
+        return
+    if shape:
+        yield from _job_fit(job, shape, preset, training)
+
+
+def _job_fit(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec) -> Iterator[Fault]:
+    try:
+        job_spec.assemble(job, shape, preset, training, storage_root="gs://bucket")
+    except ValidationError as error:
+        for detail in error.errors():
+            yield Fault(
+                "job",
+                f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}",
+                expectation(detail["msg"]),
+                "change job.mesh, job.training or job.preset",
+            )
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "(there are none)"

@@ -1,0 +1,102 @@
+"""The only reader of a stack's configuration.
+
+Owns the way from `pulumi.Config` to one frozen `Settings`: everything that is wrong is said in one
+error, before any provider is asked for anything. The shape of the sections lies in
+`infra.stack_file`, the rules between them in `infra.rules`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import cast
+
+import pulumi
+from pulumi.runtime.config import CONFIG
+from pydantic import TypeAdapter, ValidationError
+
+from infra import rules
+from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
+from infra.stack_file import Cloud, Cluster, GroupName, Image, Job, Settings, SliceGroup, Team, TeamName
+from workloads.spec import Spec
+
+__all__ = ["Settings", "SettingsError", "load", "parse"]
+
+
+def load(config: pulumi.Config) -> Settings:
+    """The settings of the running stack.
+
+    Raises:
+        SettingsError: they are not valid; names every fault.
+    """
+    prefix = f"{config.name}:"
+    keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
+    return parse({key: _value(config.require(key)) for key in keys})
+
+
+def parse(raw: Mapping[str, object]) -> Settings:
+    """The settings in `raw`, the stack file's values by section.
+
+    Raises:
+        SettingsError: they are not valid; names every fault.
+    """
+    faults = [unknown_key("", key, Settings.model_fields) for key in raw if key not in Settings.model_fields]
+    cloud = _section(raw, "cloud", Cloud, faults)
+    cluster = _section(raw, "cluster", Cluster, faults)
+    slices = _named_sections(raw, "slices", SliceGroup, TypeAdapter(GroupName), faults)
+    teams = _named_sections(raw, "teams", Team, TypeAdapter(TeamName), faults)
+    image = _section(raw, "image", Image, faults)
+    job = _section(raw, "job", Job, faults)
+    faults += rules.check(
+        rules.Draft(
+            cloud, slices, frozenset(_entries(raw.get("slices"))), teams, frozenset(_entries(raw.get("teams"))), job
+        ),
+    )
+    if faults or not (cloud and cluster and image and job):
+        raise SettingsError(faults)
+    return Settings(cloud=cloud, cluster=cluster, slices=slices, teams=teams, image=image, job=job)
+
+
+def _value(text: str) -> object:
+    """Pulumi hands structured values over as JSON, plain ones as they are."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _section[S: Spec](raw: Mapping[str, object], name: str, model: type[S], faults: list[Fault]) -> S | None:
+    if name not in raw:
+        faults.append(missing_key(name))
+        return None
+    return _read(raw[name], name, model, faults)
+
+
+def _named_sections[S: Spec](
+    raw: Mapping[str, object], name: str, model: type[S], key: TypeAdapter[str], faults: list[Fault]
+) -> dict[str, S]:
+    entries = _entries(raw.get(name))
+    if not entries:
+        faults.append(Fault(name, "at least one entry by name", repr(raw.get(name)), f"add one to {name}"))
+        return {}
+    sections: dict[str, S] = {}
+    for entry_name, value in entries.items():
+        path = f"{name}.{entry_name}"
+        try:
+            key.validate_python(entry_name)
+        except ValidationError as error:
+            faults.append(Fault(path, expectation(error.errors()[0]["msg"]), repr(entry_name), "rename it"))
+        section = _read(value, path, model, faults)
+        if section:
+            sections[entry_name] = section
+    return sections
+
+
+def _read[S: Spec](value: object, path: str, model: type[S], faults: list[Fault]) -> S | None:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults += from_validation(error, path, model)
+        return None
+
+
+def _entries(value: object) -> Mapping[str, object]:
+    return cast(Mapping[str, object], value) if isinstance(value, Mapping) else {}

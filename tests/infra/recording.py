@@ -1,0 +1,133 @@
+"""Runs the Pulumi program against a monitor that keeps every registration, options and all."""
+
+import json
+import runpy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast, override
+
+import yaml
+from pulumi import runtime
+from pulumi.runtime import mocks, rpc
+from pulumi.runtime.proto import resource_pb2
+
+ROOT = Path(__file__).parents[2]
+DNS_ENDPOINT = "gke-0123456789.us-east5-b.gke.goog"
+PROJECT_NUMBER = "123456789012"
+
+type Values = dict[str, Any]
+
+
+def values_of(path: Path) -> Values:
+    """The values of a stack file by section, as Pulumi would hand them over."""
+    config = yaml.safe_load(path.read_text())["config"]
+    return {key.removeprefix("tpu-multislice:"): value for key, value in config.items()}
+
+
+def stack_values(name: str) -> Values:
+    """The values of one of the repository's stacks."""
+    return values_of(ROOT / "stacks" / f"Pulumi.{name}.yaml")
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One resource as the program registered it."""
+
+    type: str
+    name: str
+    urn: str
+    inputs: Values
+    request: Any
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The resources that must stand while this one does; the parent is one of them."""
+        provider = self.request.provider.split("::")[:-1]
+        return [*self.request.dependencies, self.request.parent, "::".join(provider)]
+
+
+@dataclass
+class Recording:
+    """Everything that one run of the program registered, in order."""
+
+    registrations: list[Registration] = field(default_factory=list[Registration])
+    exports: Values = field(default_factory=dict[str, Any])
+
+    def of_type(self, resource_type: str) -> list[Registration]:
+        return [registration for registration in self.registrations if registration.type == resource_type]
+
+    def named(self, resource_type: str, name: str) -> Registration:
+        (found,) = (registration for registration in self.of_type(resource_type) if registration.name == name)
+        return found
+
+    def closure(self, start: Registration) -> set[str]:
+        """All resources that `start` waits for, directly or by way of others, as the engine orders them."""
+        by_urn = {registration.urn: registration for registration in self.registrations}
+        seen: set[str] = set()
+        waiting = list(start.waits_for)
+        while waiting:
+            urn = waiting.pop()
+            if urn in by_urn and urn not in seen:
+                seen.add(urn)
+                waiting += by_urn[urn].waits_for
+        return seen
+
+
+class _Cloud(mocks.Mocks):
+    """Echoes inputs; adds the outputs that the program reads, which a first preview cannot know."""
+
+    def __init__(self, *, knows_outputs: bool) -> None:
+        self._knows_outputs = knows_outputs
+
+    @override
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, Values]:
+        outputs: Values = {**cast(Values, args.inputs)}  # pyright: ignore[reportUnknownMemberType]
+        if self._knows_outputs and args.typ == "gcp:serviceaccount/account:Account":
+            outputs["email"] = f"{outputs['accountId']}@my-project.iam.gserviceaccount.com"
+        if self._knows_outputs and args.typ == "gcp:container/cluster:Cluster":
+            outputs["controlPlaneEndpointsConfig"] = {"dnsEndpointConfig": {"endpoint": DNS_ENDPOINT}}
+        elif args.typ == "gcp:container/cluster:Cluster":
+            del outputs["controlPlaneEndpointsConfig"]
+        return f"{args.name}-id", outputs
+
+    @override
+    def call(self, args: mocks.MockCallArgs) -> tuple[Values, list[tuple[str, str]]]:
+        assert args.token == "gcp:organizations/getProject:getProject"
+        return {"number": PROJECT_NUMBER}, []
+
+
+class _Monitor(mocks.MockMonitor):
+    """Keeps the requests: mocks alone never see a resource's options."""
+
+    def __init__(self, cloud: _Cloud, recording: Recording) -> None:
+        super().__init__(cloud)
+        self._recording = recording
+
+    @override
+    def RegisterResource(self, request: Any) -> resource_pb2.RegisterResourceResponse:
+        response = cast(Any, super()).RegisterResource(request)
+        inputs = _whole(rpc.deserialize_properties(request.object))
+        self._recording.registrations.append(Registration(request.type, request.name, response.urn, inputs, request))
+        return response
+
+
+def run_program(values: Mapping[str, Any], *, preview: bool = False) -> Recording:
+    """The registrations of `__main__.py` under a stack file with these values; `preview` is that of a new stack."""
+    recording = Recording()
+    cloud = _Cloud(knows_outputs=not preview)
+    runtime.set_mocks(cloud, "tpu-multislice", "test", preview, monitor=_Monitor(cloud, recording))
+    runtime.set_all_config({f"tpu-multislice:{section}": json.dumps(value) for section, value in values.items()})
+    as_test = cast(Callable[[Callable[[], object]], Callable[[], None]], cast(Any, mocks).test)
+    as_test(lambda: runpy.run_path(str(ROOT / "__main__.py")) and None)()
+    recording.exports |= cast(Any, runtime.get_root_resource()).outputs
+    return recording
+
+
+def _whole(value: Any) -> Any:
+    """Pulumi carries every number as a float; whole ones read better without the point."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in cast(Values, value).items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in cast(list[Any], value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

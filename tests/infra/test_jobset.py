@@ -1,0 +1,116 @@
+"""The rendered JobSet: what each way to die leads to, and what the pods are told."""
+
+import re
+from typing import Any, cast
+
+import pytest
+
+from infra import jobset
+from infra.job_spec import job_spec
+from infra.jobset import Submission, render
+from infra.settings import Settings, parse
+from tests.infra.recording import Values
+from workloads.spec import ExitCode, JobSpec
+
+_ACTIONS = {
+    ExitCode.CRASH: "RestartJobSet",
+    ExitCode.HANG: "RestartJobSet",
+    ExitCode.INVALID_SPEC: "FailJobSet",
+    ExitCode.OUT_OF_MEMORY: "FailJobSet",
+    ExitCode.DIVERGED: "FailJobSet",
+    ExitCode.BAD_HOST: "RestartJobSetAndIgnoreMaxRestarts",
+    ExitCode.PREEMPTED: "RestartJobSetAndIgnoreMaxRestarts",
+}
+
+
+def _rendered(settings: Settings) -> Any:
+    job = settings.job
+    return render(
+        Submission(
+            spec=job_spec(settings),
+            group_name=job.slices.group,
+            group=settings.job_group,
+            namespace=settings.job_team.namespace,
+            queue=job.team,
+            priority=job.priority,
+            image=settings.image.reference,
+            max_restarts=job.max_restarts,
+        )
+    )
+
+
+def _job(rendered: Any) -> Any:
+    (replicated,) = rendered["spec"]["replicatedJobs"]
+    return replicated["template"]["spec"]
+
+
+def _job_failure(rendered: Any, code: int, conditions: frozenset[str]) -> tuple[str, str]:
+    """Reason and message with which the Job controller fails the Job of a pod that ended like this."""
+    for index, rule in enumerate(_job(rendered)["podFailurePolicy"]["rules"]):
+        on_exit = rule.get("onExitCodes", {"values": []})
+        if code in on_exit["values"]:
+            text = f"Container trainer for pod research/tiny-slice-0-0-abcde failed with exit code {code}"
+            return "PodFailurePolicy", f"{text} matching FailJob rule at index {index}"
+        for condition in rule.get("onPodConditions", []):
+            if condition["type"] in conditions:
+                text = f"Pod research/tiny-slice-0-0-abcde has condition {condition['type']}"
+                return "PodFailurePolicy", f"{text} matching FailJob rule at index {index}"
+    return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+
+
+def _action(rendered: Any, code: int, *conditions: str) -> str:
+    reason, message = _job_failure(rendered, code, frozenset(conditions))
+    for rule in rendered["spec"]["failurePolicy"]["rules"]:
+        patterns = cast(list[str], rule["onJobFailureMessagePatterns"])
+        if reason in rule["onJobFailureReasons"] and any(re.search(pattern, message) for pattern in patterns):
+            return rule["action"]
+    return "RestartJobSet"
+
+
+def test_every_exit_code_has_an_action() -> None:
+    assert set(_ACTIONS) == set(ExitCode) - {ExitCode.DONE}
+
+
+@pytest.mark.parametrize(("code", "action"), _ACTIONS.items(), ids=[code.name for code in _ACTIONS])
+def test_an_exit_code_leads_to_its_action(values: Values, code: ExitCode, action: str) -> None:
+    assert _action(_rendered(parse(values)), code) == action
+
+
+@pytest.mark.parametrize("code", [1, 137, 143])
+def test_a_disrupted_pod_restarts_uncounted_whatever_its_exit_code(values: Values, code: int) -> None:
+    assert _action(_rendered(parse(values)), code, "DisruptionTarget") == "RestartJobSetAndIgnoreMaxRestarts"
+
+
+def test_a_spec_that_cannot_work_fails_even_when_the_pod_was_disrupted(values: Values) -> None:
+    assert _action(_rendered(parse(values)), ExitCode.INVALID_SPEC, "DisruptionTarget") == "FailJobSet"
+
+
+def test_a_similar_exit_code_is_not_mistaken_for_another(values: Values) -> None:
+    assert _action(_rendered(parse(values)), 200) == "RestartJobSet"
+
+
+def test_slices_become_replicas_and_hosts_become_pods(values: Values) -> None:
+    values["slices"]["trillium"] |= {"topology": "4x4", "count": 3}
+    values["teams"]["research"]["quota"]["trillium"] = 48
+    values["job"] |= {"slices": {"group": "trillium", "count": 3}, "training": {"global_batch": 48}}
+    rendered = _rendered(parse(values))
+    job = _job(rendered)
+    assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 3
+    assert job["parallelism"] == job["completions"] == 4
+    assert job["template"]["spec"]["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
+    settings = parse(values)
+    (container,) = _job(_rendered(settings))["template"]["spec"]["containers"]
+    environment = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert JobSpec.model_validate_json(environment["JOB_SPEC"]) == job_spec(settings)
+
+
+def test_kueue_alone_suspends_and_nothing_removes_a_finished_job(values: Values) -> None:
+    assert not _rendered(parse(values))["spec"].keys() & {"suspend", "ttlSecondsAfterFinished"}
+
+
+def test_the_longest_name_still_fits_the_last_pod() -> None:
+    limit = jobset.longest_name(slices=12, hosts=64)
+    assert len("x" * limit + "-slice-11-63-abcde") == 63

@@ -1,0 +1,190 @@
+"""The graph that the program declares: what waits for what, what is kept, what is replaced."""
+
+import json
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+
+from infra.operators import wait_for_certificates
+from tests.infra.recording import DNS_ENDPOINT, PROJECT_NUMBER, Recording, Values, run_program, stack_values
+
+BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
+CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
+SYSTEM_POOL = ("gcp:container/nodePool:NodePool", "cluster-system")
+SLICE = ("gcp:container/nodePool:NodePool", "slices-trillium-0")
+JOBSET_CHART = ("kubernetes:helm.sh/v4:Chart", "jobset")
+KUEUE_CHART = ("kubernetes:helm.sh/v4:Chart", "kueue")
+FLAVOR = ("kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "flavor-trillium")
+CLUSTER_QUEUE = ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-research")
+LOCAL_QUEUE = ("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research")
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+
+
+@pytest.mark.parametrize(
+    ("later", "earlier"),
+    [
+        (CLUSTER, ("gcp:compute/subnetwork:Subnetwork", "network-nodes")),
+        (CLUSTER, ("gcp:compute/routerNat:RouterNat", "network-nat")),
+        (CLUSTER, ("gcp:projects/service:Service", "apis-container")),
+        (CLUSTER, ("gcp:projects/iAMMember:IAMMember", "nodes-role")),
+        (JOBSET_CHART, SYSTEM_POOL),
+        (JOBSET_CHART, ("kubernetes:core/v1:Namespace", "jobset-system")),
+        (KUEUE_CHART, ("kubernetes:core/v1:Namespace", "kueue-system")),
+        (KUEUE_CHART, JOBSET_CHART),
+        (FLAVOR, KUEUE_CHART),
+        (CLUSTER_QUEUE, FLAVOR),
+        (LOCAL_QUEUE, CLUSTER_QUEUE),
+        (LOCAL_QUEUE, ("kubernetes:core/v1:Namespace", "namespace-research")),
+        (
+            ("kubernetes:core/v1:ServiceAccount", "trainer-research"),
+            ("kubernetes:core/v1:Namespace", "namespace-research"),
+        ),
+        (JOB, LOCAL_QUEUE),
+        (JOB, SLICE),
+        (JOB, ("kubernetes:core/v1:ServiceAccount", "trainer-research")),
+        (JOB, ("kubernetes:kueue.x-k8s.io/v1beta2:WorkloadPriorityClass", "priority-high")),
+        (JOB, ("gcp:storage/bucketIAMMember:BucketIAMMember", "access-research-objects")),
+    ],
+    ids=lambda pair: pair[1],
+)
+def test_one_comes_after_the_other_and_goes_before_it(
+    program: Recording, later: tuple[str, str], earlier: tuple[str, str]
+) -> None:
+    assert program.named(*earlier).urn in program.closure(program.named(*later))
+
+
+def test_the_bucket_alone_is_protected(program: Recording) -> None:
+    protected = [(found.type, found.name) for found in program.registrations if found.request.protect]
+    assert protected == [BUCKET]
+
+
+def test_what_stays_with_the_bucket_is_its_provider(program: Recording) -> None:
+    kept = program.closure(program.named(*BUCKET))
+    assert kept == {program.named("pulumi:providers:gcp", "google").urn}
+
+
+def test_a_changed_job_is_deleted_before_it_is_made_anew(program: Recording) -> None:
+    request = program.named(*JOB).request
+    assert list(request.replaceOnChanges) == ["spec"]
+    assert request.deleteBeforeReplace
+
+
+def test_a_changed_slice_is_deleted_before_it_is_made_anew(program: Recording) -> None:
+    for pool in program.of_type(SLICE[0]):
+        if pool.name != SYSTEM_POOL[1]:
+            assert list(pool.request.replaceOnChanges) == ["placementPolicy.tpuTopology", "nodeConfig.machineType"]
+            assert pool.request.deleteBeforeReplace
+
+
+def test_every_resource_uses_the_stacks_own_provider(program: Recording) -> None:
+    own = {"gcp": "::google::", "kubernetes": "::kubernetes::"}
+    for found in program.registrations:
+        package = found.type.split(":")[0]
+        if package in own and found.request.custom:
+            assert own[package] in found.request.provider, found.name
+
+
+def test_each_slice_is_a_node_pool_of_all_its_hosts(program: Recording) -> None:
+    pools = {pool.name: pool.inputs for pool in program.of_type(SLICE[0])}
+    assert {name: pool["nodeCount"] for name, pool in pools.items()} == {
+        "cluster-system": 2,
+        **{f"slices-trillium-{index}": 4 for index in range(4)},
+        **{f"slices-ironwood-{index}": 2 for index in range(2)},
+        "slices-single-0": 1,
+    }
+
+
+def test_hosts_are_placed_together_by_policy_or_topology_and_single_ones_not_at_all(program: Recording) -> None:
+    placement = {
+        pool.name: pool.inputs.get("placementPolicy") for pool in program.of_type(SLICE[0]) if pool.name.endswith("-0")
+    }
+    assert placement == {
+        "slices-trillium-0": {"type": "COMPACT", "tpuTopology": "4x4"},
+        "slices-ironwood-0": {"type": "", "policyName": "shared-ironwood-2x2x2", "tpuTopology": "2x2x2"},
+        "slices-single-0": None,
+    }
+    (policy,) = program.of_type("gcp:compute/resourcePolicy:ResourcePolicy")
+    assert policy.inputs["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"}
+
+
+def test_nodes_carry_what_their_flavor_selects(program: Recording) -> None:
+    flavor = program.named(*FLAVOR).inputs["spec"]["nodeLabels"]
+    pool = program.named(*SLICE).inputs
+    assert flavor["slice-group"] == pool["nodeConfig"]["labels"]["slice-group"]
+    assert flavor["cloud.google.com/gke-tpu-topology"] == pool["placementPolicy"]["tpuTopology"]
+
+
+def test_the_trainers_of_each_team_may_use_the_bucket(program: Recording) -> None:
+    members = {grant.inputs["member"] for grant in program.of_type("gcp:storage/bucketIAMMember:BucketIAMMember")}
+    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/my-project.svc.id.goog"
+    assert members == {
+        f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer"
+        for namespace in ("research", "product-ml")
+    }
+
+
+def test_the_cluster_is_reached_by_its_dns_endpoint_without_secrets(program: Recording) -> None:
+    inputs = program.named("pulumi:providers:kubernetes", "kubernetes").inputs
+    kubeconfig = json.loads(inputs["kubeconfig"])
+    assert kubeconfig["clusters"][0]["cluster"] == {"server": f"https://{DNS_ENDPOINT}"}
+    assert kubeconfig["users"][0]["user"]["exec"]["command"] == "gke-gcloud-auth-plugin"
+    assert inputs["clusterIdentifier"] == DNS_ENDPOINT
+
+
+def test_a_first_preview_declares_what_an_update_does(two_teams: Values, program: Recording) -> None:
+    previewed = {(found.type, found.name) for found in run_program(two_teams, preview=True).registrations}
+    assert previewed == {(found.type, found.name) for found in program.registrations}
+
+
+def test_the_sandbox_and_the_cloud_run_the_same_program() -> None:
+    def declared(stack: str) -> set[tuple[str, str]]:
+        return {(found.type, found.name) for found in run_program(stack_values(stack)).registrations}
+
+    assert declared("local") == declared("dev")
+
+
+def test_the_stack_says_where_its_job_and_files_are(program: Recording) -> None:
+    assert program.exports["job"] == {"name": "ablation", "namespace": "research", "queue": "research"}
+    assert program.exports["queues"] == {"research": "research", "product": "product-ml"}
+    assert program.exports["job_spec"]["storage"]["path"] == "gs://my-project-shared-checkpoints/ablation"
+
+
+def test_charts_are_pinned(program: Recording) -> None:
+    charts = {
+        chart.name: (chart.inputs["chart"], chart.inputs["version"]) for chart in program.of_type(JOBSET_CHART[0])
+    }
+    assert charts == {
+        "jobset": ("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0"),
+        "kueue": ("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2"),
+    }
+    assert all(len(chart.request.transforms) == 1 for chart in program.of_type(JOBSET_CHART[0]))
+
+
+def test_kueue_counts_chips_alone_and_watches_no_other_pods(program: Recording) -> None:
+    values: Any = program.named(*KUEUE_CHART).inputs["values"]
+    configuration = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    assert configuration["integrations"]["frameworks"] == ["batch/job", "jobset.x-k8s.io/jobset"]
+    assert configuration["resources"]["excludeResourcePrefixes"] == ["cpu", "memory", "ephemeral-storage"]
+
+
+def _transformed(kind: str) -> pulumi.ResourceTransformResult | None:
+    props: Values = {"metadata": {"name": "hooks", "annotations": {"kept": "yes"}}}
+    arguments = pulumi.ResourceTransformArgs(True, f"kubernetes:{kind}", "hooks", props, pulumi.ResourceOptions())
+    return wait_for_certificates(arguments)
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_a_webhook_is_there_once_it_has_certificates(kind: str) -> None:
+    result = _transformed(f"admissionregistration.k8s.io/v1:{kind}")
+    assert result is not None
+    metadata: Any = result.props["metadata"]
+    assert metadata["annotations"] == {
+        "kept": "yes",
+        "pulumi.com/waitFor": "jsonpath={.webhooks[*].clientConfig.caBundle}",
+    }
+
+
+def test_other_objects_of_a_chart_are_left_alone() -> None:
+    assert _transformed("apps/v1:Deployment") is None

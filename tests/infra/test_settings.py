@@ -1,0 +1,240 @@
+"""Stack files: what is refused, in which words, and what every accepted one guarantees."""
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any, get_args
+
+import pulumi
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pulumi import runtime
+
+from infra import flavors
+from infra.accelerators import SliceShape, all_shapes
+from infra.job_spec import job_spec
+from infra.settings import SettingsError, load, parse
+from infra.stack_file import Priority
+from tests.infra.recording import Values, stack_values
+from workloads.spec import load_preset
+
+type Spoil = Callable[[Values], object]
+
+
+def _set(path: str, value: object) -> Spoil:
+    *parents, last = path.split(".")
+
+    def spoil(values: Values) -> None:
+        for parent in parents:
+            values = values[parent]
+        values[last] = value
+
+    return spoil
+
+
+def _remove(path: str) -> Spoil:
+    *parents, last = path.split(".")
+
+    def spoil(values: Values) -> None:
+        for parent in parents:
+            values = values[parent]
+        del values[last]
+
+    return spoil
+
+
+_OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
+_WEIGHT_ROWS = 64
+"""Divides the first dimension of every matrix of the preset."""
+_LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
+
+_FAULTS: list[tuple[Spoil, str, str]] = [
+    (_remove("cloud"), "cloud", "a value, got nothing; add cloud to the stack file"),
+    (_remove("job.preset"), "job.preset", "a value, got nothing; add job.preset to the stack file"),
+    (
+        _set("clouds", {}),
+        "clouds",
+        "one of the keys cloud, cluster, image, job, slices, teams, got 'clouds'; rename it to cloud",
+    ),
+    (_set("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
+    (_set("job.slices.grup", "a"), "job.slices.grup", "one of the keys count, group, got 'grup'; rename it to group"),
+    (_set("job.mesh", {"replica": 2, "fsdp": 8, "zebra": 1}), "job.mesh.zebra", "got 'zebra'; remove it"),
+    (_set("job", "tiny"), "job", "got 'tiny'; change job in the stack file"),
+    (_set("cloud.zone", "us-east1-b"), "cloud.zone", "a zone of us-east5, such as us-east5-b, got 'us-east1-b'"),
+    (_set("cluster.name", "a-very-very-long-name"), "cluster.name", "a name of at most 20 lower-case letters, digits"),
+    (_set("slices", {}), "slices", "at least one entry by name, got {}; add one to slices"),
+    (_set("slices.Lite", _LITE), "slices.Lite", "a name of at most 30 lower-case letters"),
+    (
+        _set("slices.trillium.topology", "3x3"),
+        "slices.trillium",
+        "got v6e 3x3; '3x3' is not a topology of v6e; the nearest are 2x4",
+    ),
+    (
+        _set("slices.trillium.machine_type", "ct6e-standard-1t"),
+        "slices.trillium",
+        "got v6e 2x4 ct6e-standard-1t; '2x4' is not",
+    ),
+    (_set("slices.trillium.count", 0), "slices.trillium.count", "greater than 0, got 0; change slices.trillium.count"),
+    (_set("slices.trillium.capacity", "reserved"), "slices.trillium.capacity", "'on-demand' or 'spot', got 'reserved'"),
+    (_set("teams.research.quota.ironwood", 8), "teams.research.quota", "slice groups among trillium, got 'ironwood'"),
+    (
+        _set("teams.research.quota.trillium", 12),
+        "teams.research.quota.trillium",
+        "at least the 16 chips of job tiny, got 12; raise it to 16",
+    ),
+    (
+        _set("teams.research.quota.trillium", 17),
+        "teams",
+        "quotas of trillium that add up to at most its 16 chips, got 17; lower a",
+    ),
+    (_set("teams.other", _OTHER_TEAM), "teams.other.namespace", "got 'research'; team research has it already"),
+    (
+        _set("teams.research.namespace", "kueue-system"),
+        "teams.research.namespace",
+        "a namespace of the team's own, got 'kueue",
+    ),
+    (
+        _set("image.reference", "trainer:latest"),
+        "image.reference",
+        "an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>",
+    ),
+    (_set("job.team", "sales"), "job.team", "one of the teams research, got 'sales'; rename it or add the team"),
+    (
+        _set("job.slices.group", "ironwood"),
+        "job.slices.group",
+        "one of the slice groups trillium, got 'ironwood'; rename it or add",
+    ),
+    (
+        _set("job.slices.count", 3),
+        "job.slices.count",
+        "at most the 2 slices of trillium, got 3; lower it or raise slices.trillium.count",
+    ),
+    (
+        _set("slices.trillium.topology", "2x2"),
+        "job.slices.count",
+        "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
+    ),
+    (_set("job.name", "x" * 48), "job.name", "at most 47 characters, for pods add to it, got 48"),
+    (_set("job.preset", "huge"), "job.preset", "a preset, got 'huge'; 'huge' is not a preset; choose one of "),
+    (_set("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
+    (_set("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
+    (_set("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
+    (
+        _set("job.mesh", {"replica": 2, "fsdp": 4}),
+        "job",
+        "use replica 2, fsdp 8; change job.mesh, job.training or job.preset",
+    ),
+    (_set("job.priority", "urgent"), "job.priority", "'low', 'normal' or 'high', got 'urgent'"),
+    (_set("job.max_restarts", -1), "job.max_restarts", "greater than or equal to 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "path", "words"), _FAULTS, ids=[f"{path}-{words[:12]}" for _, path, words in _FAULTS]
+)
+def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
+    values: Values, spoil: Spoil, path: str, words: str
+) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    told = [str(fault) for fault in raised.value.faults if fault.path == path]
+    assert any(words in line for line in told), raised.value
+
+
+def test_all_faults_are_reported_at_once(values: Values) -> None:
+    _set("cloud.zone", "mars")(values)
+    _set("slices.trillium.topology", "3x3")(values)
+    _set("job.preset", "huge")(values)
+    _set("job.team", "sales")(values)
+    _remove("image.reference")(values)
+    with pytest.raises(SettingsError, match="have 5 fault") as raised:
+        parse(values)
+    paths = {fault.path for fault in raised.value.faults}
+    assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image.reference"}
+
+
+def test_a_group_with_a_fault_is_still_a_group_that_a_job_may_name(values: Values) -> None:
+    _set("slices.trillium.count", "many")(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.faults] == ["slices.trillium.count"]
+
+
+def test_an_empty_stack_file_lacks_every_section() -> None:
+    with pytest.raises(SettingsError) as raised:
+        parse({})
+    assert {fault.path for fault in raised.value.faults} == {"cloud", "cluster", "slices", "teams", "image", "job"}
+
+
+def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
+    runtime.set_all_config({"tpu-multislice:job": "tiny", "other:key": "ignored"})
+    with pytest.raises(SettingsError, match="job: expected .*, got 'tiny'"):
+        load(pulumi.Config("tpu-multislice"))
+
+
+def test_the_mesh_follows_from_the_slices_when_the_stack_file_names_none(values: Values) -> None:
+    mesh = job_spec(parse(values)).mesh
+    assert (mesh.replica, mesh.fsdp) == (2, 8)
+
+
+def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
+    _set("job.training", {"steps": 7})(values)
+    training = job_spec(parse(values)).training
+    assert training == load_preset("tiny").training.model_copy(update={"steps": 7})
+
+
+def test_every_priority_that_a_job_may_have_is_declared() -> None:
+    assert set(get_args(Priority)) == set(flavors.PRIORITIES)
+
+
+@st.composite
+def legal_values(draw: st.DrawFn) -> Values:
+    """Stack files with any slice, at any length of name."""
+    shape: SliceShape = draw(st.sampled_from(all_shapes()))
+    count = draw(st.integers(1, 40)) if shape.multi_host else 1
+    values: dict[str, Any] = stack_values("dev")
+    group, team, job = (draw(st.from_regex(rf"[a-z]{{1,{limit}}}", fullmatch=True)) for limit in (30, 40, 40))
+    values["cloud"]["project"] = draw(st.from_regex(r"[a-z]{6,30}", fullmatch=True))
+    values["cluster"]["name"] = draw(st.from_regex(r"[a-z]{1,20}", fullmatch=True))
+    values["slices"] = {
+        group: {
+            "generation": shape.generation,
+            "topology": shape.topology,
+            "machine_type": shape.machine_type,
+            "count": count,
+            "capacity": draw(st.sampled_from(["on-demand", "spot"])),
+        }
+    }
+    values["teams"] = {team: {"namespace": "people", "quota": {group: count * shape.chips}}}
+    values["job"] |= {"name": job, "team": team, "slices": {"group": group, "count": count}}
+    values["job"]["training"] = {"global_batch": count * shape.devices}
+    fsdp = gcd(shape.devices, _WEIGHT_ROWS)
+    values["job"]["mesh"] = {"replica": count * shape.devices // fsdp, "fsdp": fsdp}
+    return values
+
+
+@hypothesis_settings(deadline=None)
+@given(legal_values())
+def test_every_accepted_stack_file_keeps_the_limits_of_google_cloud_and_kubernetes(values: Values) -> None:
+    accepted = parse(values)
+    (group_name,) = accepted.slices
+    spec = job_spec(accepted)
+    last_pod = f"{spec.name}-slice-{spec.slices.count - 1}-{spec.slices.hosts - 1}-abcde"
+    assert len(last_pod) <= 63
+    assert len(f"{group_name}-{accepted.job_group.count - 1}") <= 40
+    assert len(accepted.checkpoint_bucket) <= 63
+    assert 6 <= len(f"{accepted.cluster.name}-nodes") <= 30
+
+
+@hypothesis_settings(deadline=None)
+@given(legal_values())
+def test_every_accepted_job_fits_its_teams_quota_and_its_mesh(values: Values) -> None:
+    accepted = parse(values)
+    spec = job_spec(accepted)
+    assert (
+        spec.slices.count * spec.slices.hosts * spec.slices.chips_per_host
+        <= accepted.job_team.quota[accepted.job.slices.group]
+    )
+    assert spec.mesh.replica * spec.mesh.fsdp == spec.slices.devices
