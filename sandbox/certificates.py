@@ -49,7 +49,9 @@ def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
     """A new certificate authority."""
     key = _new_key()
     name = _name(common_name)
-    builder = _builder(name, name, key, key).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = _builder(name, name, key, key).add_extension(
+        x509.BasicConstraints(ca=True, path_length=None), critical=True
+    )
     usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

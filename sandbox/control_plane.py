@@ -69,10 +69,6 @@ class ControlPlane:
         )
         self._start("kube-scheduler", [f"--kubeconfig={pki / 'scheduler.kubeconfig'}", *common])
 
-    def ended(self) -> list[str]:
-        """Names of servers that are no longer running."""
-        return [server.name for server in self.servers if not server.running()]
-
     def stop(self) -> None:
         """Stop clients first: the API server waits for open watches."""
         for server in reversed(self.servers):

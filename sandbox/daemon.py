@@ -1,37 +1,31 @@
-"""The sandbox's background process: starts every server, runs the operators and the node agent, stops all.
+"""Starts, finds and stops the sandbox's background process; `sandbox.serve` is what it runs.
 
-`start` and `stop` are for the commands; `python -m sandbox.daemon FOLDER` is the process itself.
-It stops by itself on SIGTERM, when one of its servers ends, or after `_LIFETIME_SECONDS`.
+Owns the files by which the process is known: `daemon.lock`, held while it lives, `daemon.pid`, and
+`phase.json`, how far its start has come.
 """
 
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from sandbox import certificates
-from sandbox.site import SITE_VARIABLE, Site, load, taken_ports
+from sandbox.site import Site, taken_ports
 
 CHECKOUT = Path(__file__).parent.parent
 
 READY = "ready"
 """Last phase that `start` reports; nodes, queues and pods are served from here on."""
 
-_LIFETIME_SECONDS = 12 * 3600
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _POLL_SECONDS = 0.1
 _LOG_LINES_TOLD = 10
-
-_log = logging.getLogger(__name__)
 
 
 class SandboxError(RuntimeError):
@@ -40,12 +34,12 @@ class SandboxError(RuntimeError):
 
 def running(site: Site) -> int | None:
     """Pid of the site's daemon, or None."""
-    lock = _lock(site)
+    held = lock(site)
     try:
-        lock.acquire(timeout=0)
+        held.acquire(timeout=0)
     except Timeout:
         return int(site.daemon_pid.read_text())
-    lock.release()
+    held.release()
     return None
 
 
@@ -71,7 +65,7 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
     log = site.logs / "daemon.log"
     with log.open("ab") as output:
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "sandbox.daemon", str(site.root)],
+            [sys.executable, "-m", "sandbox.serve", str(site.root)],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -114,7 +108,8 @@ def _follow_start(site: Site, daemon: subprocess.Popen[bytes], log: Path, on_pha
         time.sleep(_POLL_SECONDS)
 
 
-def _lock(site: Site) -> FileLock:
+def lock(site: Site) -> FileLock:
+    """The lock that the daemon holds while it lives."""
     site.root.mkdir(parents=True, exist_ok=True)
     return FileLock(site.root / "daemon.lock", is_singleton=False)
 
@@ -130,79 +125,8 @@ def _read_phase(site: Site) -> str:
         return ""
 
 
-def _serve(site: Site) -> int:
-    """Run the sandbox until something ends it; the exit status is 0 only when it was told to stop."""
-    from sandbox.control_plane import ControlPlane
-    from sandbox.gcs import start_gcs
-    from sandbox.programs import found
-
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    programs = found()
-    control_plane = ControlPlane(site, programs)
-    workers: list[threading.Thread] = []
-    gcs = None
-    try:
-        _tell(site, "certificates")
-        certificates.ensure(site)
-        _tell(site, "storage")
-        gcs = start_gcs(site, programs)
-        _tell(site, "API server")
-        control_plane.start_api()
-        _tell(site, "controllers")
-        control_plane.start_controllers()
-        workers += _start_workers(site, programs, stopping)
-        _tell(site, READY)
-        return _watch(control_plane, stopping)
-    finally:
-        stopping.set()
-        for worker in workers:
-            worker.join()
-        control_plane.stop()
-        if gcs is not None:
-            gcs.stop(_STOP_SECONDS)
-
-
-def _start_workers(site: Site, programs: "Programs", stopping: threading.Event) -> list[threading.Thread]:
-    from sandbox.node_agent import NodeAgent
-    from sandbox.operators import Operators
-
-    agent = NodeAgent(site, Path(sys.executable), CHECKOUT)
-    runs = {"operators": Operators(site, programs).run, "node-agent": agent.run}
-    workers = [threading.Thread(target=run, args=(stopping,), name=name) for name, run in runs.items()]
-    for worker in workers:
-        worker.start()
-    return workers
-
-
-def _watch(control_plane: "ControlPlane", stopping: threading.Event) -> int:
-    deadline = time.monotonic() + _LIFETIME_SECONDS
-    while not stopping.wait(1):
-        if ended := control_plane.ended():
-            _log.error("%s ended; stopping the sandbox", ", ".join(ended))
-            return 1
-        if time.monotonic() > deadline:
-            _log.warning("stopping after %d hours; `make up` starts it again", _LIFETIME_SECONDS // 3600)
-            return 0
-    return 0
-
-
-def _tell(site: Site, phase: str) -> None:
+def tell(site: Site, phase: str) -> None:
+    """Say how far the start has come; for the daemon."""
     partial = _phase_file(site).with_suffix(".partial")
     partial.write_text(json.dumps({"phase": phase}))
     partial.replace(_phase_file(site))
-
-
-def main() -> int:
-    """Run as the daemon of the site in the folder given as the one argument."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    site = load(Path(sys.argv[1]))
-    os.environ[SITE_VARIABLE] = str(site.root)
-    with _lock(site).acquire(timeout=5):
-        site.daemon_pid.write_text(str(os.getpid()))
-        return _serve(site)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

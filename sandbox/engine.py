@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from pulumi import automation
 
-from sandbox import providers
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import Programs
+from sandbox.providers import install
 from sandbox.site import SITE_VARIABLE, Site
 
 OnEvent = Callable[[automation.EngineEvent], None]
@@ -77,7 +77,7 @@ class Engine:
         return self._selected
 
     def _select(self) -> automation.Stack:
-        providers.install(self._site)
+        install(self._site)
         project = self._project_folder()
         pulumi = self._programs.path("pulumi")
         options = automation.LocalWorkspaceOptions(

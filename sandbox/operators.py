@@ -2,7 +2,7 @@
 
 It stands in for the Deployment controller and the kubelet for these two Deployments alone: each
 runs with its chart's configuration, its own ServiceAccount's token and its Service's address. Of
-the configuration only what binds it to a pod is changed (see `_configuration`). When a manager
+the configuration only what binds it to a pod is changed (see `configuration`). When a manager
 answers `/readyz`, its Deployment is reported available.
 """
 
@@ -15,12 +15,11 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
-from kubernetes import client, config
 
 from sandbox import certificates
+from sandbox.api_server import JSON_PATCH, UNREACHABLE, ApiServer, Json
 from sandbox.programs import Programs
 from sandbox.server_process import ServerProcess
 from sandbox.site import Site
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 OPERATORS = ("jobset", "kueue")
 """Programs that are run; a Deployment is one of them when its image's last path element says so."""
 
-_WEBHOOK_KINDS = ("mutating_webhook_configuration", "validating_webhook_configuration")
+_WEBHOOK_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _CONFIG_KEY = "controller_manager_config.yaml"
 _HEALTH_PORT = 8081
 _WEBHOOK_PORT = 443
@@ -44,10 +43,15 @@ _SETTLED_TICK_SECONDS = 1.0
 class _Operator:
     """A manager that was started for one generation of its Deployment."""
 
-    deployment: client.V1Deployment
+    deployment: Json
     server: ServerProcess
     health_url: str
     available: bool = False
+
+    def outdated(self, deployment: Json) -> bool:
+        """Whether the Deployment changed since, or the process ended."""
+        changed = self.deployment["metadata"]["generation"] != deployment["metadata"]["generation"]
+        return changed or not self.server.running()
 
 
 class Operators:
@@ -56,32 +60,31 @@ class Operators:
     def __init__(self, site: Site, programs: Programs) -> None:
         self._site = site
         self._programs = programs
+        self._api = ApiServer.of(site)
         self._running: dict[str, _Operator] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Reconcile until `stop` is set, then stop the managers. Needs the API server."""
-        api = config.new_client_from_config(str(self._site.kubeconfig))
-        self._apps, self._core = client.AppsV1Api(api), client.CoreV1Api(api)
-        self._admission = client.AdmissionregistrationV1Api(api)
         while not stop.is_set():
             try:
                 settled = self._reconcile()
-            except Exception:
+            except UNREACHABLE as error:
                 # The API server may be down for a moment; the next tick asks again.
-                _log.exception("reconciling the operators failed")
+                _log.warning("reconciling the operators: %s", error)
                 settled = False
             stop.wait(_SETTLED_TICK_SECONDS if settled else _TICK_SECONDS)
         for operator in self._running.values():
             operator.server.stop(_STOP_SECONDS)
 
     def _reconcile(self) -> bool:
+        deployments = self._api.request("GET", "/apis/apps/v1/deployments")["items"]
         wanted = {
-            deployment.metadata.uid: deployment
-            for deployment in self._apps.list_deployment_for_all_namespaces().items
-            if _program(deployment) is not None and deployment.metadata.deletion_timestamp is None
+            deployment["metadata"]["uid"]: deployment
+            for deployment in deployments
+            if program_of(deployment) is not None and "deletionTimestamp" not in deployment["metadata"]
         }
         for uid, operator in list(self._running.items()):
-            if uid not in wanted or self._outdated(operator, wanted[uid]):
+            if uid not in wanted or operator.outdated(wanted[uid]):
                 operator.server.stop(_STOP_SECONDS)
                 del self._running[uid]
         for uid, deployment in wanted.items():
@@ -91,31 +94,22 @@ class Operators:
                 self._report(self._running[uid])
         return len(self._running) == len(wanted) and all(operator.available for operator in self._running.values())
 
-    def _outdated(self, operator: _Operator, deployment: client.V1Deployment) -> bool:
-        changed = operator.deployment.metadata.generation != deployment.metadata.generation
-        return changed or not operator.server.running()
-
-    def _start(self, deployment: client.V1Deployment) -> None:
-        name, namespace = _program(deployment), deployment.metadata.namespace
+    def _start(self, deployment: Json) -> None:
+        """Start the manager, unless some of the chart's other objects are still on their way."""
+        name, namespace = program_of(deployment), deployment["metadata"]["namespace"]
         assert name is not None
-        try:
-            settings = self._chart_settings(deployment)
-            service_name = settings["internalCertManagement"]["webhookServiceName"]
-            service = self._core.read_namespaced_service(service_name, namespace)
-            address = service.spec.cluster_ip
-            ca_pem = self._fill_secret(
-                name, namespace, settings["internalCertManagement"]["webhookSecretName"], service_name
-            )
-            if _insists_on_folder(settings) and not self._inject_authority(ca_pem, namespace, service_name):
-                return  # So are its webhooks.
-            kubeconfig = self._kubeconfig(deployment)
-        except client.ApiException as error:
-            if error.status == 404:
-                return  # The chart's other objects are still on their way.
-            raise
-        folder = self._folder(name)
-        configuration = _configuration(settings, address, self._serving(name))
-        (folder / "config.yaml").write_text(yaml.safe_dump(configuration))
+        settings = self._chart_settings(deployment)
+        if settings is None:
+            return
+        certificates_of = settings["internalCertManagement"]
+        service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{certificates_of['webhookServiceName']}")
+        if service is None or not self._prepare_certificates(name, namespace, settings):
+            return
+        kubeconfig = self._kubeconfig(deployment)
+        if kubeconfig is None:
+            return
+        folder, address = self._folder(name), service["spec"]["clusterIP"]
+        (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, self._serving(name))))
         (folder / "kubeconfig").write_text(kubeconfig)
         command = [
             str(self._programs.path(name)),
@@ -125,20 +119,22 @@ class Operators:
         ]
         environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "GOGC": "50"}
         server = ServerProcess.start(name, command, self._site.logs / f"{name}.log", environment)
-        self._running[deployment.metadata.uid] = _Operator(deployment, server, f"http://{address}:{_HEALTH_PORT}/readyz")
+        health_url = f"http://{address}:{_HEALTH_PORT}/readyz"
+        self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
 
-    def _chart_settings(self, deployment: client.V1Deployment) -> dict[str, Any]:
-        volumes = deployment.spec.template.spec.volumes
-        name = next(volume.config_map.name for volume in volumes if volume.config_map)
-        config_map = self._core.read_namespaced_config_map(name, deployment.metadata.namespace)
-        return yaml.safe_load(config_map.data[_CONFIG_KEY])
+    def _chart_settings(self, deployment: Json) -> Json | None:
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        name = next(volume["configMap"]["name"] for volume in volumes if "configMap" in volume)
+        found = self._api.find(f"/api/v1/namespaces/{deployment['metadata']['namespace']}/configmaps/{name}")
+        return None if found is None else yaml.safe_load(found["data"][_CONFIG_KEY])
 
-    def _fill_secret(self, name: str, namespace: str, secret: str, service: str) -> bytes:
+    def _prepare_certificates(self, name: str, namespace: str, settings: Json) -> bool:
         """Put key pairs where the manager's certificate rotator looks, as after an earlier run.
 
         The rotator would make them itself, but only at its second look, several seconds later.
-        Returns the authority's certificate.
+        False while the Secret or the webhooks are not there.
         """
+        service = settings["internalCertManagement"]["webhookServiceName"]
         folder, serving = self._folder(name), self._serving(name)
         if not (folder / "ca.crt").exists():
             ca = certificates.authority(f"{name}-ca", [f"{name}-ca"])
@@ -149,37 +145,44 @@ class Operators:
         contents = {key: (folder / key).read_bytes() for key in ("ca.crt", "ca.key", "tls.crt", "tls.key")}
         for key, content in contents.items():
             (serving / key).write_bytes(content)
+        secret = settings["internalCertManagement"]["webhookSecretName"]
         data = {key: base64.b64encode(content).decode() for key, content in contents.items()}
-        self._core.patch_namespaced_secret(secret, namespace, {"data": data})
-        return contents["ca.crt"]
+        if self._api.patch(f"/api/v1/namespaces/{namespace}/secrets/{secret}", {"data": data}) is None:
+            return False
+        return not _insists_on_folder(settings) or self._inject_authority(data["ca.crt"], namespace, service)
 
-    def _inject_authority(self, ca_pem: bytes, namespace: str, service: str) -> bool:
+    def _inject_authority(self, ca: str, namespace: str, service: str) -> bool:
         """Do the rotator's other work: name the authority in the webhooks that call `service`.
 
         False when there are no such webhooks of either kind yet.
         """
-        value = base64.b64encode(ca_pem).decode()
         found = set[str]()
         for kind in _WEBHOOK_KINDS:
-            for item in getattr(self._admission, f"list_{kind}")().items:
+            collection = f"/apis/admissionregistration.k8s.io/v1/{kind}"
+            for item in self._api.request("GET", collection)["items"]:
                 patch = [
-                    {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": value}
-                    for index, webhook in enumerate(item.webhooks)
+                    {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": ca}
+                    for index, webhook in enumerate(item["webhooks"])
                     if _calls(webhook, namespace, service)
                 ]
                 if patch:
                     found.add(kind)
-                    getattr(self._admission, f"patch_{kind}")(item.metadata.name, patch)
+                    self._api.patch(f"{collection}/{item['metadata']['name']}", patch, JSON_PATCH)
         return found == set(_WEBHOOK_KINDS)
 
-    def _kubeconfig(self, deployment: client.V1Deployment) -> str:
-        account, namespace = deployment.spec.template.spec.service_account_name, deployment.metadata.namespace
-        request = client.AuthenticationV1TokenRequest(
-            spec=client.V1TokenRequestSpec(audiences=[], expiration_seconds=_TOKEN_SECONDS)
-        )
-        answer = self._core.create_namespaced_service_account_token(account, namespace, request)
+    def _kubeconfig(self, deployment: Json) -> str | None:
+        account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+        path = f"/api/v1/namespaces/{deployment['metadata']['namespace']}/serviceaccounts/{account}"
+        if self._api.find(path) is None:
+            return None
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [], "expirationSeconds": _TOKEN_SECONDS},
+        }
+        token = self._api.request("POST", f"{path}/token", request)["status"]["token"]
         ca = (self._site.pki / "ca.crt").read_bytes()
-        return certificates.kubeconfig(self._site.api_server_url, ca, {"token": answer.status.token})
+        return certificates.kubeconfig(self._site.api_server_url, ca, {"token": token})
 
     def _serving(self, name: str) -> Path:
         return self._folder(name) / "serving"
@@ -193,10 +196,9 @@ class Operators:
     def _report(self, operator: _Operator) -> None:
         if operator.available or not _ready(operator.health_url):
             return
-        metadata = operator.deployment.metadata
-        replicas = operator.deployment.spec.replicas
+        metadata, replicas = operator.deployment["metadata"], operator.deployment["spec"]["replicas"]
         status = {
-            "observedGeneration": metadata.generation,
+            "observedGeneration": metadata["generation"],
             "replicas": replicas,
             "updatedReplicas": replicas,
             "readyReplicas": replicas,
@@ -206,31 +208,34 @@ class Operators:
                 {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
             ],
         }
-        self._apps.patch_namespaced_deployment_status(metadata.name, metadata.namespace, {"status": status})
+        path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
+        self._api.patch(path, {"status": status})
         operator.available = True
 
 
-def _program(deployment: client.V1Deployment) -> str | None:
-    image = deployment.spec.template.spec.containers[0].image
+def program_of(deployment: Json) -> str | None:
+    """The program that stands for the Deployment's image, or None if the Deployment is no operator."""
+    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     name = image.split("@")[0].rpartition("/")[2].partition(":")[0]
     return name if name in OPERATORS else None
 
 
-def _flags(deployment: client.V1Deployment) -> list[str]:
-    return [flag for flag in deployment.spec.template.spec.containers[0].args if not flag.startswith("--config=")]
+def _flags(deployment: Json) -> list[str]:
+    flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return [flag for flag in flags if not flag.startswith("--config=")]
 
 
-def _calls(webhook: Any, namespace: str, service: str) -> bool:
-    called = webhook.client_config.service
-    return called is not None and (called.namespace, called.name) == (namespace, service)
+def _calls(webhook: Json, namespace: str, service: str) -> bool:
+    called = webhook["clientConfig"].get("service", {})
+    return (called.get("namespace"), called.get("name")) == (namespace, service)
 
 
-def _insists_on_folder(settings: dict[str, Any]) -> bool:
+def _insists_on_folder(settings: Json) -> bool:
     """Whether the rotator insists on a fixed folder of the machine, as JobSet 0.12 does."""
     return settings["apiVersion"].startswith("config.jobset.x-k8s.io/")
 
 
-def _configuration(settings: dict[str, Any], address: str, serving: Path) -> dict[str, Any]:
+def configuration(settings: Json, address: str, serving: Path) -> Json:
     """The chart's configuration with what makes a pod of it replaced by the Service's address.
 
     No leader election (one process, and an API pause must not end it), no metrics port, no

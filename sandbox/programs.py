@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,7 +238,7 @@ def _build_all(missing: list[Program], report: Report) -> None:
 
 
 @contextmanager
-def _writable_cache() -> Iterator[None]:
+def _writable_cache() -> Generator[None]:
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         yield
@@ -250,7 +250,7 @@ def _writable_cache() -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, progress: Callable[[str], None]) -> Iterator[None]:
+def _locked(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / "lock")
     while True:

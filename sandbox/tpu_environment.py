@@ -22,7 +22,13 @@ FIRST_PROCESS_PORT = 8476
 _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How the device plugin arranges the chips that one container requests."""
 
-_ACCELERATOR_TYPES = {"v4": ("v4", 2), "v5e": ("v5litepod", 1), "v5p": ("v5p", 2), "v6e": ("v6e", 1), "7x": ("tpu7x", 2)}
+_ACCELERATOR_TYPES = {
+    "v4": ("v4", 2),
+    "v5e": ("v5litepod", 1),
+    "v5p": ("v5p", 2),
+    "v6e": ("v6e", 1),
+    "7x": ("tpu7x", 2),
+}
 """Prefix of `TPU_ACCELERATOR_TYPE` and what it counts for each chip: TensorCores where it says 2."""
 
 
@@ -39,8 +45,15 @@ class TpuWorker:
     """Host name of the first worker of the first slice."""
 
 
+SINGLE_HOST = TpuWorker(("localhost",), worker_id=0, slice_id=0, slice_count=1, coordinator="localhost")
+"""A TPU container that is no part of a multi-host slice."""
+
+
 def cluster_variables(worker: TpuWorker) -> dict[str, str]:
-    """What GKE's webhook adds to the pods of a multi-host slice."""
+    """What a TPU container is told about its place among the others.
+
+    On GKE the webhook says it to multi-host slices and the metadata server to single hosts.
+    """
     return {
         "TPU_WORKER_ID": str(worker.worker_id),
         "TPU_WORKER_HOSTNAMES": ",".join(worker.slice_hostnames),
@@ -63,13 +76,14 @@ def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, s
     }
 
 
-def single_host_variables() -> dict[str, str]:
-    """What a TPU container has that is no part of a multi-host slice."""
-    return {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
-
-
 def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
-    """What the device plugin adds to a container that requests `chips` chips of a host of `shape`."""
+    """What the device plugin adds to a container that requests `chips` chips of a host of `shape`.
+
+    Raises:
+        ValueError: the device plugin does not give out that many chips.
+    """
+    if chips not in _CHIP_BOUNDS:
+        raise ValueError(f"a container gets {', '.join(map(str, _CHIP_BOUNDS))} chips, not {chips}")
     prefix, units_per_chip = _ACCELERATOR_TYPES[shape.generation]
     variables = {
         "TPU_SKIP_MDS_QUERY": "true",

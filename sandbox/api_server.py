@@ -1,0 +1,139 @@
+"""Requests to a Kubernetes API server as plain JSON objects over one connection pool.
+
+The official client reads kubeconfigs with credential plugins (`sandbox.providers`); its typed models
+are not used, since building them costs more than the calls.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from sandbox.site import Site
+
+type Json = dict[str, Any]
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+
+CONNECTIONS = 32
+_REQUEST_SECONDS = 30.0
+
+
+class ApiError(RuntimeError):
+    """The API server refused a request."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+UNREACHABLE = (ApiError, urllib3.exceptions.HTTPError, OSError)
+"""What a request raises while the API server is away, restarting or unwilling."""
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """One API server as one user, for any number of threads."""
+
+    url: str
+    pool: urllib3.PoolManager
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of(cls, site: Site) -> "ApiServer":
+        """The site's API server as its administrator; nothing is sent yet."""
+        pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            ca_certs=str(site.pki / "ca.crt"),
+            cert_file=str(site.pki / "admin.crt"),
+            key_file=str(site.pki / "admin.key"),
+        )
+        return cls(site.api_server_url, pool)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> Json:
+        """One call; what the API server answers.
+
+        Raises:
+            ApiError: the API server refused.
+            urllib3.exceptions.HTTPError: it cannot be reached.
+        """
+        content = None if body is None else json.dumps(body).encode()
+        answer = self._send(method, self._url(path, query), content, content_type, preload=True)
+        return json.loads(answer.data)
+
+    def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
+        """The object at `path`, or None."""
+        return self._unless_missing("GET", path, None, JSON, query)
+
+    def patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> Json | None:
+        """Patch the object at `path` and return it, or None if there is none."""
+        return self._unless_missing("PATCH", path, body, content_type, None)
+
+    def delete(self, path: str, options: Json) -> None:
+        """Delete the object at `path`, if it is there."""
+        self._unless_missing("DELETE", path, options, JSON, None)
+
+    def open(self, path: str, query: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+        """Open `path` for reading without end: a watch or a log. Close the answer when done."""
+        return self._send("GET", self._url(path, query), None, JSON, preload=False)
+
+    def ready(self) -> bool:
+        """Whether the API server says that it is ready."""
+        try:
+            self._send("GET", self._url("/readyz", None), None, JSON, preload=True)
+        except UNREACHABLE:
+            return False
+        return True
+
+    def _unless_missing(
+        self, method: str, path: str, body: object, content_type: str, query: Mapping[str, str] | None
+    ) -> Json | None:
+        try:
+            return self.request(method, path, body, query, content_type)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> str:
+        return f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
+
+    def _send(
+        self, method: str, url: str, content: bytes | None, content_type: str, *, preload: bool
+    ) -> urllib3.BaseHTTPResponse:
+        answer = self.pool.request(
+            method,
+            url,
+            body=content,
+            headers={"Accept": JSON, "Content-Type": content_type, **self.headers},
+            preload_content=preload,
+            timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=_REQUEST_SECONDS if preload else None),
+            # A connection that the server closed meanwhile may be opened again; nothing is asked for twice.
+            retries=urllib3.Retry(connect=2, read=0, redirect=0, status=0),
+        )
+        if answer.status >= 300:
+            raise _refusal(answer.status, answer.data)
+        return answer
+
+
+def _refusal(status: int, data: bytes) -> ApiError:
+    try:
+        answer = json.loads(data)
+        return ApiError(status, answer.get("reason", ""), answer["message"])
+    except (ValueError, KeyError, AttributeError):
+        return ApiError(status, "", data.decode(errors="replace").strip())

@@ -1,0 +1,93 @@
+"""The sandbox's background process, `python -m sandbox.serve FOLDER`.
+
+Starts every server, runs the operators and the node agent, and stops all of it: on SIGTERM, when a
+server ends, or after `_LIFETIME_SECONDS`.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from sandbox import certificates, daemon
+from sandbox.control_plane import ControlPlane
+from sandbox.gcs import start_gcs
+from sandbox.node_agent.agent import NodeAgent
+from sandbox.operators import Operators
+from sandbox.programs import Programs, found
+from sandbox.server_process import ServerProcess
+from sandbox.site import SITE_VARIABLE, Site, load
+
+_LIFETIME_SECONDS = 12 * 3600
+_LOCK_SECONDS = 5
+_STOP_SECONDS = 10
+
+_log = logging.getLogger(__name__)
+
+
+def serve(site: Site, stopping: threading.Event) -> int:
+    """Run the sandbox until something ends it; the exit status is 1 when that was a fault."""
+    programs = found()
+    control_plane = ControlPlane(site, programs)
+    workers: list[threading.Thread] = []
+    storage: ServerProcess | None = None
+    try:
+        daemon.tell(site, "certificates")
+        certificates.ensure(site)
+        daemon.tell(site, "storage")
+        storage = start_gcs(site, programs)
+        daemon.tell(site, "API server")
+        control_plane.start_api()
+        control_plane.start_controllers()
+        workers += _start_workers(site, programs, stopping)
+        daemon.tell(site, daemon.READY)
+        return _watch(control_plane, storage, stopping)
+    finally:
+        stopping.set()
+        for worker in workers:
+            worker.join()
+        control_plane.stop()
+        if storage is not None:
+            storage.stop(_STOP_SECONDS)
+
+
+def _start_workers(site: Site, programs: Programs, stopping: threading.Event) -> list[threading.Thread]:
+    agent = NodeAgent(site, Path(sys.executable), daemon.CHECKOUT)
+    runs = {"operators": Operators(site, programs).run, "node-agent": agent.run}
+    workers = [threading.Thread(target=run, args=(stopping,), name=name) for name, run in runs.items()]
+    for worker in workers:
+        worker.start()
+    return workers
+
+
+def _watch(control_plane: ControlPlane, storage: ServerProcess, stopping: threading.Event) -> int:
+    deadline = time.monotonic() + _LIFETIME_SECONDS
+    while not stopping.wait(1):
+        ended = [server.name for server in (*control_plane.servers, storage) if not server.running()]
+        if ended:
+            _log.error("%s ended; stopping the sandbox", ", ".join(ended))
+            return 1
+        if time.monotonic() > deadline:
+            _log.warning("stopping after %d hours; `make up` starts it again", _LIFETIME_SECONDS // 3600)
+            return 0
+    return 0
+
+
+def main() -> int:
+    """Be the daemon of the site in the folder given as the one argument."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    site = load(Path(sys.argv[1]))
+    os.environ[SITE_VARIABLE] = str(site.root)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with daemon.lock(site).acquire(timeout=_LOCK_SECONDS):
+        site.daemon_pid.write_text(str(os.getpid()))
+        return serve(site, stopping)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

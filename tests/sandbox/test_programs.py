@@ -1,0 +1,107 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sandbox import programs
+from sandbox.programs import PROGRAMS, BuildProgress, ProgramsError
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    (tmp_path / "path").mkdir()
+    return tmp_path
+
+
+def executable(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def with_fake_go(folder: Path, script: str) -> None:
+    executable(
+        folder / "path" / "go", f'PATH=/usr/bin:/bin\ncase "$1 $2" in\n"mod download") {DOWNLOAD} ;;\nesac\n{script}'
+    )
+
+
+DOWNLOAD = r"""d=$(mktemp -d); mkdir -p $d/charts/jobset $d/charts/kueue; printf '{"Dir": "%s"}' $d; exit 0"""
+BUILD = 'while [ "$1" != "-o" ]; do shift; done; echo program > "$2"'
+
+
+def ignore(_: BuildProgress) -> None:
+    pass
+
+
+def test_every_program_has_a_version_in_its_lock():
+    assert programs.versions().keys() == {program.name for program in PROGRAMS}
+    assert programs.versions()["kubectl"] == programs.versions()["kube-apiserver"]
+
+
+def test_without_go_and_programs_the_error_names_go_and_what_is_missing(empty_cache: Path):
+    with pytest.raises(ProgramsError, match=r"kube-apiserver.*needs Go 1\.26.*make train"):
+        programs.prepare(ignore)
+
+
+def test_found_never_builds(empty_cache: Path):
+    with pytest.raises(ProgramsError, match="not built yet: etcd.*chart kueue.*make programs"):
+        programs.found()
+
+
+def test_an_unwritable_cache_folder_is_named_with_the_way_out(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    with_fake_go(empty_cache, BUILD)
+    (empty_cache / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(empty_cache / "file"))
+    with pytest.raises(ProgramsError, match=r"cannot write to the cache folder .*/file/.*XDG_CACHE_HOME"):
+        programs.prepare(ignore)
+
+
+def test_a_build_reports_each_program_in_turn_and_the_next_call_builds_nothing(empty_cache: Path):
+    with_fake_go(empty_cache, BUILD)
+    told: list[BuildProgress] = []
+    built = programs.prepare(told.append)
+    assert [line.name for line in told if line.state == "built"] == [program.name for program in PROGRAMS]
+    assert {line.total for line in told} == {len(PROGRAMS)}
+    assert built.path("etcd").is_relative_to(empty_cache / "cache")
+    told.clear()
+    programs.prepare(told.append)
+    assert told == []
+
+
+def test_a_failed_build_keeps_what_is_finished_and_tells_the_compilers_words(empty_cache: Path):
+    with_fake_go(
+        empty_cache, f'case "$*" in *kube-scheduler*) echo "no space left on device" >&2; exit 1;; esac\n{BUILD}'
+    )
+    with pytest.raises(
+        ProgramsError, match=r"kube-scheduler .*exit code 1:\n  no space left on device\nrun the command"
+    ):
+        programs.prepare(ignore)
+    with_fake_go(empty_cache, BUILD)
+    told: list[BuildProgress] = []
+    programs.prepare(told.append)
+    assert told[0].name == "kube-scheduler"
+
+
+def test_a_program_on_path_is_taken_only_in_the_right_version(empty_cache: Path):
+    version = programs.versions()["kubectl"]
+    kubectl = next(program for program in PROGRAMS if program.name == "kubectl")
+    executable(empty_cache / "path" / "kubectl", f"/bin/echo Client Version: v{version}0")
+    assert programs._existing(kubectl) is None  # pyright: ignore[reportPrivateUsage]
+    executable(empty_cache / "path" / "kubectl", f"/bin/echo Client Version: v{version}")
+    assert programs._existing(kubectl) == empty_cache / "path" / "kubectl"  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    with_fake_go(empty_cache, BUILD)
+    first = programs.prepare(ignore).path("helm")
+    copied = empty_cache / "tools"
+    for folder in programs.TOOLS.iterdir():
+        (copied / folder.name).mkdir(parents=True)
+        for name in ("go.mod", "go.sum"):
+            (copied / folder.name / name).write_text((folder / name).read_text())
+    (copied / "helm" / "go.sum").write_text("changed")
+    monkeypatch.setattr(programs, "TOOLS", copied)
+    assert programs.prepare(ignore).path("helm") != first
+    assert os.path.exists(first)
