@@ -1,0 +1,166 @@
+"""The node agent: sees pods and nodes come and go, and gives each pod a worker.
+
+Owns which pods are run here: those bound to the sandbox's nodes. How a pod lives is in
+`pod_worker`. Probes are not run: a running container is ready. Images are not run: every
+container is a program of this machine with the checkout as its working folder.
+"""
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.node_agent.api_server import ApiServer, Json, Watch
+from sandbox.node_agent.container import Machine, object_lookup
+from sandbox.node_agent.environment import Surroundings
+from sandbox.node_agent.kubelet_server import KubeletServer
+from sandbox.node_agent.leases import Leases
+from sandbox.node_agent.leftovers import end_leftovers, start_reaper
+from sandbox.node_agent.names import PodNames
+from sandbox.node_agent.pod import Pod
+from sandbox.node_agent.pod_worker import PodWorker
+from sandbox.node_agent.status import NODE_SHUTDOWN
+from sandbox.site import Site
+
+log = logging.getLogger(__name__)
+
+NODE_LABEL = "tpu-multislice.dev/sandbox-node"
+
+_SHUTDOWN_GRACE_SECONDS = 5
+_CHECK_SECONDS = 1
+
+
+class NodeAgent:
+    """Runs the pods of one site's nodes."""
+
+    def __init__(self, site: Site, python: Path, checkout: Path) -> None:
+        self._site = site
+        self._machine = Machine(
+            site=site,
+            python=python,
+            checkout=checkout,
+            api=ApiServer.connect(site.kubeconfig),
+            names=PodNames(site),
+            closing=threading.Event(),
+        )
+        self._leases = Leases(self._machine.api)
+        self._nodes: dict[str, Json] = {}
+        self._pods: dict[str, Pod] = {}
+        self._workers: dict[str, PodWorker] = {}
+        self._lock = threading.RLock()
+
+    def run(self, stop: threading.Event) -> None:
+        """Run pods until `stop` is set; then end them all and report them failed.
+
+        Raises:
+            RuntimeError: one of the agent's own threads has died.
+        """
+        server = KubeletServer(self._site, self._runs)
+        # Before the first look at the API: a pod that was never reported is simply started anew.
+        end_leftovers(self._site.pods)
+        shutil.rmtree(self._site.pods, ignore_errors=True)
+        self._site.pods.mkdir(parents=True)
+        reaper = start_reaper(self._site.pods)
+        api = self._machine.api
+        nodes = Watch(api, "/api/v1/nodes", {"labelSelector": NODE_LABEL}, self._node_changed, self._node_removed)
+        pods = Watch(api, "/api/v1/pods", {"fieldSelector": "spec.nodeName!="}, self._pod_changed, self._pod_removed)
+        threads = [
+            _thread("nodes", nodes.run),
+            _thread("pods", pods.run),
+            _thread("leases", lambda: self._leases.run(self._machine.closing)),
+            _thread("kubelet server", server.serve_forever),
+        ]
+        try:
+            while not stop.wait(_CHECK_SECONDS):
+                _check_alive(threads)
+        finally:
+            nodes.close()
+            pods.close()
+            self._end_all()
+            server.shutdown()
+            server.server_close()
+            reaper.communicate()
+
+    def _node_changed(self, node: Json) -> None:
+        name = node["metadata"]["name"]
+        self._leases.announce(node)
+        with self._lock:
+            new = name not in self._nodes
+            self._nodes[name] = node
+            if new:
+                for pod in [pod for pod in self._pods.values() if pod.node == name]:
+                    self._dispatch(pod)
+
+    def _node_removed(self, node: Json) -> None:
+        name = node["metadata"]["name"]
+        self._leases.retire(node)
+        with self._lock:
+            self._nodes.pop(name, None)
+            for worker in self._workers.values():
+                if worker.pod.node == name:
+                    worker.evict(NODE_SHUTDOWN, worker.pod.grace_seconds)
+
+    def _pod_changed(self, manifest: Json) -> None:
+        pod = Pod(manifest)
+        with self._lock:
+            self._pods[pod.uid] = pod
+            self._dispatch(pod)
+
+    def _pod_removed(self, manifest: Json) -> None:
+        pod = Pod(manifest)
+        with self._lock:
+            self._pods.pop(pod.uid, None)
+            worker = self._workers.pop(pod.uid, None)
+            if worker is not None:
+                worker.forget()
+        self._machine.names.remove(pod)
+
+    def _dispatch(self, pod: Pod) -> None:
+        worker = self._workers.get(pod.uid)
+        if worker is None and pod.node not in self._nodes:
+            return
+        self._machine.names.update(pod)
+        if worker is None and (pod.deleting or not pod.ended):
+            worker = PodWorker(self._machine, self._surroundings(pod))
+            self._workers[pod.uid] = worker
+            worker.start()
+        if worker is not None and pod.deleting:
+            worker.delete(pod.grace_seconds)
+
+    def _surroundings(self, pod: Pod) -> Surroundings:
+        return Surroundings(
+            pod=pod,
+            node=self._nodes[pod.node],
+            address=self._site.pod_address(pod.namespace, pod.name),
+            host_address=self._site.address,
+            lookup=object_lookup(self._machine.api, pod.namespace),
+        )
+
+    def _runs(self, namespace: str, pod_name: str, container: str) -> bool:
+        with self._lock:
+            workers = [w for w in self._workers.values() if (w.pod.namespace, w.pod.name) == (namespace, pod_name)]
+        return any(worker.runs(container) for worker in workers)
+
+    def _end_all(self) -> None:
+        with self._lock:
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.evict(NODE_SHUTDOWN, min(_SHUTDOWN_GRACE_SECONDS, worker.pod.grace_seconds))
+        self._machine.closing.set()
+        self._leases.stop_waiting()
+        for worker in workers:
+            worker.close()
+            worker.join(_SHUTDOWN_GRACE_SECONDS + 1)
+
+
+def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, name=f"node agent: {name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _check_alive(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        if not thread.is_alive():
+            raise RuntimeError(f"thread {thread.name!r} has ended; its traceback is on stderr")

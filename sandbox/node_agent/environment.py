@@ -1,0 +1,169 @@
+"""What a container's environment and command become: references resolved, `$(VAR)` expanded.
+
+Pure but for the lookup of ConfigMaps and Secrets that the caller passes in. The order is
+kubelet's: image, device plugin, then what the pod sets itself, which wins.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from kubernetes.utils.quantity import parse_quantity
+
+from sandbox.node_agent.pod import ConfigError, Json, Pod
+
+type Lookup = Callable[[str, str], Mapping[str, bytes] | None]
+"""Data of the object of a kind (`configmaps` or `secrets`) and name, or None if there is none."""
+
+_REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
+_MAP_ENTRY = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A pod and what its references can point to."""
+
+    pod: Pod
+    node: Json
+    address: str
+    host_address: str
+    lookup: Lookup
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by its value and `$$` by `$`; an unknown name stays as it is."""
+
+    def replacement(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else variables.get(match[1], match[0])
+
+    return _REFERENCE.sub(replacement, text)
+
+
+def declared_variables(container: Json, around: Surroundings, injected: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the container's specification, over those that a webhook `injected` into it.
+
+    Raises:
+        ConfigError: a reference that is not optional points to nothing.
+    """
+    variables = dict(injected)
+    for source in container.get("envFrom", []):
+        variables |= _variables_from(source, around.lookup)
+    for entry in container.get("env", []):
+        value = _value(entry, container, around, variables)
+        if value is not None:
+            variables[entry["name"]] = value
+    return variables
+
+
+def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
+    """Program and arguments of the container.
+
+    Raises:
+        ConfigError: the container relies on its image's entry point.
+    """
+    if not container.get("command"):
+        raise ConfigError(
+            f"container {container['name']!r} has no command; images are not run here, so an image's entry point"
+            " is unknown: set command"
+        )
+    return [expand(word, variables) for word in (*container["command"], *container.get("args", []))]
+
+
+def field_value(path: str, around: Surroundings) -> str:
+    """What a fieldRef to `path` gives.
+
+    Raises:
+        ConfigError: no such field is offered here.
+    """
+    pod = around.pod
+    if entry := _MAP_ENTRY.fullmatch(path):
+        return (pod.labels if entry[1] == "labels" else pod.annotations).get(entry[2], "")
+    fields: dict[str, Callable[[], str]] = {
+        "metadata.name": lambda: pod.name,
+        "metadata.namespace": lambda: pod.namespace,
+        "metadata.uid": lambda: pod.uid,
+        "metadata.labels": lambda: _entries(pod.labels),
+        "metadata.annotations": lambda: _entries(pod.annotations),
+        "spec.nodeName": lambda: pod.node,
+        "spec.serviceAccountName": lambda: pod.spec.get("serviceAccountName", "default"),
+        "status.podIP": lambda: around.address,
+        "status.podIPs": lambda: around.address,
+        "status.hostIP": lambda: around.host_address,
+        "status.hostIPs": lambda: around.host_address,
+    }
+    if path not in fields:
+        raise ConfigError(f"fieldRef {path!r} is not offered here; choose one of {', '.join(fields)}")
+    return fields[path]()
+
+
+def resource_value(reference: Json, container: Json, node: Json) -> str:
+    """What a resourceFieldRef gives: the container's own amount, else what the node can give.
+
+    Raises:
+        ConfigError: the amount is of something other than CPU, memory or ephemeral storage.
+    """
+    table, _, resource = reference["resource"].partition(".")
+    if table not in ("limits", "requests") or resource not in ("cpu", "memory", "ephemeral-storage"):
+        raise ConfigError(f"resourceFieldRef {reference['resource']!r} is not offered here; use CPU or memory")
+    asked = container.get("resources", {}).get(table, {}).get(resource)
+    amount = node["status"]["allocatable"].get(resource, "0") if asked is None else asked
+    divisor: Decimal = parse_quantity(reference.get("divisor", "1")) or Decimal(1)
+    return str(math.ceil(parse_quantity(amount) / divisor))
+
+
+def object_data(kind: str, reference: Json, lookup: Lookup) -> Mapping[str, bytes] | None:
+    """Data of the ConfigMap or Secret that `reference` names; None if it may be missing and is.
+
+    Raises:
+        ConfigError: it is missing and must not be.
+    """
+    name = reference.get("name") or reference["secretName"]
+    data = lookup(kind, name)
+    if data is None and not reference.get("optional"):
+        raise ConfigError(f"{kind.removesuffix('s')} {name!r} not found")
+    return data
+
+
+def _variables_from(source: Json, lookup: Lookup) -> dict[str, str]:
+    if "configMapRef" in source:
+        data = object_data("configmaps", source["configMapRef"], lookup) or {}
+    else:
+        data = object_data("secrets", source["secretRef"], lookup) or {}
+    return {source.get("prefix", "") + key: _text(value) for key, value in data.items()}
+
+
+def _value(entry: Json, container: Json, around: Surroundings, variables: Mapping[str, str]) -> str | None:
+    origin: Json | None = entry.get("valueFrom")
+    if not origin:
+        return expand(entry.get("value", ""), variables)
+    if reference := origin.get("fieldRef"):
+        return field_value(reference["fieldPath"], around)
+    if reference := origin.get("resourceFieldRef"):
+        return resource_value(reference, container, around.node)
+    for key, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
+        if reference := origin.get(key):
+            return _key_value(kind, reference, around.lookup)
+    raise ConfigError(f"env {entry['name']!r}: {', '.join(origin)} is not offered here")
+
+
+def _key_value(kind: str, reference: Json, lookup: Lookup) -> str | None:
+    data = object_data(kind, reference, lookup)
+    if data is None:
+        return None
+    if reference["key"] in data:
+        return _text(data[reference["key"]])
+    if reference.get("optional"):
+        return None
+    raise ConfigError(f"couldn't find key {reference['key']!r} in {kind.removesuffix('s')} {reference['name']!r}")
+
+
+def _text(value: bytes) -> str:
+    # The way back to bytes when the process starts, so that any value arrives unchanged.
+    return value.decode(errors="surrogateescape")
+
+
+def _entries(values: Mapping[str, str]) -> str:
+    lines: Iterable[str] = (f'{key}="{value}"' for key, value in sorted(values.items()))
+    return "\n".join(lines)

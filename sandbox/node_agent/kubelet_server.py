@@ -1,0 +1,113 @@
+"""The HTTPS endpoint that `kubectl logs` reaches through the API server. Nothing else is offered."""
+
+import logging
+import re
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from sandbox.node_agent.container import log_file
+from sandbox.site import Site
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_BLOCK_BYTES = 1 << 16
+_LOG_PATH = re.compile(r"/containerLogs/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
+
+type Runs = Callable[[str, str, str], bool]
+"""Whether a container, by namespace, pod and name, runs or may run again."""
+
+
+class KubeletServer(ThreadingHTTPServer):
+    """Serves the logs of one site's pods to clients with a certificate of its authority."""
+
+    daemon_threads = True
+
+    def __init__(self, site: Site, runs: Runs) -> None:
+        super().__init__((site.address, site.kubelet_port), _Handler)
+        self.site = site
+        self.runs = runs
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(site.pki / "ca.crt"))
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(site.pki / "kubelet.crt", site.pki / "kubelet.key")
+        # The handshake belongs to the connection's own thread, or one slow client would stop all.
+        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Note what ended a request; a connection that breaks is how `kubectl logs --follow` ends."""
+        broken = isinstance(sys.exception(), OSError)
+        log.log(logging.DEBUG if broken else logging.ERROR, "request of %s", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: KubeletServer  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        asked = _LOG_PATH.fullmatch(url.path)
+        if asked is None:
+            self._refuse()
+            return
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        namespace, pod, container = asked.groups()
+        path = _find_log(self.server.site, namespace, pod, container, previous=query.get("previous") == "true")
+        if path is None:
+            self._answer(HTTPStatus.NOT_FOUND, f"container {container} of pod {namespace}/{pod} has no such log")
+            return
+        self._answer(HTTPStatus.OK, "")
+
+        def goes_on() -> bool:
+            return query.get("follow") == "true" and self.server.runs(namespace, pod, container)
+
+        for block in log_blocks(path, query.get("tailLines"), goes_on):
+            self.wfile.write(block)
+            self.wfile.flush()
+
+    def do_POST(self) -> None:
+        self._refuse()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep quiet: requests are no news."""
+
+    def _answer(self, status: HTTPStatus, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def _refuse(self) -> None:
+        self._answer(
+            HTTPStatus.NOT_IMPLEMENTED, "pods of the sandbox are local processes: only their logs are served here"
+        )
+
+
+def log_blocks(path: Path, tail_lines: str | None, goes_on: Callable[[], bool]) -> Iterator[bytes]:
+    """The log from its last `tail_lines` lines on, until its end, or longer while it `goes_on`."""
+    with path.open("rb") as file:
+        if tail_lines is not None:
+            file.seek(_tail_offset(file.read(), int(tail_lines)))
+        while True:
+            # Asked before reading, so that the last words of a container are read as well.
+            more = goes_on()
+            while block := file.read(_BLOCK_BYTES):
+                yield block
+            if not more:
+                return
+            time.sleep(_POLL_SECONDS)
+
+
+def _tail_offset(content: bytes, lines: int) -> int:
+    kept = content.splitlines(keepends=True)[-lines:] if lines else []
+    return len(content) - sum(map(len, kept))
+
+
+def _find_log(site: Site, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
+    folders = (site.logs / "pods").glob(f"{namespace}_{pod}_*")
+    paths = [log_file(site, folder.name, container, previous=previous) for folder in folders]
+    return max((path for path in paths if path.exists()), key=lambda path: path.stat().st_mtime, default=None)

@@ -1,0 +1,83 @@
+"""The last steps inside a container's process, before its program replaces this one.
+
+Run as a script by a bare interpreter (`python -I -S launch.py PLAN COMMAND...`), so it imports only
+what starts in milliseconds. It enters its own mount and UTS namespaces, puts the pod's files in
+place, takes the pod's host name and executes the command. The descriptor `report` in PLAN closes
+by itself when the command runs; before that, a fault is written to it.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+FAULT_EXIT_CODE = 128
+
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Follow the plan in the first argument, then become the command in the others."""
+    plan: dict[str, Any] = json.loads(sys.argv[1])
+    command = sys.argv[2:]
+    os.set_inheritable(plan["report"], False)
+    try:
+        _enter_namespaces()
+        for source, target, read_only in plan["mounts"]:
+            _bind(source, target, read_only)
+        socket.sethostname(plan["hostname"])
+        _die_with_parent()
+        os.chdir(plan["folder"])
+        os.execvp(command[0], command)
+    except OSError as error:
+        subject = error.filename or command[0]
+        os.write(plan["report"], f"{subject}: {error.strerror}".encode())
+        sys.exit(FAULT_EXIT_CODE)
+
+
+def _enter_namespaces() -> None:
+    user, group = os.geteuid(), os.getegid()
+    flags = os.CLONE_NEWNS | os.CLONE_NEWUTS
+    if user != 0:
+        flags |= os.CLONE_NEWUSER
+    try:
+        os.unshare(flags)
+        if user != 0:
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{user} {user} 1")
+            _write("/proc/self/gid_map", f"{group} {group} 1")
+        # Or the bind mounts below would appear on the whole machine.
+        _mount(None, "/", _MS_REC | _MS_PRIVATE)
+    except OSError as error:
+        reason = f"{error.strerror}; run the sandbox as root or allow unprivileged user namespaces"
+        raise OSError(error.errno, reason, "private mount and UTS namespaces") from error
+
+
+def _bind(source: str, target: str, read_only: bool) -> None:
+    _mount(source, target, _MS_BIND | _MS_REC)
+    if read_only:
+        _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
+
+
+def _mount(source: str | None, target: str, flags: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), target)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import certificates
+from sandbox.node_agent.container import log_file
+from sandbox.node_agent.kubelet_server import KubeletServer, log_blocks
+from sandbox.site import Site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    made = Site(tmp_path_factory.mktemp("site"), 249)
+    certificates.ensure(made)
+    log = log_file(made, "team_train-0_uid", "jax", previous=False)
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\nthree\n")
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(site: Site) -> Iterator[KubeletServer]:
+    made = KubeletServer(site, lambda *_: False)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def get(site: Site, path: str, client: str | None = "apiserver-kubelet-client") -> str:
+    context = ssl.create_default_context(cafile=str(site.pki / "ca.crt"))
+    if client is not None:
+        context.load_cert_chain(site.pki / f"{client}.crt", site.pki / f"{client}.key")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    with opener.open(f"https://{site.address}:{site.kubelet_port}{path}", timeout=5) as response:
+        return response.read().decode()
+
+
+def test_the_api_server_reads_a_log_whole_or_its_tail(site: Site) -> None:
+    assert get(site, "/containerLogs/team/train-0/jax") == "one\ntwo\nthree\n"
+    assert get(site, "/containerLogs/team/train-0/jax?tailLines=2&follow=true") == "two\nthree\n"
+    assert get(site, "/containerLogs/team/train-0/jax?tailLines=0") == ""
+
+
+def test_a_client_without_certificate_is_refused(site: Site) -> None:
+    with pytest.raises((ssl.SSLError, urllib.error.URLError, ConnectionError)):
+        get(site, "/containerLogs/team/train-0/jax", client=None)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/containerLogs/team/train-0/other", 404),
+        ("/containerLogs/team/train-0/jax?previous=true", 404),
+        ("/exec/team/train-0/jax", 501),
+        ("/containerLogs/team/..%2F..%2Fpki/ca", 501),
+    ],
+)
+def test_anything_else_is_refused_with_a_sentence(site: Site, path: str, status: int) -> None:
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        get(site, path)
+    assert raised.value.code == status
+    assert raised.value.read().decode()
+
+
+def test_following_gives_what_is_written_until_the_container_ends(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old\n")
+    runs = iter([True, True, False])
+    blocks = log_blocks(log, None, lambda: next(runs))
+    assert next(blocks) == b"old\n"
+    with log.open("a") as file:
+        file.write("new\n")
+    assert list(blocks) == [b"new\n"]

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+from sandbox.node_agent.names import PodNames, own_lines, peer_lines, write_in_place
+from sandbox.node_agent.pod import Pod
+from sandbox.site import Site
+from tests.sandbox.node_agent.pods import SITE, pod
+
+
+def worker(index: int, generation: str = "a", created: str = "2026-01-01T00:00:00Z", phase: str = "Running") -> Pod:
+    return pod(
+        f"train-slice-0-{index}-{generation}",
+        hostname=f"train-slice-0-{index}",
+        subdomain="train",
+        metadata={"creationTimestamp": created},
+        status={"phase": phase},
+    )
+
+
+def addresses(lines: str) -> dict[str, str]:
+    return {name: line.split("\t")[0] for line in lines.splitlines() for name in line.split("\t")[1].split()}
+
+
+def test_a_peer_has_every_name_that_cluster_dns_would_give_it() -> None:
+    peer = worker(1)
+    names = addresses(peer_lines(SITE, [peer]))
+    short = "train-slice-0-1.train"
+    assert names == dict.fromkeys(
+        [f"{short}.team.svc.cluster.local", f"{short}.team.svc", f"{short}.team", short],
+        SITE.pod_address("team", peer.name),
+    )
+
+
+def test_a_pod_is_itself_under_its_bare_host_name_and_localhost() -> None:
+    names = addresses(own_lines(worker(0), "127.201.9.9"))
+    assert names["train-slice-0-0"] == names["localhost"] == names["train-slice-0-0.train"] == "127.201.9.9"
+
+
+def test_a_peer_without_subdomain_and_one_that_ended_have_no_name() -> None:
+    assert peer_lines(SITE, [pod("alone"), worker(0, phase="Failed")]) == ""
+
+
+def test_a_replaced_pod_leaves_its_name_to_the_newer_one() -> None:
+    old, new = worker(0, "zzz"), worker(0, "aaa", created="2026-01-01T00:00:05Z")
+    for order in ([old, new], [new, old]):
+        assert addresses(peer_lines(SITE, order))["train-slice-0-0.train"] == SITE.pod_address("team", new.name)
+
+
+def test_of_two_pods_of_one_second_the_one_that_stays_has_the_name() -> None:
+    leaving = worker(0, "zzz")
+    leaving.metadata["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    staying = worker(0, "aaa")
+    assert addresses(peer_lines(SITE, [staying, leaving]))["train-slice-0-0.train"] == SITE.pod_address(
+        "team", staying.name
+    )
+
+
+def test_peers_come_and_go_in_a_file_that_stays_the_same_file(tmp_path: Path) -> None:
+    names = PodNames(Site(tmp_path, 201))
+    me, peer = worker(0), worker(1)
+    names.update(me)
+    names.hosts_file(me).parent.mkdir(parents=True)
+    path = names.create(me)
+    inode = path.stat().st_ino
+    assert "train-slice-0-1.train" not in addresses(path.read_text())
+    names.update(peer)
+    assert "train-slice-0-1.train" in addresses(path.read_text())
+    names.remove(peer)
+    assert "train-slice-0-1.train" not in addresses(path.read_text())
+    assert path.stat().st_ino == inode
+
+
+def test_a_shorter_text_leaves_nothing_of_the_longer_one(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("a long line\n")
+    write_in_place(path, "short\n")
+    assert path.read_text() == "short\n"

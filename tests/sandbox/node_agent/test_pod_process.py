@@ -1,0 +1,161 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sandbox.node_agent.leftovers import FOLDER_VARIABLE, end_leftovers, start_reaper
+from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
+from sandbox.node_agent.volumes import Mount
+
+ROOT = Path(__file__).parents[3]
+
+
+def plan(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> Plan:
+    (folder / "hosts").write_text("127.201.9.9\tmy-pod localhost\n127.201.9.10\tpeer.train\n")
+    return Plan(
+        command=list(command),
+        environment={"PATH": "/usr/bin:/bin", FOLDER_VARIABLE: str(folder)},
+        hostname="my-pod",
+        workdir=folder,
+        mounts=[Mount(folder / "hosts", "/etc/hosts", read_only=False), *mounts],
+        log=folder / "main.log",
+    )
+
+
+def run(folder: Path, *command: str, mounts: tuple[Mount, ...] = ()) -> tuple[int, str]:
+    code = PodProcess.start(plan(folder, *command, mounts=mounts)).wait()
+    return code, (folder / "main.log").read_text()
+
+
+def wait_for_line(path: Path) -> str:
+    deadline = time.monotonic() + 10
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"nothing was written to {path}"
+        time.sleep(0.01)
+    return path.read_text().strip()
+
+
+def ends(pid: int) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_pod_has_its_own_host_name_and_resolves_itself_and_its_peers(tmp_path: Path) -> None:
+    program = (
+        "import socket; me = socket.gethostname();"
+        "print(me, *map(socket.gethostbyname, (me, 'localhost', 'peer.train')))"
+    )
+    assert run(tmp_path, sys.executable, "-c", program) == (0, "my-pod 127.201.9.9 127.201.9.9 127.201.9.10\n")
+
+
+def test_mounts_exist_in_the_pod_alone(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume" / "note").write_text("inside\n")
+    mounts = (Mount(tmp_path / "volume", "/mnt", read_only=True),)
+    code, log = run(tmp_path, "sh", "-c", "cat /mnt/note; touch /mnt/new", mounts=mounts)
+    assert code != 0
+    assert "inside\n" in log
+    assert "Read-only file system" in log
+    assert not Path("/mnt/note").exists()
+
+
+def test_the_environment_is_the_pods_and_nothing_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_DAEMON", "1")
+    _, log = run(tmp_path, "env")
+    names = {line.split("=")[0] for line in log.splitlines()}
+    assert names <= {"PATH", FOLDER_VARIABLE, "LC_CTYPE"}
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -TERM $$", -signal.SIGTERM)])
+def test_the_exit_code_or_signal_of_the_program_comes_back(tmp_path: Path, script: str, code: int) -> None:
+    assert run(tmp_path, "sh", "-c", script)[0] == code
+
+
+def test_a_program_that_does_not_exist_is_a_start_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="no-such-program: No such file"):
+        PodProcess.start(plan(tmp_path, "no-such-program"))
+
+
+def test_a_mount_that_fails_is_a_start_error_that_names_its_path(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="/no/such/path: No such file"):
+        PodProcess.start(plan(tmp_path, "true", mounts=(Mount(tmp_path, "/no/such/path", read_only=False),)))
+
+
+def test_a_command_too_long_for_the_kernel_is_a_start_error(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="Argument list too long"):
+        PodProcess.start(plan(tmp_path, "true", "x" * 4_000_000))
+
+
+def test_what_the_main_process_leaves_in_its_group_is_killed(tmp_path: Path) -> None:
+    PodProcess.start(plan(tmp_path, "sh", "-c", "sleep 100 & echo $! > child")).wait()
+    assert ends(int(wait_for_line(tmp_path / "child")))
+
+
+def test_a_signal_reaches_the_whole_group(tmp_path: Path) -> None:
+    process = PodProcess.start(plan(tmp_path, "sh", "-c", "sleep 100 & echo $! > child; wait"))
+    child = int(wait_for_line(tmp_path / "child"))
+    process.signal(signal.SIGTERM)
+    assert process.wait() == -signal.SIGTERM
+    assert ends(child)
+
+
+def test_a_signal_after_the_end_is_ignored(tmp_path: Path) -> None:
+    process = PodProcess.start(plan(tmp_path, "true"))
+    process.wait()
+    process.signal(signal.SIGKILL)
+
+
+def test_leftovers_of_a_folder_end_even_in_a_session_of_their_own(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    pids: list[int] = []
+    for folder in (mine, other):
+        folder.mkdir()
+        PodProcess.start(
+            plan(
+                folder,
+                "sh",
+                "-c",
+                "setsid sh -c 'echo $$ > child; exec sleep 100' & until [ -s child ]; do sleep 0.01; done",
+            )
+        ).wait()
+        pids.append(int(wait_for_line(folder / "child")))
+    end_leftovers(mine)
+    assert ends(pids[0])
+    assert psutil.pid_exists(pids[1])
+    end_leftovers(tmp_path)
+    assert ends(pids[1])
+
+
+def test_the_reaper_ends_leftovers_when_its_parent_is_gone(tmp_path: Path) -> None:
+    process = PodProcess.start(plan(tmp_path, "sleep", "100"))
+    reaper = start_reaper(tmp_path)
+    assert reaper.stdin is not None
+    reaper.stdin.close()
+    assert process.wait() == -signal.SIGKILL
+    assert reaper.wait(10) == 0
+
+
+def test_an_ordinary_user_needs_no_root(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tests.sandbox.node_agent.test_pod_process import run;"
+        "print(run(Path(sys.argv[1]), 'sh', '-c', 'id -u; hostname'))"
+    )
+    user = [] if os.geteuid() else ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    done = subprocess.run(
+        [*user, sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"(0, '{os.geteuid() or 1000}\\nmy-pod\\n')\n"

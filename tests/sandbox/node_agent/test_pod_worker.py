@@ -1,0 +1,203 @@
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sandbox.node_agent.api_server import ApiServer
+from sandbox.node_agent.container import Machine, log_file
+from sandbox.node_agent.names import PodNames
+from sandbox.node_agent.pod import Pod
+from sandbox.node_agent.pod_worker import PodWorker
+from sandbox.node_agent.status import NODE_SHUTDOWN
+from sandbox.site import Site
+from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class RecordedApi:
+    """Takes every status and deletion, as an API server would that has nothing else to do."""
+
+    manifest: Json
+    statuses: list[Json] = field(default_factory=list[Json])
+    deletions: list[Json] = field(default_factory=list[Json])
+
+    def patch(self, path: str, body: Json) -> Json:
+        assert path.endswith(f"/{self.manifest['metadata']['name']}/status")
+        assert body["metadata"] == {"uid": self.manifest["metadata"]["uid"]}
+        self.statuses.append(body["status"])
+        return {**self.manifest, "status": body["status"]}
+
+    def delete(self, path: str, options: Json) -> None:
+        self.deletions.append(options)
+
+    @property
+    def phases(self) -> list[str]:
+        return [status["phase"] for status in self.statuses]
+
+    def state(self) -> Json:
+        return self.statuses[-1]["containerStatuses"][0]
+
+
+@dataclass
+class Trial:
+    worker: PodWorker
+    api: RecordedApi
+    site: Site
+
+    def until(self, holds: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < deadline, f"still {self.api.statuses[-1:]}"
+            time.sleep(0.02)
+
+    def until_running(self) -> None:
+        self.until(lambda: "Running" in self.api.phases)
+
+    def until_ended(self) -> None:
+        self.until(lambda: self.api.phases and self.api.phases[-1] in ("Succeeded", "Failed"))
+
+    def log(self, name: str = "main") -> str:
+        return log_file(self.site, self.worker.pod.folder_name, name, previous=False).read_text()
+
+
+type Begin = Callable[[Pod], Trial]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Begin:
+    def begin(me: Pod) -> Trial:
+        site = Site(tmp_path, 201)
+        api = RecordedApi(me.manifest)
+        names = PodNames(site)
+        names.update(me)
+        machine = Machine(site, Path("/usr/bin/python3"), ROOT, cast("ApiServer", api), names, threading.Event())
+        trial = Trial(PodWorker(machine, surroundings(me)), api, site)
+        trial.worker.start()
+        return trial
+
+    return begin
+
+
+def script(text: str, name: str = "main", **fields: Any) -> Json:
+    return container(name, command=["sh", "-c", text], **fields)
+
+
+def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("pwd; echo $PYTHONPATH")]))
+    trial.until_ended()
+    assert trial.api.phases == ["Running", "Succeeded"]
+    assert trial.log() == f"{ROOT}\n{ROOT}\n"
+
+
+def test_the_pids_of_a_running_pod_are_in_a_file(begin: Begin) -> None:
+    trial = begin(pod(containers=[container(command=["sleep", "100"])]))
+    trial.until_running()
+    pids = trial.site.pods / trial.worker.pod.folder_name / "pid"
+    assert Path(f"/proc/{pids.read_text().strip()}/comm").read_text() == "sleep\n"
+    trial.worker.forget()
+    trial.until(lambda: not pids.parent.exists())
+
+
+def test_init_containers_run_first_and_in_order(begin: Begin) -> None:
+    inits = [script("echo 1 > $HOME/steps", "one"), script("echo 2 >> $HOME/steps", "two")]
+    trial = begin(pod(initContainers=inits, containers=[script("cat $HOME/steps")]))
+    trial.until_ended()
+    assert trial.log() == "1\n2\n"
+
+
+def test_a_failed_init_container_fails_a_pod_that_is_never_restarted(begin: Begin) -> None:
+    trial = begin(pod(initContainers=[script("exit 3", "fetch")], containers=[script("echo no")]))
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Failed"
+    assert "waiting" in trial.api.state()["state"]
+
+
+def test_on_failure_restarts_at_once_and_keeps_the_previous_log(begin: Begin) -> None:
+    text = "echo run; test -e $HOME/seen && exit 0; touch $HOME/seen; exit 1"
+    trial = begin(pod(restartPolicy="OnFailure", containers=[script(text)]))
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Succeeded"
+    assert trial.api.state()["restartCount"] == 1
+    assert trial.api.state()["lastState"]["terminated"]["exitCode"] == 1
+    assert log_file(trial.site, trial.worker.pod.folder_name, "main", previous=True).read_text() == "run\n"
+
+
+def test_a_deleted_pod_gets_sigterm_once_then_is_reported_and_released(begin: Begin) -> None:
+    text = "trap 'echo term' TERM; echo up; while true; do sleep 0.05; done"
+    trial = begin(pod(containers=[script(text)]))
+    trial.until(lambda: trial.api.statuses and "up" in trial.log())
+    trial.worker.delete(0.6)
+    trial.worker.delete(0.6)
+    trial.until(lambda: trial.api.deletions)
+    assert trial.log().count("term\n") == 1
+    assert trial.api.phases[-1] == "Failed"
+    assert trial.api.state()["state"]["terminated"]["exitCode"] == 137
+    assert trial.api.deletions == [{"gracePeriodSeconds": 0, "preconditions": {"uid": trial.worker.pod.uid}}]
+
+
+def test_a_finished_pod_is_released_when_it_is_deleted_and_not_before(begin: Begin) -> None:
+    trial = begin(pod())
+    trial.until_ended()
+    assert trial.api.deletions == []
+    trial.worker.delete(30)
+    trial.until(lambda: trial.api.deletions)
+    assert trial.api.phases[-1] == "Succeeded"
+
+
+def test_a_pod_whose_object_is_gone_is_killed_in_silence(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("trap '' TERM; sleep 100")]))
+    trial.until_running()
+    trial.worker.forget()
+    trial.worker.join(5)
+    assert (trial.api.phases, trial.api.deletions) == (["Running"], [])
+
+
+def test_an_evicted_pod_fails_as_a_disruption_and_keeps_its_object(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("exec sleep 100")]))
+    trial.until_running()
+    trial.worker.evict(NODE_SHUTDOWN, 5)
+    trial.until_ended()
+    trial.worker.close()
+    trial.worker.join(5)
+    assert trial.api.statuses[-1]["reason"] == "Terminated"
+    assert trial.api.state()["state"]["terminated"]["signal"] == 15
+    assert trial.api.deletions == []
+
+
+def test_a_pod_that_ran_before_the_restart_is_reported_failed_and_not_started(begin: Begin) -> None:
+    before = {"name": "main", "state": {"running": {}}, "lastState": {}, "restartCount": 2}
+    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": [before]}
+    trial = begin(pod(containers=[script("echo again")], status=status))
+    trial.until_ended()
+    report = trial.api.statuses[-1]
+    assert (report["phase"], report["reason"], report["startTime"]) == ("Failed", "NodeRestarted", status["startTime"])
+    assert trial.api.state()["state"]["terminated"]["exitCode"] == 137
+    assert not (trial.site.logs / "pods").exists()
+
+
+def test_a_pod_that_waited_for_its_config_before_the_restart_is_simply_started(begin: Begin) -> None:
+    before = {"name": "main", "state": {"waiting": {}}, "lastState": {}, "restartCount": 0}
+    trial = begin(pod(status={"phase": "Pending", "containerStatuses": [before]}))
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Succeeded"
+
+
+def test_a_container_that_cannot_be_made_says_so_until_the_pod_is_deleted(begin: Begin) -> None:
+    trial = begin(pod(containers=[{"name": "main"}]))
+    trial.until(lambda: trial.api.statuses)
+    assert trial.api.state()["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    trial.worker.delete(30)
+    trial.until(lambda: trial.api.deletions)
+    assert trial.api.phases == ["Pending", "Failed"]
+
+
+def test_a_program_that_is_missing_ends_the_pod_as_kubelet_words_it(begin: Begin) -> None:
+    trial = begin(pod(containers=[container(command=["no-such-program"])]))
+    trial.until_ended()
+    assert trial.api.state()["state"]["terminated"]["reason"] == "StartError"
