@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.node_agent.api_server import ApiServer, Json, Watch
+from sandbox.api_server import ApiServer, Json
 from sandbox.node_agent.container import Machine, object_lookup
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer
@@ -22,6 +22,7 @@ from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_worker import PodWorker
 from sandbox.node_agent.status import NODE_SHUTDOWN
 from sandbox.site import Site
+from sandbox.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class NodeAgent:
             site=site,
             python=python,
             checkout=checkout,
-            api=ApiServer.connect(site.kubeconfig),
+            api=ApiServer.of(site),
             names=PodNames(site),
             closing=threading.Event(),
         )

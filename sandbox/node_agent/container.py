@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.node_agent.api_server import ApiServer
+from sandbox.api_server import ApiServer
 from sandbox.node_agent.environment import Lookup, Surroundings, command_line, declared_variables
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from sandbox.node_agent.names import PodNames
@@ -72,7 +72,7 @@ def object_lookup(api: ApiServer, namespace: str) -> Lookup:
     """Reads ConfigMaps and Secrets of one namespace."""
 
     def lookup(kind: str, name: str) -> Mapping[str, bytes] | None:
-        found = api.get(f"/api/v1/namespaces/{namespace}/{kind}/{name}")
+        found = api.find(f"/api/v1/namespaces/{namespace}/{kind}/{name}")
         if found is None:
             return None
         encoded: dict[str, str] = found.get("binaryData" if kind == "configmaps" else "data") or {}
@@ -88,7 +88,7 @@ def object_lookup(api: ApiServer, namespace: str) -> Lookup:
 def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, str]:
     if not requested_chips(container):
         return {}
-    job = pod.owner_job and api.get(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
+    job = pod.owner_job and api.find(f"/apis/batch/v1/namespaces/{pod.namespace}/jobs/{pod.owner_job}")
     return webhook_variables(container, pod, job or None)
 
 

@@ -4,7 +4,7 @@ import logging
 import threading
 from datetime import UTC, datetime
 
-from sandbox.node_agent.api_server import APPLY_PATCH, UNREACHABLE, ApiServer, Json
+from sandbox.api_server import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json
 from sandbox.node_agent.status import timestamp
 
 log = logging.getLogger(__name__)
@@ -53,10 +53,11 @@ class Leases:
     def _renew(self, uid: str, node: Json) -> None:
         name = node["metadata"]["name"]
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
-        query = "?fieldManager=sandbox-node-agent&force=true"
-        self._api.patch(path + query, _lease(name, uid, datetime.now(UTC)), APPLY_PATCH)
+        query = {"fieldManager": "sandbox-node-agent", "force": "true"}
+        self._api.request("PATCH", path, _lease(name, uid, datetime.now(UTC)), query, APPLY_PATCH)
         if uid in self._unconfirmed:
-            self._api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [_condition(datetime.now(UTC))]}})
+            status = {"status": {"conditions": [_condition(datetime.now(UTC))]}}
+            self._api.patch(f"/api/v1/nodes/{name}/status", status, STRATEGIC_MERGE_PATCH)
             self._unconfirmed.discard(uid)
 
 

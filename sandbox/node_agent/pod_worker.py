@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from sandbox.node_agent.api_server import UNREACHABLE, ApiError
+from sandbox.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
 from sandbox.node_agent.container import Machine, container_plan
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.leftovers import end_leftovers
@@ -264,7 +264,7 @@ class PodWorker:
             )
         body = {"metadata": {"uid": self.pod.uid}, "status": pod_status(report, datetime.now(UTC))}
         try:
-            answer = self._machine.api.patch(f"{self.pod.path}/status", body)
+            answer = self._machine.api.patch(f"{self.pod.path}/status", body, STRATEGIC_MERGE_PATCH)
         except UNREACHABLE as error:
             # A conflict says that another pod has the name by now.
             replaced = isinstance(error, ApiError) and error.status == 409

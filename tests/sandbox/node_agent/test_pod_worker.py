@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sandbox.node_agent.api_server import ApiServer
+from sandbox.api_server import STRATEGIC_MERGE_PATCH, ApiServer
 from sandbox.node_agent.container import Machine, log_file
 from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import Pod
@@ -27,7 +27,8 @@ class RecordedApi:
     statuses: list[Json] = field(default_factory=list[Json])
     deletions: list[Json] = field(default_factory=list[Json])
 
-    def patch(self, path: str, body: Json) -> Json:
+    def patch(self, path: str, body: Json, content_type: str) -> Json:
+        assert content_type == STRATEGIC_MERGE_PATCH
         assert path.endswith(f"/{self.manifest['metadata']['name']}/status")
         assert body["metadata"] == {"uid": self.manifest["metadata"]["uid"]}
         self.statuses.append(body["status"])
