@@ -66,9 +66,7 @@ class ModelSpec(Spec):
     @model_validator(mode="after")
     def _heads_group_evenly(self) -> Self:
         if self.query_heads % self.kv_heads:
-            raise ValueError(
-                f"query_heads must be a multiple of kv_heads ({self.kv_heads}), got {self.query_heads}"
-            )
+            raise ValueError(f"query_heads must be a multiple of kv_heads ({self.kv_heads}), got {self.query_heads}")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even for RoPE, got {self.head_dim}")
         return self

@@ -1,0 +1,150 @@
+"""The host processes of one job on this machine, without a cluster.
+
+Owns addresses, environment, log files and the end of the processes. Each process gets the environment
+that GKE gives to a container of a multi-host slice, so JAX joins them by its own detection.
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_variables, cpu_devices
+from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+
+KILL_GRACE_SECONDS = 3.0
+"""Hosts of a broken job hang in a collective and cannot act on SIGTERM: do not wait long for them."""
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Host:
+    """One running host process."""
+
+    address: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+
+class Hosts:
+    """All hosts of a job; a context manager that leaves no process behind."""
+
+    def __init__(self, hosts: list[Host]):
+        self.all = hosts
+
+    @property
+    def leader(self) -> Host:
+        """The first host of the first slice."""
+        return self.all[0]
+
+    def failed(self) -> list[Host]:
+        """Hosts that ended with another exit code than 0."""
+        return [host for host in self.all if host.process.poll() not in (None, 0)]
+
+    def running(self) -> list[Host]:
+        """Hosts that have not ended."""
+        return [host for host in self.all if host.process.poll() is None]
+
+    def follow(self) -> Iterator[str]:
+        """The leader's output line by line, until every host has ended or one has failed."""
+        with self.leader.log.open() as log:
+            while True:
+                ended = not self.running() or bool(self.failed())
+                for line in log:
+                    yield line.rstrip("\n")
+                if ended:
+                    return
+                time.sleep(POLL_SECONDS)
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask all to stop (SIGTERM), wait at most `grace_seconds`, then kill those that are left."""
+        for host in self.running():
+            host.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for host in self.running():
+            host.process.kill()
+        for host in self.all:
+            host.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop(KILL_GRACE_SECONDS)
+
+
+def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
+    """Start every host process of `spec`; their output goes to `logs`.
+
+    `environment` is added to this process's own, less what JAX would take for another cluster.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    addresses = _free_addresses(spec.slices.count * spec.slices.hosts)
+    identity = {JOB_SPEC_VARIABLE: spec.model_dump_json(), RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt)}
+    hosts: list[Host] = []
+    for worker in _workers(addresses, spec.slices.count):
+        address = worker.slice_hostnames[worker.worker_id]
+        variables = {
+            **_inherited(),
+            **environment,
+            **identity,
+            **cluster_variables(worker),
+            **cpu_devices(spec.slices.devices_per_host, address),
+        }
+        hosts.append(_start(address, logs / f"slice-{worker.slice_id}-host-{worker.worker_id}.log", variables))
+    return Hosts(hosts)
+
+
+def _start(address: str, log: Path, variables: dict[str, str]) -> Host:
+    command = [sys.executable, "-m", "workloads.training"]
+    with log.open("wb") as output:
+        # Own session: Ctrl-C reaches the command alone, which then stops the hosts in order.
+        process = subprocess.Popen(
+            command, env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    return Host(address, log, process)
+
+
+def _workers(addresses: list[str], slice_count: int) -> Iterator[TpuWorker]:
+    hosts = len(addresses) // slice_count
+    for slice_id in range(slice_count):
+        names = tuple(addresses[slice_id * hosts : (slice_id + 1) * hosts])
+        for worker_id in range(hosts):
+            yield TpuWorker(names, worker_id, slice_id, slice_count, coordinator=addresses[0])
+
+
+def _inherited() -> dict[str, str]:
+    foreign = ("JAX_", "TPU_", "MEGASCALE_", "XLA_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Loopback addresses, one per host, on whose first the coordinator's port is free."""
+    for block in random.sample(range(1, 64), k=63):
+        first = f"127.{block}.0.1"
+        if _is_free(first, JAX_COORDINATOR_PORT):
+            return [f"127.{block}.{index // 254}.{index % 254 + 1}" for index in range(count)]
+    raise RuntimeError(f"port {JAX_COORDINATOR_PORT} is in use on 127.1.0.1 to 127.63.0.1; stop other runs first")
+
+
+def _is_free(address: str, port: int) -> bool:
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind((address, port))
+        except OSError:
+            return False
+    return True

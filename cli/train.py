@@ -1,0 +1,201 @@
+"""`make train`: the trainer as slices x hosts processes on this machine, without a cluster.
+
+Owns the command line and what people see. The processes are `cli.hosts`; the trainer is the one that the
+image ships.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.hosts import Host, Hosts, start_hosts
+from workloads.progress import RunStarted, RunSummary, StepProgress
+from workloads.spec import (
+    ExitCode,
+    JobSpec,
+    MeshSpec,
+    Preset,
+    SliceSpec,
+    StorageSpec,
+    load_preset,
+    preset_names,
+)
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+STOP_GRACE_SECONDS = 20.0
+"""On Ctrl-C the hosts get this long to save their state."""
+
+LOG_TAIL_LINES = 15
+
+
+@dataclass
+class Seen:
+    """What the leader has reported so far."""
+
+    first_step_seconds: float | None = None
+    step: StepProgress | None = None
+    summary: RunSummary | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        spec = job_spec(options)
+    except ValidationError as fault:
+        parser.error("; ".join(error["msg"] for error in fault.errors()))
+    except ValueError as fault:
+        parser.error(str(fault))
+    console = Console(highlight=False)
+    console.print(_plan(spec), soft_wrap=True)
+    began = time.monotonic()
+    logs = options.storage / "logs"
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(options.storage.resolve() / "compiled")}
+    with start_hosts(spec, datetime.now().strftime("%Y%m%d-%H%M%S"), 0, logs, cache) as hosts:
+        try:
+            seen = _show(hosts, spec, console, began)
+        except KeyboardInterrupt:
+            console.print("stopping; the hosts save their state first")
+            hosts.stop(STOP_GRACE_SECONDS)
+            console.print("go on with: make train")
+            return 130
+        failed = hosts.failed()
+    console.print(_failure(failed) if failed else _summary(seen, spec), markup=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def job_spec(options: argparse.Namespace) -> JobSpec:
+    """The job that the command line asks for.
+
+    Raises:
+        ValueError: no such preset, or sizes that do not fit together.
+    """
+    preset = _with_steps(load_preset(options.preset), options.steps)
+    return JobSpec(
+        name="train",
+        preset=options.preset,
+        slices=SliceSpec(
+            generation="cpu",
+            topology=f"{options.hosts}x{options.chips}",
+            count=options.slices,
+            hosts=options.hosts,
+            chips_per_host=options.chips,
+            devices_per_chip=1,
+            # A CPU device has no rated peak and no memory of its own.
+            peak_bf16_tflops_per_chip=0.0,
+            hbm_gib_per_chip=0.0,
+        ),
+        mesh=MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
+        model=preset.model,
+        data=preset.data,
+        optimizer=preset.optimizer,
+        training=preset.training,
+        storage=StorageSpec(path=str(options.storage.resolve()), existing_run=options.existing_run),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m cli.train", description=__doc__)
+    parser.add_argument("--preset", default="tiny", help=f"job to train: {', '.join(preset_names())} (%(default)s)")
+    parser.add_argument("--steps", type=_positive, help="optimizer steps, instead of the preset's")
+    parser.add_argument("--slices", type=_positive, default=2, help="TPU slices (%(default)s)")
+    parser.add_argument("--hosts", type=_positive, default=2, help="hosts per slice, one process each (%(default)s)")
+    parser.add_argument("--chips", type=_positive, default=4, help="chips per host, CPU devices here (%(default)s)")
+    parser.add_argument(
+        "--storage", type=Path, default=CHECKOUT / ".sandbox" / "train", help="folder for checkpoints (%(default)s)"
+    )
+    parser.add_argument(
+        "--existing-run",
+        choices=("resume", "anew"),
+        default="resume",
+        help="go on with the run in storage, or begin a new one beside it (%(default)s)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _with_steps(preset: Preset, steps: int | None) -> Preset:
+    if steps is None:
+        return preset
+    return preset.model_copy(update={"training": preset.training.model_copy(update={"steps": steps})})
+
+
+def _plan(spec: JobSpec) -> str:
+    slices = spec.slices
+    return (
+        f"{spec.preset}: {slices.count} slices x {slices.hosts} hosts x {slices.devices_per_host} CPU devices,"
+        f" {slices.count * slices.hosts} processes, {spec.training.steps} steps of {spec.training.global_batch}"
+        f" x {spec.training.sequence_length} tokens"
+    )
+
+
+def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
+    seen = Seen()
+    columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task("joining hosts, compiling", total=spec.training.steps)
+        for line in _without_noise(hosts.follow()):
+            seen.summary = RunSummary.parse(line) or seen.summary
+            if started := RunStarted.parse(line):
+                progress.update(bar, completed=started.step)
+            if step := StepProgress.parse(line):
+                seen.step = step
+                seen.first_step_seconds = seen.first_step_seconds or time.monotonic() - began
+                description = f"loss {step.loss:.4f}  {step.tokens_per_second:.0f} tokens/s"
+                progress.update(bar, completed=step.step, description=description)
+            if not step or not console.is_terminal:
+                progress.console.print(line, markup=False, soft_wrap=True)
+    return seen
+
+
+def _without_noise(lines: Iterator[str]) -> Iterator[str]:
+    """Gloo prints a line for every group of processes it connects."""
+    return (line for line in lines if not line.startswith("[Gloo]"))
+
+
+def _failure(failed: list[Host]) -> str:
+    # Hosts that lose a peer abort (SIGABRT); the one with another code says why.
+    cause = next((host for host in failed if host.process.returncode > 0), failed[0])
+    code = cause.process.returncode
+    name = ExitCode(code).name if code in list(ExitCode) else "killed or aborted"
+    tail = cause.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    return "\n".join([f"host {cause.address} ended with exit code {code} ({name}); end of {cause.log}:", *tail])
+
+
+def _summary(seen: Seen, spec: JobSpec) -> str:
+    lines: list[str] = []
+    if seen.step and seen.first_step_seconds:
+        lines += [f"final loss           {seen.step.loss:.4f}", f"time to first step   {seen.first_step_seconds:.1f} s"]
+    if seen.summary:
+        lines += [
+            f"evaluation loss      {seen.summary.evaluation_loss:.4f}",
+            f"checkpoints          {spec.storage.path}/runs/{seen.summary.run}/checkpoints",
+        ]
+    more = 2 * spec.training.steps
+    return "\n".join(
+        [
+            *lines,
+            f"next: python -m cli.train --steps {more}              train on from here",
+            "      python -m cli.train --existing-run anew     a new run beside it",
+            "      make up                                     the same job on a cluster of this machine",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

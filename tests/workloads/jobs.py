@@ -1,0 +1,32 @@
+"""Small jobs for the tests: quick to compile, a few steps long."""
+
+from pathlib import Path
+from typing import Any
+
+from workloads.spec import JobSpec, MeshSpec, SliceSpec, StorageSpec, load_preset
+
+
+def small_job(storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, **training: Any) -> JobSpec:
+    """The tiny preset on `replica` slices of `fsdp` CPU devices, with some of its training section replaced."""
+    preset = load_preset("tiny")
+    quick = {"steps": 8, "save_every_steps": 4, "evaluate_every_steps": 100, "evaluation_batches": 1}
+    return JobSpec(
+        name="test",
+        preset="tiny",
+        slices=SliceSpec(
+            generation="cpu",
+            topology=f"{fsdp}",
+            count=replica,
+            hosts=hosts,
+            chips_per_host=fsdp // hosts,
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=0.0,
+            hbm_gib_per_chip=0.0,
+        ),
+        mesh=MeshSpec(replica=replica, fsdp=fsdp),
+        model=preset.model,
+        data=preset.data.model_copy(update={"max_bytes": 1 << 18}),
+        optimizer=preset.optimizer,
+        training=preset.training.model_copy(update={**quick, "sequence_length": 64, "global_batch": 16, **training}),
+        storage=StorageSpec(path=str(storage), existing_run="resume"),
+    )

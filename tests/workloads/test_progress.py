@@ -1,0 +1,42 @@
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
+
+counts = st.integers(0, 10**9)
+losses = st.floats(allow_nan=False, width=32)
+words = st.text(st.characters(categories=["L", "N"], include_characters="-/:."), min_size=1)
+
+
+@given(counts, counts, losses, st.floats(0, 1e9), st.floats(0, 1e6))
+def test_a_step_line_reads_back_with_the_same_bits_of_loss(
+    step: int, steps: int, loss: float, tokens_per_second: float, step_ms: float
+) -> None:
+    line = StepProgress(step, steps, loss, tokens_per_second, step_ms).line()
+    read = StepProgress.parse(line)
+    assert read is not None
+    assert (read.step, read.steps, read.line()) == (step, steps, line)
+    assert struct.pack("d", read.loss) == struct.pack("d", loss)
+
+
+@given(words, counts, losses, st.floats(0, 1e6))
+def test_every_line_reads_back_as_its_own_kind_only(run: str, step: int, loss: float, seconds: float) -> None:
+    records = (
+        RunStarted(run, "resumed", step, step + 1),
+        RunStarted(run, "already complete", step, step),
+        StepProgress(step, step + 1, loss, 1.0, 2.0),
+        Evaluation(step, loss),
+        CheckpointSaved(step, f"gs://bucket/runs/{run}/checkpoints"),
+        RunSummary(run, step, loss, round(seconds, 1)),
+    )
+    for record in records:
+        for kind in (RunStarted, StepProgress, Evaluation, CheckpointSaved, RunSummary):
+            assert kind.parse(record.line() + "\n") == (record if isinstance(record, kind) else None)
+
+
+def test_other_output_is_no_progress() -> None:
+    noise = "[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
+    assert StepProgress.parse(noise) is None
+    assert StepProgress.parse("step one/2 loss 1.0 tokens/s 1 step_ms 1.0") is None

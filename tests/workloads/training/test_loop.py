@@ -1,0 +1,64 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.jobs import small_job
+from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
+from workloads.spec import JobSpec
+from workloads.training.failures import Diverged, Preempted
+from workloads.training.loop import Start, train
+from workloads.training.runtime import Processes
+
+type Capture = pytest.CaptureFixture[str]
+
+
+def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -> list[str]:
+    train(job, Start("run-1", 0, time.time()), processes or Processes(0, 1, "host-0"))
+    return capsys.readouterr().out.splitlines()
+
+
+def losses(lines: list[str]) -> dict[int, float]:
+    return {step.step: step.loss for line in lines if (step := StepProgress.parse(line))}
+
+
+def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, capsys: Capture) -> None:
+    lines = trained(small_job(tmp_path, steps=4, evaluate_every_steps=2), capsys)
+    assert RunStarted.parse(lines[0]) == RunStarted("run-1", "new", 0, 4)
+    assert list(losses(lines)) == [1, 2, 3, 4]
+    assert [found.step for line in lines if (found := Evaluation.parse(line))] == [2, 4]
+    assert [found.step for line in lines if (found := CheckpointSaved.parse(line))] == [4]
+    summary = RunSummary.parse(lines[-1])
+    assert summary is not None
+    assert summary.step == 4
+
+
+def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:
+    uninterrupted = losses(trained(small_job(tmp_path / "one"), capsys))
+    stops_at = iter([False] * 5 + [True])
+
+    class ToldToStop(Processes):
+        def told_to_stop(self, step: int) -> bool:
+            return next(stops_at)
+
+    with pytest.raises(Preempted, match="after step 5 with its state saved"):
+        trained(small_job(tmp_path / "two"), capsys, ToldToStop(0, 1, "host-0"))
+    before = losses(capsys.readouterr().out.splitlines())
+    lines = trained(small_job(tmp_path / "two"), capsys)
+    assert RunStarted.parse(lines[0]) == RunStarted("run-1", "resumed", 5, 8)
+    assert {**before, **losses(lines)} == uninterrupted
+    assert RunStarted.parse(trained(small_job(tmp_path / "two"), capsys)[0]) == RunStarted(
+        "run-1", "already complete", 8, 8
+    )
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_nothing(tmp_path: Path, capsys: Capture) -> None:
+    job = small_job(tmp_path, save_every_steps=1)
+    job = job.model_copy(
+        update={"optimizer": job.optimizer.model_copy(update={"learning_rate": 1e38, "warmup_steps": 0})}
+    )
+    with pytest.raises(Diverged, match="must be finite; lower optimizer.learning_rate"):
+        trained(job, capsys)
+    finished = losses(capsys.readouterr().out.splitlines())
+    folder = tmp_path / "runs" / "run-1" / "checkpoints"
+    assert {int(path.name) for path in folder.iterdir()} <= set(finished)

@@ -1,0 +1,47 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.jobs import small_job
+from workloads.spec import ExitCode
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "workloads.training", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_names_every_variable_it_reads() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for variable in ("JOB_SPEC", "RUN_ID", "JOB_RESTART_ATTEMPT", "TPU_WORKER_HOSTNAMES", "MEGASCALE_NUM_SLICES"):
+        assert variable in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "stopped: JOB_SPEC must be set"),
+        ({"JOB_SPEC": "{}", "RUN_ID": "a", "JOB_RESTART_ATTEMPT": "0"}, "stopped: the job specification does not hold"),
+    ],
+)
+def test_a_faulty_specification_ends_at_once_with_its_own_exit_code(environment: dict[str, str], message: str) -> None:
+    done = run(**environment)
+    assert done.returncode == ExitCode.INVALID_SPEC
+    assert done.stderr.startswith(message)
+
+
+def test_a_job_for_other_devices_is_refused(tmp_path: Path) -> None:
+    job = small_job(tmp_path, replica=1, fsdp=4)
+    done = run(JOB_SPEC=job.model_dump_json(), RUN_ID="a", JOB_RESTART_ATTEMPT="0")
+    assert done.returncode == ExitCode.INVALID_SPEC
+    assert "replica 1 x fsdp 4 needs 4 devices, but 8 joined" in done.stderr

@@ -1,0 +1,64 @@
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.jobs import small_job
+from workloads.spec import MeshSpec, SliceSpec
+from workloads.training.failures import InvalidSpec
+from workloads.training.mesh import arrange
+
+
+@dataclass(frozen=True)
+class FakeDevice:
+    id: int
+    process_index: int
+    slice_index: int
+    coords: tuple[int, int, int]
+    platform: str = "tpu"
+    device_kind: str = "TPU v6 lite"
+    core_on_chip: int = 0
+
+
+def slices(count: int, hosts: int, chips_per_host: int) -> SliceSpec:
+    sizes = {"count": count, "hosts": hosts, "chips_per_host": chips_per_host}
+    return small_job(Path("unused")).slices.model_copy(update=sizes)
+
+
+def v6e_4x4(slice_count: int) -> list[FakeDevice]:
+    """Devices of `slice_count` slices 4x4, four hosts of 2x2 chips each, in no useful order."""
+    places = product(range(slice_count), range(4), range(4))
+    devices = [
+        FakeDevice(number, slice_index * 4 + (y // 2) * 2 + x // 2, slice_index, (x, y, 0))
+        for number, (slice_index, y, x) in enumerate(places)
+    ]
+    return devices[::-1]
+
+
+@pytest.mark.parametrize(("slice_count", "replica", "fsdp"), [(1, 1, 16), (2, 2, 16), (2, 4, 8), (4, 4, 16)])
+def test_every_fsdp_group_of_tpus_stays_inside_one_slice(slice_count: int, replica: int, fsdp: int) -> None:
+    devices = v6e_4x4(slice_count)
+    array = arrange(MeshSpec(replica=replica, fsdp=fsdp), slices(slice_count, 4, 4), devices)
+    assert array.shape == (replica, fsdp)
+    assert {device.id for device in array.flat} == {device.id for device in devices}
+    for group in array:
+        assert len({device.slice_index for device in group}) == 1
+
+
+@pytest.mark.parametrize(("slice_count", "hosts", "chips"), [(2, 2, 4), (2, 1, 4), (1, 4, 2), (3, 2, 1)])
+def test_every_fsdp_group_of_cpu_devices_stays_inside_one_slice(slice_count: int, hosts: int, chips: int) -> None:
+    # As JAX numbers them: ids of CPU devices jump by 2048 from process to process.
+    devices = [
+        FakeDevice(process * 2048 + chip, process, 0, (0, 0, 0), platform="cpu")
+        for process in reversed(range(slice_count * hosts))
+        for chip in range(chips)
+    ]
+    array = arrange(MeshSpec(replica=slice_count, fsdp=hosts * chips), slices(slice_count, hosts, chips), devices)
+    for slice_index, group in enumerate(array):
+        assert {device.process_index // hosts for device in group} == {slice_index}
+
+
+def test_a_missing_host_is_refused_with_both_numbers() -> None:
+    with pytest.raises(InvalidSpec, match="replica 2 x fsdp 16 needs 32 devices, but 16 joined"):
+        arrange(MeshSpec(replica=2, fsdp=16), slices(2, 4, 4), v6e_4x4(1))

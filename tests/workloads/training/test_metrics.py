@@ -1,0 +1,39 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from workloads.training import metrics
+from workloads.training.failures import Preempted
+from workloads.training.metrics import Ledger
+
+
+def events(path: Path) -> list[tuple[str, object]]:
+    return [(line["event"], line.get("step", line.get("cause"))) for line in map(json.loads, path.open())]
+
+
+def test_events_and_the_cause_of_the_end_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "0-0.jsonl"
+    with Ledger(epath.Path(path)) as ledger:
+        ledger.record("save", step=4)
+    assert events(path) == [("save", 4), ("stop", "done")]
+
+
+def test_a_failure_is_written_before_it_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "0-0.jsonl"
+    with pytest.raises(Preempted), Ledger(epath.Path(path)):
+        raise Preempted("SIGTERM")
+    assert events(path) == [("stop", "Preempted")]
+
+
+def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SHORTEST_INTERVAL_SECONDS", 0.01)
+    path = tmp_path / "0-0.jsonl"
+    with Ledger(epath.Path(path)) as ledger:
+        ledger.record("save", step=4)
+        deadline = time.monotonic() + 10
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert events(path) == [("save", 4)]

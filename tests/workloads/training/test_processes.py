@@ -1,0 +1,80 @@
+"""The trainer as GKE runs it: one process per host, joined by JAX's own detection, over loopback."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.processes import running_hosts
+from tests.workloads.jobs import small_job
+from workloads.progress import RunStarted, StepProgress
+from workloads.spec import ExitCode, JobSpec
+
+TIMEOUT_SECONDS = 240
+
+
+def two_slices_of_two_hosts(storage: Path) -> JobSpec:
+    return small_job(storage, replica=2, fsdp=4, hosts=2, steps=12, save_every_steps=3)
+
+
+@dataclass
+class Outcome:
+    """What the leader printed: the step it began at, the loss of each step, and everything else."""
+
+    began: int
+    losses: dict[int, float]
+    other: list[str]
+
+
+def train(job: JobSpec, attempt: int, folder: Path, kill_after_step: int | None = None) -> Outcome:
+    """Run all hosts to their end; kills one of them after a step if told to."""
+    outcome = Outcome(-1, {}, [])
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled")}
+    with running_hosts(job, attempt, folder, TIMEOUT_SECONDS, environment) as hosts:
+        for line in hosts.follow():
+            if started := RunStarted.parse(line):
+                outcome.began = started.step
+            elif step := StepProgress.parse(line):
+                outcome.losses[step.step] = step.loss
+                if step.step == kill_after_step:
+                    hosts.all[2].process.kill()
+            else:
+                outcome.other.append(line)
+        assert bool(hosts.failed()) == (kill_after_step is not None)
+    return outcome
+
+
+@pytest.mark.timeout(3 * TIMEOUT_SECONDS)
+def test_four_hosts_go_on_bitwise_after_one_was_killed(tmp_path: Path) -> None:
+    uninterrupted = train(two_slices_of_two_hosts(tmp_path / "one"), 0, tmp_path / "logs-one")
+    assert uninterrupted.began == 0
+    assert list(uninterrupted.losses) == list(range(1, 13))
+
+    job = two_slices_of_two_hosts(tmp_path / "two")
+    killed = train(job, 0, tmp_path / "logs-killed", kill_after_step=7)
+    restarted = train(job, 1, tmp_path / "logs-restarted")
+    assert restarted.began in (3, 6)
+    assert killed.losses.items() <= uninterrupted.losses.items()
+    assert {**killed.losses, **restarted.losses} == uninterrupted.losses
+
+
+@pytest.mark.timeout(2 * TIMEOUT_SECONDS)
+def test_hosts_go_back_together_when_one_of_them_cannot_read_its_part(tmp_path: Path) -> None:
+    job = small_job(tmp_path / "storage", replica=1, fsdp=4, hosts=2, steps=4, save_every_steps=2)
+    uninterrupted = train(job, 0, tmp_path / "logs-first")
+    newest = tmp_path / "storage" / "runs" / "run-1" / "checkpoints" / "4"
+    part = max(newest.glob("state/ocdbt.process_1/d/*"), key=lambda path: path.stat().st_size)
+    part.write_bytes(part.read_bytes()[:1000])
+    again = train(job, 1, tmp_path / "logs-again")
+    assert again.began == 2
+    assert any(line.startswith("checkpoint at step 4 cannot be read") for line in again.other)
+    assert again.losses == {step: uninterrupted.losses[step] for step in (3, 4)}
+
+
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+def test_every_host_tells_the_cause_of_a_common_fault(tmp_path: Path) -> None:
+    job = small_job(tmp_path, replica=1, fsdp=4, hosts=2)
+    job = job.model_copy(update={"data": job.data.model_copy(update={"max_bytes": 400})})
+    with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, {}) as hosts:
+        codes = [host.process.wait(TIMEOUT_SECONDS) for host in hosts.all]
+    assert codes == [ExitCode.INVALID_SPEC] * 2

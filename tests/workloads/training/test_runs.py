@@ -1,0 +1,67 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workloads.jobs import small_job
+from workloads.spec import JobSpec
+from workloads.training.failures import InvalidSpec
+from workloads.training.runs import Run, open_run
+from workloads.training.runtime import Processes
+
+
+def started(job: JobSpec, run_id: str, digest: str = "digest") -> Run:
+    run = open_run(job, run_id, digest, Processes(0, 1, "host-0"))
+    run.ledger.mkdir(parents=True, exist_ok=True)
+    (run.ledger / f"{run.start}-0.jsonl").write_text("")
+    return run
+
+
+def anew(job: JobSpec) -> JobSpec:
+    return job.model_copy(update={"storage": job.storage.model_copy(update={"existing_run": "anew"})})
+
+
+def test_resume_goes_on_with_the_current_run_whoever_submits(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    first, second = started(job, "first"), started(job, "second")
+    assert (first.id, second.id) == ("first", "first")
+    assert (first.start, second.start) == (0, 1)
+    assert first.folder == second.folder
+
+
+def test_anew_begins_a_run_beside_the_earlier_one_and_restarts_resume_it(tmp_path: Path) -> None:
+    job = anew(small_job(tmp_path))
+    runs = [started(job, "first"), started(job, "second"), started(job, "second")]
+    assert [(run.id, run.start) for run in runs] == [("first", 0), ("second", 0), ("second", 1)]
+    assert json.loads((tmp_path / "current.json").read_text()) == {"run": "second"}
+    assert started(small_job(tmp_path), "third").id == "second"
+
+
+def test_the_manifest_holds_specification_versions_and_data(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    manifest = json.loads((started(job, "first").folder / "manifest.json").read_text())
+    assert JobSpec.model_validate(manifest["spec"]) == job
+    assert manifest["data_digest"] == "digest"
+    assert {"python", "jax", "flax", "orbax-checkpoint"} <= set(manifest["versions"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"seed": 7}, "training.seed 0 -> 7"), ({"global_batch": 32}, "training.global_batch 16 -> 32")],
+)
+def test_a_run_cannot_go_on_with_other_settings(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    started(small_job(tmp_path), "first")
+    with pytest.raises(InvalidSpec, match=message):
+        started(small_job(tmp_path, **change), "second")
+
+
+def test_a_run_cannot_go_on_with_other_data(tmp_path: Path) -> None:
+    started(small_job(tmp_path), "first")
+    with pytest.raises(InvalidSpec, match="data.digest digest -> another"):
+        started(small_job(tmp_path), "second", "another")
+
+
+def test_a_run_may_be_made_longer_and_moved_to_other_slices(tmp_path: Path) -> None:
+    started(small_job(tmp_path, 2, 4, steps=8), "first")
+    assert started(small_job(tmp_path, 1, 8, steps=16), "second").id == "first"

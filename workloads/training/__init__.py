@@ -1,0 +1,1 @@
+"""The JAX multislice trainer: `python -m workloads.training` in every host's container."""

@@ -1,0 +1,161 @@
+"""Training from wherever the run stands to its last step.
+
+Owns the order of things: program, data, run and checkpoints first, then step, report, evaluate and save.
+"""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import jax
+
+from workloads.progress import CheckpointSaved, Evaluation, Line, Outcome, RunStarted, RunSummary, StepProgress
+from workloads.spec import JobSpec, TrainingSpec
+from workloads.training.checkpoint import Checkpoints
+from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
+from workloads.training.failures import Diverged, Preempted
+from workloads.training.mesh import build_mesh
+from workloads.training.metrics import Ledger
+from workloads.training.runs import Run, open_run
+from workloads.training.runtime import Processes
+from workloads.training.step import CompiledProgram, Program, StepResult, TrainState
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of the job: who asked for it and when."""
+
+    run_id: str
+    restart_attempt: int
+    began: float
+    """Unix seconds."""
+
+
+def train(spec: JobSpec, start: Start, processes: Processes) -> None:
+    """Train `spec` to its last step, going on from the run's newest checkpoint.
+
+    Raises:
+        TrainingStopped: a stop with a known cause.
+    """
+    mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
+    # Not a context: a start that fails early must not wait for the compiler before it can say so.
+    compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
+    program = CompiledProgram(Program(spec, mesh), compiler)
+    rows = load_rows(spec.data, spec.training.sequence_length, cache_folder())
+    require_same_rows(rows, processes)
+    batches = Batches(rows, spec.training, program.batch_sharding)
+    run = open_run(spec, start.run_id, rows.digest, processes)
+    ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
+    checkpoints = Checkpoints(run.checkpoints, spec.training.keep_checkpoints, processes)
+    with ledger, closing(checkpoints):
+        ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
+        Training(spec.training, processes, run, program, batches, checkpoints, ledger).run_to_end(start.began)
+
+
+@dataclass
+class Training:
+    """One start of one run, once everything it needs is there."""
+
+    schedule: TrainingSpec
+    processes: Processes
+    run: Run
+    program: CompiledProgram
+    batches: Batches
+    checkpoints: Checkpoints
+    ledger: Ledger
+    _last_report: float = field(default_factory=time.monotonic)
+
+    def run_to_end(self, began: float) -> None:
+        """Take all steps that are left, then evaluate.
+
+        Raises:
+            Diverged: a loss or gradient is not finite; nothing of it is saved.
+            Preempted: SIGTERM; the state is saved.
+        """
+        state, outcome = self._begin()
+        self.ledger.record("compile", seconds=self.program.prepare())
+        self._seconds_since_last_report()
+        first, last = int(state.step), self.schedule.steps
+        self._announce(RunStarted(self.run.id, outcome, first, last))
+        for step in range(first, last):
+            self._leave_if_told(step, state, saved=step == first)
+            state = self._advance(step, state)
+        evaluation = self._evaluate(last, state)
+        self._announce_saved(wait=True)
+        self._announce(RunSummary(self.run.id, last, evaluation, time.time() - began))
+
+    def _begin(self) -> tuple[TrainState, Outcome]:
+        began = time.monotonic()
+        state = self.checkpoints.restore(self.program.state_shapes, self._warn)
+        if state is None:
+            return self.program.initial(), "new"
+        self.ledger.record("restore", step=int(state.step), seconds=time.monotonic() - began)
+        return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
+
+    def _advance(self, step: int, state: TrainState) -> TrainState:
+        """From `step` to `step + 1`, with what the schedule asks for there."""
+        state, result = self.program.step(state, self.batches.training(step))
+        done = step + 1
+        self._report(done, result)
+        self._announce_saved(wait=False)
+        if done % self.schedule.save_every_steps == 0 or done == self.schedule.steps:
+            self._save(done, state)
+        if done % self.schedule.evaluate_every_steps == 0 and done < self.schedule.steps:
+            self._evaluate(done, state)
+        return state
+
+    def _report(self, done: int, result: StepResult) -> None:
+        loss, norm = float(result.loss), float(result.gradient_norm)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise Diverged(
+                f"step {done}: loss {loss} and gradient norm {norm} must be finite;"
+                " lower optimizer.learning_rate or look at the data of this step"
+            )
+        seconds = self._seconds_since_last_report()
+        tokens = self.schedule.global_batch * self.schedule.sequence_length
+        self._announce(StepProgress(done, self.schedule.steps, loss, tokens / seconds, seconds * 1000))
+
+    def _evaluate(self, step: int, state: TrainState) -> float:
+        count = self.schedule.evaluation_batches
+        losses = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
+        loss = sum(float(loss) for loss in losses) / count
+        self._announce(Evaluation(step, loss))
+        self._seconds_since_last_report()
+        return loss
+
+    def _save(self, step: int, state: TrainState) -> None:
+        began = time.monotonic()
+        self.checkpoints.save(step, state)
+        self.ledger.record("save", step=step, blocking_seconds=time.monotonic() - began)
+        self._seconds_since_last_report()
+
+    def _leave_if_told(self, step: int, state: TrainState, saved: bool) -> None:
+        if not self.processes.told_to_stop(step):
+            return
+        if not saved and step % self.schedule.save_every_steps:
+            self._save(step, state)
+        self._announce_saved(wait=True)
+        raise Preempted(f"SIGTERM: stopped after step {step} with its state saved; the next start goes on from there")
+
+    def _announce_saved(self, wait: bool) -> None:
+        for step in self.checkpoints.finished(wait):
+            self._announce(CheckpointSaved(step, str(self.run.checkpoints)))
+
+    def _announce(self, line: Line) -> None:
+        """Print and record what happened; once for the job, since it is the same in every process."""
+        if self.processes.leads:
+            print(line.line(), flush=True)
+            self.ledger.record(type(line).__name__, **vars(line))
+
+    def _warn(self, message: str) -> None:
+        self.ledger.record("warning", message=message)
+        if self.processes.leads:
+            print(message, flush=True)
+
+    def _seconds_since_last_report(self) -> float:
+        """Time since the last call, so that saves and evaluations do not count as step time."""
+        now = time.monotonic()
+        seconds, self._last_report = now - self._last_report, now
+        return seconds

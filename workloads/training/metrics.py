@@ -1,0 +1,59 @@
+"""The ledger of one process and start: what happened when, as JSON lines.
+
+Owns the file `<start>-<process>.jsonl`. Object stores cannot append, so lines are kept in memory and a
+background thread writes the whole file anew; what the events mean is up to those who record them.
+"""
+
+import json
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from etils import epath
+
+SHORTEST_INTERVAL_SECONDS = 2.0
+
+IDLE_PER_WRITE = 20
+"""Pause at least this many times the last write's duration, so that a long ledger costs at most 5 % of a thread."""
+
+
+class Ledger:
+    """Records events; a context manager that writes the rest when it ends."""
+
+    def __init__(self, path: epath.Path):
+        self._path = path
+        self._lines: list[str] = []
+        self._written = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._write_in_background, name="ledger", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.record("stop", cause="done" if error is None else type(error).__name__, message=str(error or ""))
+        self._closed.set()
+        self._thread.join()
+        self._write()
+
+    def record(self, event: str, **facts: str | float | None) -> None:
+        """Add one event with the present time."""
+        self._lines.append(json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
+
+    def _write_in_background(self) -> None:
+        pause = SHORTEST_INTERVAL_SECONDS
+        while not self._closed.wait(pause):
+            began = time.monotonic()
+            self._write()
+            pause = max(SHORTEST_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
+
+    def _write(self) -> None:
+        count = len(self._lines)
+        if count > self._written:
+            self._path.write_text("\n".join(self._lines[:count]) + "\n")
+            self._written = count
