@@ -1,0 +1,112 @@
+"""Helm charts as components: renders a chart and registers each object as a child.
+
+Renders the chart that the sandbox ships of that name, whatever repository the program names, and
+refuses another version than the shipped one. Like the published provider it drops hooks, and
+orders only what must be ordered.
+"""
+
+import asyncio
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import cast
+
+import pulumi
+import yaml
+from pulumi.provider.experimental.property_value import PropertyValue, ResourceReference
+from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
+
+from sandbox.programs import Programs
+from sandbox.providers.plugin import Refusal, plain_object
+from sandbox.providers.values import Object, has_unknown, reveal
+
+CHART = "kubernetes:helm.sh/v4:Chart"
+
+_WAVES = (
+    ("Namespace", "CustomResourceDefinition"),
+    (),
+    # Workloads start when all they mount is there. Webhook configurations beside them: a program
+    # that waits for their CA bundle waits for what the workload writes.
+    ("Deployment", "StatefulSet", "DaemonSet", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+)
+_NOT_SERVED = ("APIService",)
+"""No pod network leads the API server to an aggregated one; a dead entry would block every namespace's deletion."""
+
+
+async def construct(request: ConstructRequest, programs: Programs, version: str) -> ConstructResponse:
+    """The component of a chart; it has no children yet while an input is unknown."""
+    # Dependencies would make the SDK wrap each value; the engine knows them already.
+    values = {key: value.with_dependencies(()) for key, value in request.inputs.items()}
+    inputs = cast(Object, reveal(plain_object(PropertyValue.marshal_map(values))))
+    component = pulumi.ComponentResource(CHART, request.name, {}, request.options)
+    manifests = [] if has_unknown(inputs) else await asyncio.to_thread(render, inputs, request.name, programs)
+    prefix = inputs.get("resourcePrefix", request.name)
+    resources = await _register(manifests, prefix, component, version)
+    urn = await component.urn.future()
+    references = [PropertyValue(ResourceReference(urn, None)) for urn in resources]
+    return ConstructResponse(str(urn), {"resources": PropertyValue(references)}, {})
+
+
+def render(inputs: Object, default_name: str, programs: Programs) -> list[Object]:
+    """The objects of the chart with the program's values, without hooks.
+
+    Raises:
+        Refusal: the sandbox has no such chart or version, or Helm refuses the values.
+    """
+    name = str(inputs["chart"]).rstrip("/").rpartition("/")[2]
+    try:
+        folder = programs.chart(name)
+    except KeyError:
+        raise Refusal(f"the sandbox has no chart {name!r}; it has {', '.join(programs.charts)}") from None
+    _require_version(folder, name, inputs.get("version"))
+    with tempfile.TemporaryDirectory() as scratch:
+        values = Path(scratch) / "values.json"
+        values.write_text(json.dumps(inputs.get("values", {})))
+        arguments = ["template", inputs.get("name", default_name), str(folder), "--values", str(values)]
+        arguments += ["--namespace", inputs.get("namespace", "default")]
+        arguments += [] if inputs.get("skipCrds") else ["--include-crds"]
+        command = [str(programs.path("helm")), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise Refusal(f"chart {name}: {result.stderr.strip()}")
+    documents = cast(list[Object | None], list(yaml.load_all(result.stdout, yaml.CSafeLoader)))
+    return [document for document in documents if document and _is_kept(document)]
+
+
+def type_token(manifest: Object) -> str:
+    """Pulumi's type of a Kubernetes object, such as `kubernetes:apps/v1:Deployment`."""
+    api_version = str(manifest["apiVersion"])
+    return f"kubernetes:{api_version if '/' in api_version else f'core/{api_version}'}:{manifest['kind']}"
+
+
+async def _register(manifests: list[Object], prefix: str, parent: pulumi.ComponentResource, version: str) -> list[str]:
+    waves: list[list[pulumi.Resource]] = [[] for _ in _WAVES]
+    for manifest in sorted(manifests, key=_wave):
+        wave = _wave(manifest)
+        before = [resource for earlier in waves[:wave] for resource in earlier]
+        options = pulumi.ResourceOptions(parent=parent, depends_on=before, version=version)
+        child = pulumi.CustomResource(type_token(manifest), _child_name(manifest, prefix), manifest, options)
+        waves[wave].append(child)
+    return [str(await child.urn.future()) for wave in waves for child in wave]
+
+
+def _wave(manifest: Object) -> int:
+    return next((index for index, kinds in enumerate(_WAVES) if manifest["kind"] in kinds), 1)
+
+
+def _child_name(manifest: Object, prefix: str) -> str:
+    metadata = manifest["metadata"]
+    path = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
+    return f"{prefix}:{path}"
+
+
+def _is_kept(manifest: Object) -> bool:
+    hook = "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
+    return not hook and manifest["kind"] not in _NOT_SERVED
+
+
+def _require_version(folder: Path, name: str, wanted: str | None) -> None:
+    shipped = str(yaml.safe_load((folder / "Chart.yaml").read_text())["version"])
+    if wanted is not None and wanted.removeprefix("v") != shipped.removeprefix("v"):
+        raise Refusal(f"chart {name}: the sandbox ships version {shipped}, got {wanted}; set that version")

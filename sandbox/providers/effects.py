@@ -1,0 +1,188 @@
+"""What clusters, node pools and buckets do beside being remembered: check, Nodes, objects in the GCS server."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote
+
+import urllib3
+
+from sandbox.providers.api_server import ApiError, ApiServer
+from sandbox.providers.cloud import Cloud
+from sandbox.providers.node_pools import is_decided, pool_of, zones
+from sandbox.providers.nodes import NODE_LABEL, NODE_POOL_LABEL, nodes
+from sandbox.providers.plugin import Refusal
+from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
+from sandbox.providers.values import UNKNOWN, Object
+from sandbox.site import Site
+
+
+class Effect:
+    """A resource that is only remembered: the base of those that do more."""
+
+    def require(self, properties: Object) -> None:
+        """Refuse what the API would refuse; also called in previews, with unknown values."""
+
+    def create(self, properties: Object) -> None:
+        """Make it real."""
+
+    def observe(self, properties: Object) -> Object | None:
+        """The properties as reality has them; None when it is gone."""
+        return properties
+
+    def update(self, old: Object, new: Object) -> None:
+        """Carry a change out."""
+
+    def delete(self, properties: Object) -> None:
+        """Undo it, or refuse to."""
+
+
+@dataclass(frozen=True)
+class ClusterEffect(Effect):
+    """The one API server of the sandbox stands for the cluster's."""
+
+    cloud: Cloud
+    api: Callable[[], ApiServer]
+
+    def require(self, properties: Object) -> None:
+        others = [record["name"] for _, record in self.cloud.every(CLUSTER) if record["name"] != properties["name"]]
+        if others:
+            raise Refusal(f"a sandbox has one cluster, and {others[0]} exists; delete it, or use another sandbox")
+
+    def create(self, properties: Object) -> None:
+        self.api()
+
+    def delete(self, properties: Object) -> None:
+        if properties["deletionProtection"]:
+            raise Refusal(
+                "Cannot destroy cluster because deletion_protection is set to true."
+                " Set it to false to proceed with cluster deletion."
+            )
+        for pool_id, pool in list(self.cloud.every(NODE_POOL)):
+            if _last(pool["cluster"]) == properties["name"]:
+                self.cloud.remove(NODE_POOL, pool_id)
+        self.api().request("DELETE", "/api/v1/nodes", query={"labelSelector": f"{NODE_LABEL}=true"})
+
+
+@dataclass(frozen=True)
+class NodePoolEffect(Effect):
+    """One Node per machine."""
+
+    site: Site
+    cloud: Cloud
+    api: Callable[[], ApiServer]
+
+    def require(self, properties: Object) -> None:
+        cluster = self._find_cluster(properties)
+        if is_decided(properties, cluster):
+            planned = {"name": UNKNOWN, "location": properties.get("location", "")}
+            pool_of(properties, cluster or planned, self._policy(properties))
+
+    def create(self, properties: Object) -> None:
+        for node in self._nodes(properties):
+            self.api().request("POST", "/api/v1/nodes", node)
+
+    def observe(self, properties: Object) -> Object | None:
+        if "nodeCount" not in properties:
+            return properties
+        zone_count = len(zones(properties, self._cluster(properties)))
+        return properties | {"nodeCount": len(self._live(properties)) // zone_count}
+
+    def update(self, old: Object, new: Object) -> None:
+        live, before = self._live(old), {node["metadata"]["name"]: node for node in self._nodes(old)}
+        wanted = {node["metadata"]["name"]: node for node in self._nodes(new)}
+        for name in live.keys() - wanted.keys():
+            self.api().request("DELETE", f"/api/v1/nodes/{name}")
+        for name, node in wanted.items():
+            if name not in live:
+                self.api().request("POST", "/api/v1/nodes", node)
+            elif node != before.get(name):
+                patch = _node_patch(live[name], before.get(name, node), node)
+                self.api().request("PATCH", f"/api/v1/nodes/{name}", patch, None, "application/merge-patch+json")
+
+    def delete(self, properties: Object) -> None:
+        for name in self._live(properties):
+            try:
+                self.api().request("DELETE", f"/api/v1/nodes/{name}")
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+
+    def _live(self, properties: Object) -> dict[str, Object]:
+        selector = f"{NODE_LABEL}=true,{NODE_POOL_LABEL}={properties['name']}"
+        found = self.api().request("GET", "/api/v1/nodes", query={"labelSelector": selector})
+        return {node["metadata"]["name"]: node for node in cast(list[Object], found["items"])}
+
+    def _nodes(self, properties: Object) -> list[Object]:
+        return nodes(pool_of(properties, self._cluster(properties), self._policy(properties)), self.site)
+
+    def _cluster(self, properties: Object) -> Object:
+        cluster = self._find_cluster(properties)
+        if cluster is None:
+            raise Refusal(f"googleapi: Error 404: Not found: {properties['cluster']}, notFound")
+        return cluster
+
+    def _find_cluster(self, properties: Object) -> Object | None:
+        name = _last(properties["cluster"])
+        return next((record for _, record in self.cloud.every(CLUSTER) if record["name"] == name), None)
+
+    def _policy(self, properties: Object) -> Object | None:
+        name = properties.get("placementPolicy", {}).get("policyName")
+        return next((record for _, record in self.cloud.every(RESOURCE_POLICY) if record["name"] == name), None)
+
+
+@dataclass(frozen=True)
+class BucketEffect(Effect):
+    """A bucket of the GCS server."""
+
+    site: Site
+
+    def create(self, properties: Object) -> None:
+        body = {"name": properties["name"], "location": properties["location"]}
+        self._call("POST", f"?project={properties['project']}", body)
+
+    def observe(self, properties: Object) -> Object | None:
+        return properties if self._call("GET", f"/{properties['name']}") is not None else None
+
+    def delete(self, properties: Object) -> None:
+        name = properties["name"]
+        for item in self._objects(name):
+            if not properties["forceDestroy"]:
+                raise Refusal(
+                    f"Error trying to delete bucket {name} containing objects without `force_destroy` set to true"
+                    " (googleapi: Error 409: The bucket you tried to delete is not empty., conflict)"
+                )
+            self._call("DELETE", f"/{name}/o/{quote(item, safe='')}")
+        self._call("DELETE", f"/{name}")
+
+    def _objects(self, name: str) -> Iterator[str]:
+        while items := cast(list[Object], (self._call("GET", f"/{name}/o?maxResults=1000") or {}).get("items", [])):
+            yield from (item["name"] for item in items)
+
+    def _call(self, method: str, path: str, body: Object | None = None) -> Object | None:
+        """One call of the storage API; None when there is no such bucket or object."""
+        content = None if body is None else json.dumps(body)
+        url = f"{self.site.gcs_url}/storage/v1/b{path}"
+        try:
+            answer = urllib3.request(method, url, body=content, headers={"Content-Type": "application/json"})
+        except urllib3.exceptions.HTTPError as error:
+            raise Refusal(f"the sandbox's GCS server is unreachable: {error}; start it with `make up`") from None
+        if answer.status == 404:
+            return None
+        if answer.status >= 300:
+            raise Refusal(f"googleapi: Error {answer.status}: {answer.data.decode(errors='replace')}")
+        return cast(Object, json.loads(answer.data)) if answer.data else {}
+
+
+def _node_patch(live: Object, before: Object, after: Object) -> Object:
+    """What the pool's change means for a Node, leaving alone what others put on it."""
+    labels: dict[str, Any] = {key: None for key in before["metadata"]["labels"]} | after["metadata"]["labels"]
+    ours = {taint["key"] for taint in [*before["spec"]["taints"], *after["spec"]["taints"]]}
+    others = [taint for taint in live["spec"].get("taints", []) if taint["key"] not in ours]
+    return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
+
+
+def _last(cluster: str) -> str:
+    """The name in a cluster's name or id."""
+    return cluster.rpartition("/")[2]

@@ -1,0 +1,28 @@
+"""Puts the plugins where the Pulumi engine looks, and the credential plugin of GKE's kubeconfigs on the way to PATH.
+
+Writes files and starts nothing. What the files do is in `gcp`, `kubernetes` and `gke_auth`.
+"""
+
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from sandbox.site import Site
+
+_CHECKOUT = Path(__file__).parent.parent.parent
+
+
+def install(site: Site) -> None:
+    """Write or renew the site's plugins and programs."""
+    for name in ("gcp", "kubernetes"):
+        folder = site.pulumi_home / "plugins" / f"resource-{name}-v{version(f'pulumi_{name}')}"
+        _write_program(folder / f"pulumi-resource-{name}", f"sandbox.providers.{name}")
+    _write_program(site.root / "bin" / "gke-gcloud-auth-plugin", "sandbox.providers.gke_auth")
+
+
+def _write_program(path: Path, module: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    search_path = f"PYTHONPATH={shlex.quote(str(_CHECKOUT))}"
+    path.write_text(f'#!/bin/sh\n{search_path} exec {shlex.quote(sys.executable)} -m {module} "$@"\n')
+    path.chmod(0o755)
