@@ -1,0 +1,121 @@
+"""`make down`: remove the stack, stop every process, keep the checkpoints and say where they are.
+
+Works from any state: when the servers are dead but the stack is not, they are started for the
+destroy. With `--delete-checkpoints` nothing of the sandbox is left.
+"""
+
+import argparse
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from cli import stack_file
+from cli.halt import Halt, changing, exit_status
+from cli.phases import operate, phase, start_control_plane
+from cli.up import SANDBOX
+from cli.view.display import Display
+from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
+from sandbox import daemon, programs
+from sandbox.site import Site, load
+
+_DESTROY_ADVICE = "The sandbox goes on running. Repair the cause and run `make down` again"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of the local object storage that holds something."""
+
+    name: str
+    folder: Path
+    size_bytes: int
+
+    def line(self) -> str:
+        """Name, size and folder."""
+        return f"gs://{self.name}  {self.size_bytes / 2**20:.1f} MiB  {self.folder}"
+
+
+def down(stack: str, root: Path, delete_checkpoints: bool, agreed: bool, console: Console) -> int:
+    """Take the stack down; the exit status.
+
+    Raises:
+        Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
+    """
+    settings = stack_file.find(stack)
+    if not (root / "site.json").exists():
+        _say(console, f"nothing to take down: there is no sandbox in {root}")
+        return 0
+    site = load(root)
+    if delete_checkpoints and not agreed:
+        _require_agreement(buckets(site), console)
+    with changing(site):
+        removed = _remove(site, settings, Display(console, Snapshot(f"tpu-multislice · {stack}", DOWN_PHASES)))
+        left = buckets(site)
+        if delete_checkpoints:
+            shutil.rmtree(site.root)
+    fate = "deleted" if delete_checkpoints else "kept"
+    lines = [f"{fate}: {bucket.line()}" for bucket in left]
+    if not removed and not delete_checkpoints:
+        lines = ["; ".join([f"nothing to take down: the sandbox in {root} is down already", *lines])]
+    _say(console, "\n".join(lines))
+    return 0
+
+
+def buckets(site: Site) -> list[Bucket]:
+    """Buckets that hold files, by name."""
+    folders = sorted(folder for folder in site.buckets.glob("*") if folder.is_dir())
+    found = [Bucket(folder.name, folder, _size(folder)) for folder in folders]
+    return [bucket for bucket in found if bucket.size_bytes]
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _require_agreement(found: list[Bucket], console: Console) -> None:
+    listed = "".join(f"\n  {bucket.line()}" for bucket in found) or "\n  (no checkpoints)"
+    if not sys.stdin.isatty():
+        raise Halt(f"this would delete for good:{listed}\nNothing was touched. Add --yes to agree")
+    _say(console, f"This deletes for good:{listed}")
+    if input("Delete? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise Halt("nothing was touched")
+
+
+def _remove(site: Site, settings: Path, display: Display) -> bool:
+    """Destroy and stop what there is; False when there was nothing."""
+    # The Automation API takes a second to import.
+    from sandbox.engine import Engine
+
+    engine = Engine(site, programs.found(), settings)
+    destroyable = engine.destroyable()
+    if not destroyable and daemon.running(site) is None:
+        return False
+    with display.shown():
+        if destroyable:
+            start_control_plane(display, site)
+            operate(display, Phase.DESTROY, engine.destroy, _DESTROY_ADVICE)
+        with phase(display, Phase.STOP):
+            daemon.stop(site)
+    return True
+
+
+def _say(console: Console, message: str) -> None:
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def main() -> int:
+    """The command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m cli.down", description="Take the sandbox down.")
+    parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
+    parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
+    parser.add_argument("--delete-checkpoints", action="store_true", help="delete the whole folder of the sandbox")
+    parser.add_argument("--yes", action="store_true", help="delete without asking")
+    given = parser.parse_args()
+    console = Console(highlight=False)
+    return exit_status(lambda: down(given.stack, given.sandbox, given.delete_checkpoints, given.yes, console))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

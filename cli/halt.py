@@ -1,0 +1,64 @@
+"""The one way in which a command ends early: a message for a person and an exit status.
+
+Also keeps two commands from changing one sandbox at the same time.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from filelock import FileLock, Timeout
+
+from sandbox.daemon import SandboxError
+from sandbox.programs import ProgramsError
+from sandbox.site import Site
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells give it."""
+
+
+class Halt(Exception):
+    """What was expected, what came, and what to do next."""
+
+    def __init__(self, message: str, exit_status: int = 1) -> None:
+        """`message` is shown as it is."""
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+@contextmanager
+def changing(site: Site) -> Generator[None]:
+    """Be the only command that changes the sandbox.
+
+    Raises:
+        Halt: another one does; the message names its pid.
+    """
+    holder = site.root / "command.pid"
+    lock = FileLock(site.root / "command.lock", is_singleton=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        pid = holder.read_text() if holder.exists() else "unknown"
+        raise Halt(
+            f"another `make up` or `make down` is changing the sandbox in {site.root} (pid {pid}).\n"
+            "Wait until it has finished and run the command again, or use a sandbox of your own: --sandbox DIR"
+        ) from None
+    try:
+        holder.write_text(str(os.getpid()))
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Run `command`; what ends it early goes to stderr as a message without a traceback."""
+    try:
+        return command()
+    except (Halt, ProgramsError, SandboxError) as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status if isinstance(error, Halt) else 1
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return INTERRUPTED

@@ -1,0 +1,115 @@
+"""The phases that `make up` and `make down` share, each shown while it goes on.
+
+Owns what Ctrl-C means in them: the control plane is taken down again, Pulumi finishes the
+operations in progress and stops.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from cli.halt import INTERRUPTED, Halt
+from cli.view import reduce
+from cli.view.display import Display
+from cli.view.snapshot import Phase
+from sandbox import daemon, programs
+from sandbox.site import Site
+
+_ERRORS_TOLD = 5
+
+
+@contextmanager
+def phase(display: Display, name: Phase) -> Generator[None]:
+    """Show the phase until the context ends; as failed when an error leaves it."""
+    display.change(lambda now: now.begin(name, time.time()))
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        display.change(lambda now: now.end(name, time.time(), failed=failed))
+
+
+def prepare_programs(display: Display) -> programs.Programs:
+    """Find or build the programs."""
+
+    def report(build: programs.BuildProgress) -> None:
+        detail = f"{build.index} of {build.total}: {build.state} {build.name}"
+        display.change(lambda now: now.tell(Phase.PROGRAMS, detail))
+
+    with phase(display, Phase.PROGRAMS):
+        found = programs.prepare(report)
+        display.change(lambda now: now.tell(Phase.PROGRAMS, f"{len(found.paths)} ready"))
+    return found
+
+
+def start_control_plane(display: Display, site: Site) -> None:
+    """Start the sandbox's servers, or find them running."""
+    ran = daemon.running(site) is not None
+    with phase(display, Phase.CONTROL_PLANE):
+        try:
+            daemon.start(site, lambda state: display.change(lambda now: now.tell(Phase.CONTROL_PLANE, state)))
+        except KeyboardInterrupt:
+            if not ran:
+                daemon.stop(site)
+            raise Halt("stopped; no server is left running", INTERRUPTED) from None
+        detail = "runs already" if ran else f"API server at {site.api_server_url}"
+        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, detail))
+
+
+def operate[Result](
+    display: Display, name: Phase, operation: Callable[[Callable[[Any], None]], Result], advice: str
+) -> Result:
+    """Run one operation of the Pulumi engine and show its events; `advice` is what to do when it fails.
+
+    Raises:
+        Halt: it failed, with Pulumi's errors; or Ctrl-C cancelled it.
+    """
+    # Imported by whoever runs the engine; reading a stack's state needs none of it.
+    from pulumi.automation import CommandError
+
+    with phase(display, name):
+        try:
+            result = _cancellable(display, name, lambda: operation(lambda event: _show(display, name, event)))
+        except CommandError as error:
+            errors = display.snapshot.resources.errors[:_ERRORS_TOLD] or (str(error),)
+            told = "\n".join(f"  {text}" for text in errors)
+            raise Halt(f"Pulumi's {name} failed:\n{told}\n{advice}") from None
+        display.change(lambda now: reduce.engine_done(now, name))
+    return result
+
+
+def _show(display: Display, name: Phase, event: Any) -> None:
+    display.change(lambda now: reduce.engine(now, name, event))
+
+
+def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Result]) -> Result:
+    """Run `work` in a thread, so that Ctrl-C waits until Pulumi has finished what is in progress."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(work)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            display.change(lambda now: now.tell(name, "cancelling: Pulumi finishes what is in progress"))
+            _cancel(running)
+            raise Halt(
+                "cancelled; what Pulumi has made so far stays, and the sandbox goes on running.\n"
+                "`make up` goes on from here, `make down` removes it",
+                INTERRUPTED,
+            ) from None
+
+
+def _cancel(running: Future[Any]) -> None:
+    # A terminal sends Ctrl-C to Pulumi as well; a second one would make it drop operations in progress.
+    if not sys.stdin.isatty():
+        for child in psutil.Process(os.getpid()).children():
+            if child.name() == "pulumi":
+                child.send_signal(signal.SIGINT)
+    wait([running])

@@ -1,0 +1,53 @@
+"""Finds a stack's settings file and checks it before anything starts.
+
+What settings mean and which are valid is `infra.settings`' affair.
+"""
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from cli.halt import Halt
+from sandbox.daemon import CHECKOUT
+
+_CONFIG_PREFIX = "tpu-multislice:"
+_ADVICE = "Nothing was started. Repair the file and run the command again"
+
+
+class _StackFile(BaseModel):
+    config: dict[str, object]
+
+
+def find(stack: str, folder: Path = CHECKOUT / "stacks") -> Path:
+    """The settings file of `stack`.
+
+    Raises:
+        Halt: there is none; the message lists the stacks there are.
+    """
+    path = folder / f"Pulumi.{stack}.yaml"
+    if not path.is_file():
+        names = sorted(file.name.split(".")[1] for file in folder.glob("Pulumi.*.yaml"))
+        raise Halt(
+            f"--stack must name a file {folder}/Pulumi.STACK.yaml, got {stack!r}; choose one of: {', '.join(names)}"
+        )
+    return path
+
+
+def check(path: Path) -> None:
+    """Read the settings as the program will.
+
+    Raises:
+        Halt: they are wrong; the message names every fault.
+    """
+    # Imports Pulumi's SDK, which takes a second; `make down` does without it.
+    from infra.settings import SettingsError, parse
+
+    try:
+        config = _StackFile.model_validate(yaml.safe_load(path.read_text())).config
+        keys = {key: key.removeprefix(_CONFIG_PREFIX) for key in config if key.startswith(_CONFIG_PREFIX)}
+        parse({short: config[key] for key, short in keys.items()})
+    except (yaml.YAMLError, ValidationError) as error:
+        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+    except SettingsError as error:
+        raise Halt(f"{path}: {error}\n{_ADVICE}") from None

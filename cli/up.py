@@ -1,0 +1,120 @@
+"""`make up`: the whole stack on this machine, followed until the job has ended.
+
+Exit status: 0 when the job is complete, 1 when it failed or could not be started, 130 after
+Ctrl-C. What it looks like is `cli.view`'s affair, what runs is `sandbox`'s.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cli import stack_file
+from cli.halt import INTERRUPTED, Halt, changing, exit_status
+from cli.phases import operate, prepare_programs, start_control_plane
+from cli.view import closing
+from cli.view.display import Display
+from cli.view.snapshot import UP_PHASES, Phase, Snapshot
+from cli.watch import Target, Watcher
+from sandbox import daemon
+from sandbox.programs import Programs
+from sandbox.site import Site, create
+
+SANDBOX = Path(".sandbox")
+"""Folder of the sandbox, unless another one is asked for."""
+
+_APPLY_ADVICE = (
+    "The sandbox goes on running. Repair the cause and run `make up` again; `make down` removes what is there"
+)
+_ALIVE_CHECK_SECONDS = 2
+_DRAIN_SECONDS = 5
+
+
+def up(stack: str, root: Path, console: Console) -> int:
+    """Bring the stack up and follow its job; the exit status.
+
+    Raises:
+        Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
+    """
+    settings = stack_file.find(stack)
+    stack_file.check(settings)
+    site = _site(root)
+    display = Display(console, Snapshot(f"tpu-multislice · {stack}", UP_PHASES))
+    with display.shown():
+        with changing(site):
+            found = prepare_programs(display)
+            start_control_plane(display, site)
+            outputs = _apply(display, site, found, settings)
+        job: Mapping[str, str] = outputs["job"]
+        place = closing.Place(site, found.path("kubectl"), job["namespace"])
+        display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
+        follow(display, Target(site, job["namespace"], job["name"]))
+    return _close(console, display.snapshot, place)
+
+
+def _site(root: Path) -> Site:
+    if root.is_dir() and any(root.iterdir()) and not (root / "site.json").exists():
+        # `make down --delete-checkpoints` removes the whole folder.
+        raise Halt(f"--sandbox must name a sandbox, or a new or empty folder; {root} holds other files: choose another")
+    return create(root)
+
+
+def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Mapping[str, Any]:
+    # The Automation API takes a second to import; faults of the settings are told before that.
+    from sandbox.engine import Engine
+
+    engine = Engine(site, found, settings)
+    operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
+    return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
+
+
+def follow(display: Display, target: Target) -> None:
+    """Show the job until it has ended.
+
+    Raises:
+        Halt: Ctrl-C, or the sandbox stopped.
+    """
+    with Watcher(target, display).watching() as watcher:
+        try:
+            while not display.wait_until(lambda now: now.outcome is not None, _ALIVE_CHECK_SECONDS):
+                _require_daemon(target.site)
+            watcher.drain_log(_DRAIN_SECONDS)
+        except KeyboardInterrupt:
+            raise Halt(
+                "the view is closed; the job goes on.\nSee it again with `make up`, stop everything with `make down`",
+                INTERRUPTED,
+            ) from None
+
+
+def _require_daemon(site: Site) -> None:
+    if daemon.running(site) is None:
+        raise Halt(
+            f"the sandbox stopped while the job was running; {site.logs / 'daemon.log'} says why.\n"
+            "Run `make up` again: the job resumes from its last checkpoint"
+        )
+
+
+def _close(console: Console, snapshot: Snapshot, place: closing.Place) -> int:
+    if not console.is_terminal:
+        # On a terminal the last live screen stays, and tells them.
+        console.print(closing.times(snapshot))
+    complete = snapshot.outcome is not None and snapshot.outcome.state == "Completed"
+    console.print((closing.completed if complete else closing.failed)(snapshot, place), soft_wrap=True)
+    return 0 if complete else 1
+
+
+def main() -> int:
+    """The command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m cli.up", description="Bring a stack up in the sandbox.")
+    parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
+    parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
+    options = parser.parse_args()
+    return exit_status(lambda: up(options.stack, options.sandbox, Console(highlight=False)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""What stays on the screen at the end: the result or the failure, where things lie, what to try next.
+
+Lines are never wrapped or cut: they hold paths and commands to copy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.text import Text
+
+from cli.view.render import duration, exit_words, restart_lines
+from cli.view.snapshot import Outcome, Pod, Snapshot
+from sandbox.site import Site
+
+_LOG_LINES_TOLD = 30
+
+_Rows = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the job runs, for the commands that the screen proposes."""
+
+    site: Site
+    kubectl: Path
+    namespace: str
+
+    def kill_command(self) -> str:
+        """Ends the process of one host as a crash would."""
+        return f"kill -9 $(cat {_short(self.site.pods)}/*-slice-1-0-*/pid)"
+
+    def kubectl_command(self) -> str:
+        """Lists the job's objects."""
+        return f"KUBECONFIG={_short(self.site.kubeconfig)} {_short(self.kubectl)} -n {self.namespace} get jobset,pods"
+
+    def folder(self, address: str) -> Path:
+        """Where the local object storage keeps what `gs://...` names."""
+        return self.site.buckets / address.removeprefix("gs://")
+
+    def log_folder(self, pod: Pod) -> Path:
+        """Where the node agent keeps the pod's logs."""
+        return self.site.logs / "pods" / f"{pod.namespace}_{pod.name}_{pod.uid}"
+
+
+def completed(snapshot: Snapshot, place: Place) -> Text:
+    """The job is done: losses, checkpoint, and what to try."""
+    training = snapshot.training
+    results = [
+        ("loss", _loss(training.losses[-1][1] if training.losses else None)),
+        ("held-out loss", _loss(training.held_out_loss)),
+        ("run", f"{training.run_id}, {training.run}" if training.run else "not told"),
+        ("restarts", str(snapshot.restarts)),
+    ]
+    if training.checkpoint_folder:
+        results.append(("checkpoint", training.checkpoint_folder))
+        results.append(("on this machine", _short(place.folder(training.checkpoint_folder))))
+    tries = [
+        ("look at the cluster", place.kubectl_command()),
+        ("train anew", "set `existing_run: anew` in the stack file, then make up"),
+        ("kill a host while it trains", place.kill_command()),
+        ("remove all but the checkpoints", "make down"),
+    ]
+    return _join(Text(f"{snapshot.job} is complete", "bold green"), _rows(results), _next(tries))
+
+
+def failed(snapshot: Snapshot, place: Place) -> Text:
+    """The job has failed: the reason, the host that failed and the end of its log."""
+    outcome = snapshot.outcome or Outcome("Failed", "Unknown", "the JobSet does not say why")
+    parts = [Text.assemble((f"{snapshot.job} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
+    if snapshot.restarts:
+        parts.append(Text("\n".join(restart_lines(snapshot))))
+    if snapshot.failures:
+        pod = snapshot.failures[-1].pod
+        folder = place.log_folder(pod)
+        parts.append(Text(f"host {pod.host} exited {exit_words(pod.exit_code)}; its log ends, in {_short(folder)}:"))
+        parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
+    tries = [
+        ("look at the cluster", place.kubectl_command()),
+        ("try again", "make down, then make up: the job goes on from its last checkpoint"),
+    ]
+    return _join(*parts, _next(tries))
+
+
+def times(snapshot: Snapshot) -> Text:
+    """How long each phase took."""
+    spans = [(phase, snapshot.spans[phase]) for phase in snapshot.phases if phase in snapshot.spans]
+    return _rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
+
+
+def _last_lines(folder: Path) -> list[str]:
+    lines = [line for log in sorted(folder.glob("*.log")) for line in log.read_text(errors="replace").splitlines()]
+    return lines[-_LOG_LINES_TOLD:] or ["(there is no log)"]
+
+
+def _next(tries: _Rows) -> Text:
+    return Text.assemble(("next\n", "bold"), _rows(tries))
+
+
+def _rows(rows: _Rows) -> Text:
+    width = max(len(name) for name, _ in rows)
+    return Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), value) for name, value in rows)
+
+
+def _join(*blocks: Text) -> Text:
+    return Text("\n\n").join([Text(), *blocks])
+
+
+def _loss(loss: float | None) -> str:
+    return "not told" if loss is None else f"{loss:.4f}"
+
+
+def _short(path: Path) -> str:
+    """The path as one would type it: relative below the current folder, with ~ below home."""
+    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base):
+            return f"{prefix}{path.relative_to(base)}"
+    return str(path)

@@ -1,0 +1,176 @@
+"""The state of one `make up` or `make down` as frozen values.
+
+Owns the model alone: `reduce` makes the next snapshot from an event, `render` and `plain` show one.
+Times are seconds since the epoch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+PodKey = tuple[int, int]
+"""Slice and host of a pod."""
+
+
+class Phase(StrEnum):
+    """The stretches of a run, in the order in which they come."""
+
+    PROGRAMS = "programs"
+    CONTROL_PLANE = "control plane"
+    PLAN = "plan"
+    INFRASTRUCTURE = "infrastructure"
+    QUEUE = "queue"
+    PODS = "pods"
+    TRAINING = "training"
+    DESTROY = "destroy"
+    STOP = "stop"
+
+
+UP_PHASES = (
+    Phase.PROGRAMS,
+    Phase.CONTROL_PLANE,
+    Phase.PLAN,
+    Phase.INFRASTRUCTURE,
+    Phase.QUEUE,
+    Phase.PODS,
+    Phase.TRAINING,
+)
+DOWN_PHASES = (Phase.CONTROL_PLANE, Phase.DESTROY, Phase.STOP)
+
+
+@dataclass(frozen=True)
+class Span:
+    """One phase: when it began and ended, and one line about it."""
+
+    started: float
+    ended: float | None = None
+    failed: bool = False
+    detail: str = ""
+
+    def seconds(self, now: float) -> float:
+        """How long the phase took, or has taken so far."""
+        return max(0.0, (now if self.ended is None else self.ended) - self.started)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Progress of the Pulumi engine, by URN."""
+
+    total: int = 0
+    """Resources of the plan; 0 while it is not known."""
+    active: tuple[str, ...] = ()
+    done: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
+    """Those of `done` that were created, updated, replaced or deleted."""
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pod:
+    """The newest pod of one host."""
+
+    name: str
+    uid: str
+    namespace: str
+    host: str
+    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
+    phase: str
+    """Pod phase, or `Terminating`."""
+    node: str
+    attempt: int
+    """How often the JobSet had restarted when this pod was made."""
+    created: float
+    started: float | None
+    exit_code: int | None
+
+
+@dataclass(frozen=True)
+class HostFailure:
+    """The first host that failed in one attempt: the cause of the restart that follows."""
+
+    attempt: int
+    pod: Pod
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the leader's log told so far."""
+
+    run: str = ""
+    """`new`, `resumed at step 75`, `already complete`."""
+    run_id: str = ""
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    tokens_per_second: float = 0.0
+    step_ms: float = 0.0
+    held_out_loss: float | None = None
+    checkpoint_step: int | None = None
+    checkpoint_folder: str = ""
+    losses: tuple[tuple[int, float], ...] = ()
+    """Step and loss, ascending."""
+
+    def seconds_left(self) -> float:
+        """Time that the remaining steps take at the pace of the last one."""
+        return (self.steps - self.step) * self.step_ms / 1000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the JobSet ended."""
+
+    state: Literal["Completed", "Failed"]
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that is known at one moment."""
+
+    title: str
+    phases: tuple[Phase, ...]
+    spans: Mapping[Phase, Span] = field(default_factory=dict[Phase, Span])
+    resources: Resources = Resources()
+    job: str = ""
+    """Name of the JobSet that is watched."""
+    queue: str = ""
+    hint: str = ""
+    """A command to try while the job trains."""
+    pod_count: int = 0
+    """Pods that the JobSet has when all run; 0 until it is seen."""
+    pods: Mapping[PodKey, Pod] = field(default_factory=dict[PodKey, Pod])
+    waiting: Mapping[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    """Workloads that wait in the queue: name to (minus priority, creation), the order of admission."""
+    restarts: int = 0
+    failures: tuple[HostFailure, ...] = ()
+    training: Training = Training()
+    outcome: Outcome | None = None
+
+    def begin(self, phase: Phase, at: float, detail: str = "") -> "Snapshot":
+        """The phase has begun; a second call changes nothing."""
+        return self if phase in self.spans else self._with(phase, Span(at, detail=detail))
+
+    def tell(self, phase: Phase, detail: str) -> "Snapshot":
+        """Another line about a phase that has begun."""
+        return self._with(phase, replace(self.spans[phase], detail=detail))
+
+    def end(self, phase: Phase, at: float, detail: str = "", failed: bool = False) -> "Snapshot":
+        """The phase has ended; a second call changes nothing."""
+        span = self.spans[phase]
+        if span.ended is not None:
+            return self
+        return self._with(phase, replace(span, ended=at, failed=failed, detail=detail or span.detail))
+
+    def running(self) -> Phase | None:
+        """The phase that goes on now, the latest if there are several."""
+        begun = [phase for phase in self.phases if phase in self.spans and self.spans[phase].ended is None]
+        return begun[-1] if begun else None
+
+    def leader(self) -> Pod | None:
+        """Host 0 of slice 0, whose log tells the progress."""
+        return self.pods.get((0, 0))
+
+    def _with(self, phase: Phase, span: Span) -> "Snapshot":
+        return replace(self, spans={**self.spans, phase: span})

@@ -1,0 +1,50 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli.down import buckets, down
+from cli.halt import Halt
+from sandbox.site import create
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO())
+
+
+def told(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_without_a_sandbox_there_is_one_quiet_line(tmp_path: Path, console: Console) -> None:
+    assert down("local", tmp_path, delete_checkpoints=False, agreed=False, console=console) == 0
+
+    assert told(console) == f"nothing to take down: there is no sandbox in {tmp_path}\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_checkpoints_are_not_deleted_off_a_terminal_without_consent(
+    tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    checkpoint = create(tmp_path).buckets / "checkpoints" / "tiny" / "25"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(bytes(3 * 2**20))
+
+    with pytest.raises(Halt, match=r"gs://checkpoints  3\.0 MiB  .*\nNothing was touched. Add --yes"):
+        down("local", tmp_path, delete_checkpoints=True, agreed=False, console=console)
+
+    assert checkpoint.exists()
+
+
+def test_only_buckets_that_hold_something_are_named(tmp_path: Path) -> None:
+    site = create(tmp_path)
+    (site.buckets / "empty" / "folder").mkdir(parents=True)
+    (site.buckets / "full").mkdir()
+    (site.buckets / "full" / "object").write_bytes(b"123")
+    (site.buckets / "full.bucketMetadata").write_text("{}")
+
+    assert [(bucket.name, bucket.size_bytes) for bucket in buckets(site)] == [("full", 3)]

@@ -1,0 +1,54 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from cli.halt import INTERRUPTED, Halt, changing, exit_status
+from sandbox.daemon import SandboxError
+from sandbox.programs import ProgramsError
+from sandbox.site import Site
+
+
+def test_a_second_command_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+    site = Site(tmp_path, 64)
+
+    with changing(site), pytest.raises(Halt, match=rf"\(pid {os.getpid()}\)"), changing(site):
+        pass
+
+
+def test_the_sandbox_is_free_again_after_a_command_that_failed(tmp_path: Path) -> None:
+    site = Site(tmp_path, 64)
+    with pytest.raises(ZeroDivisionError), changing(site):
+        _ = 1 // 0
+
+    with changing(site):
+        assert (tmp_path / "command.pid").read_text() == str(os.getpid())
+    assert not (tmp_path / "command.pid").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (Halt("why"), 1, "why\n"),
+        (Halt("cancelled", INTERRUPTED), 130, "cancelled\n"),
+        (SandboxError("port"), 1, "port\n"),
+        (ProgramsError("Go"), 1, "Go\n"),
+        (KeyboardInterrupt(), 130, "stopped\n"),
+    ],
+)
+def test_what_ends_a_command_is_a_message_and_a_status(
+    error: BaseException, status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise error
+
+    assert exit_status(fail) == status
+    assert capsys.readouterr().err == message
+
+
+def test_an_error_that_nobody_expected_keeps_its_traceback() -> None:
+    def fail() -> int:
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        exit_status(fail)

@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from cli import stack_file
+from cli.halt import Halt
+from sandbox.daemon import CHECKOUT
+
+STACKS = CHECKOUT / "stacks"
+
+
+def test_an_unknown_stack_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    for name in ("dev", "local"):
+        (tmp_path / f"Pulumi.{name}.yaml").touch()
+
+    with pytest.raises(Halt, match=r"got 'prd'; choose one of: dev, local"):
+        stack_file.find("prd", tmp_path)
+
+
+def test_the_stack_of_make_up_is_valid() -> None:
+    stack_file.check(stack_file.find("local"))
+
+
+def test_every_fault_of_the_settings_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.broken.yaml"
+    text = (STACKS / "Pulumi.local.yaml").read_text()
+    path.write_text(text.replace("topology: 2x4", "topology: 3x5").replace("preset: tiny", "preset: huge"))
+
+    with pytest.raises(Halt) as caught:
+        stack_file.check(path)
+
+    assert "'3x5' is not a topology" in str(caught.value)
+    assert "job.preset" in str(caught.value)
+    assert "Nothing was started" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["config: [", "just text", "config: 3"])
+def test_a_file_that_is_no_stack_file_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.broken.yaml"
+    path.write_text(text)
+
+    with pytest.raises(Halt, match=r"Pulumi\.broken\.yaml must be YAML with a mapping `config`"):
+        stack_file.check(path)

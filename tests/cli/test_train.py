@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from cli.train import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset", "tinny"], "'tinny' is not a preset; choose one of tiny"),
+        (["--slices", "0"], "argument --slices: must be a whole number above 0, got '0'"),
+        (["--steps", "-1"], "argument --steps: must be a whole number above 0, got '-1'"),
+        (["--chips", "3"], "training.global_batch must be a multiple of the 12 devices, got 32"),
+        (["--chips", "3"], "model.embed_dim must be a multiple of mesh.fsdp (6), got 64"),
+    ],
+)
+def test_bad_input_is_one_message_before_anything_starts(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--storage", str(tmp_path / "storage")])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "storage").exists()
+
+
+def test_a_job_trains_from_the_command_line_and_says_where_everything_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "3", "--storage", str(tmp_path)]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    for words in ("step 3/3 loss", "final loss", "time to first step", "/checkpoints", "next: "):
+        assert words in shown
+    assert list(tmp_path.glob("runs/*/checkpoints/3"))
+
+
+def test_a_failed_host_is_shown_with_its_exit_code_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--slices", "1", "--hosts", "1", "--chips", "2", "--storage", str(tmp_path)]
+    assert main([*arguments, "--steps", "1"]) == 0
+    for path in tmp_path.glob("runs/*/manifest.json"):
+        path.write_text(path.read_text().replace('"embed_dim": 64', '"embed_dim": 32'))
+    assert main([*arguments, "--steps", "2"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "exit code 20 (INVALID_SPEC)" in shown
+    assert "model.embed_dim 32 -> 64" in shown
