@@ -110,6 +110,8 @@ class Engine:
             "PULUMI_BACKEND_URL": f"file://{self._site.root / 'state'}",
             "PULUMI_CONFIG_PASSPHRASE": self._passphrase(),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
+            # The state is written at every step; a second copy each time helps nobody here.
+            "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
             "PATH": f"{self._site.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "SSL_CERT_FILE": str(self._site.pki / "trust.crt"),

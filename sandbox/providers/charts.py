@@ -10,7 +10,7 @@ import json
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pulumi
 import yaml
@@ -71,7 +71,8 @@ def render(inputs: Object, default_name: str, programs: Programs) -> list[Object
     if result.returncode != 0:
         raise Refusal(f"chart {name}: {result.stderr.strip()}")
     documents = cast(list[Object | None], list(yaml.load_all(result.stdout, yaml.CSafeLoader)))
-    return [document for document in documents if document and _is_kept(document)]
+    kept = [document for document in documents if document and _is_kept(document)]
+    return [_undescribed(document) if document["kind"] == "CustomResourceDefinition" else document for document in kept]
 
 
 def type_token(manifest: Object) -> str:
@@ -104,6 +105,18 @@ def _child_name(manifest: Object, prefix: str) -> str:
 def _is_kept(manifest: Object) -> bool:
     hook = "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
     return not hook and manifest["kind"] not in _NOT_SERVED
+
+
+def _undescribed(schema: Any) -> Any:
+    """A schema without its prose, most of its size, which the engine would write at every step."""
+    match schema:
+        case dict():
+            items = cast(Object, schema).items()
+            return {key: _undescribed(item) for key, item in items if key != "description" or not isinstance(item, str)}
+        case list():
+            return [_undescribed(item) for item in cast(list[Any], schema)]
+        case _:
+            return schema
 
 
 def _require_version(folder: Path, name: str, wanted: str | None) -> None:

@@ -1,0 +1,103 @@
+"""A stack of the sandbox under test: its settings, its engine, and what kubectl and the ledger say of it."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine
+from sandbox.programs import Programs
+from sandbox.site import Site
+
+NAMESPACE = "research"
+STEPS = 24
+SAVE_EVERY = 8
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A running sandbox."""
+
+    site: Site
+    programs: Programs
+    folder: Path
+    """For stack files."""
+
+    def engine(self, **job: object) -> Engine:
+        """The engine on the local stack, with a short job changed by `job`."""
+        content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
+        short = {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
+        content["config"]["tpu-multislice:job"] |= {"training": short, "existing_run": "anew", **job}
+        path = self.folder / "Pulumi.local.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return Engine(self.site, self.programs, path)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What `kubectl` prints; fails with what it complains about."""
+        command = [str(self.programs.path("kubectl")), f"--kubeconfig={self.site.kubeconfig}", *arguments]
+        ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
+        return json.loads(self.kubectl("get", kind, "-A", "-o", "json", *arguments))["items"]
+
+    def jobset(self, name: str) -> dict[str, Any]:
+        return json.loads(self.kubectl("get", "jobset", name, "-n", NAMESPACE, "-o", "json"))
+
+    def wait_for_end(self, name: str, timeout_seconds: float) -> dict[str, Any]:
+        """The JobSet's status once it is Completed or Failed."""
+        wait_until(lambda: "terminalState" in self.jobset(name).get("status", {}), timeout_seconds, self._story(name))
+        return self.jobset(name)["status"]
+
+    def wait_for_step(self, name: str, step: int, timeout_seconds: float) -> None:
+        """Block until the newest leader has reported `step`."""
+        wait_until(lambda: step in self.losses(name), timeout_seconds, self._story(name))
+
+    def losses(self, name: str) -> dict[int, float]:
+        """Losses by step of the job's newest run, from every start's ledger; they must agree where they overlap."""
+        found: dict[int, float] = {}
+        for ledger in sorted(self.run_folder(name).glob("ledger/*-0.jsonl")):
+            for event in map(json.loads, ledger.read_text().splitlines()):
+                if event["event"] == "StepProgress":
+                    known = found.setdefault(event["step"], event["loss"])
+                    assert known == event["loss"], f"step {event['step']} was {known}, then {event['loss']}"
+        return found
+
+    def run_folder(self, name: str) -> Path:
+        folder = self.site.buckets / "sandbox-local-checkpoints" / name
+        current = folder / "current.json"
+        return folder / "runs" / (json.loads(current.read_text())["run"] if current.exists() else "none")
+
+    def host_pid(self, pod: str) -> int:
+        """Process of the running pod whose name starts with `pod`."""
+        (found,) = [path for path in self.site.pods.glob(f"{NAMESPACE}_{pod}*/pid") if path.read_text().strip()]
+        return int(found.read_text())
+
+    def _story(self, name: str) -> Callable[[], str]:
+        def story() -> str:
+            logs = "\n".join(
+                f"== {log}\n{log.read_text(errors='replace')[-1500:]}"
+                for log in (self.site.logs / "pods").glob(f"{NAMESPACE}_{name}-*/*.log")
+            )
+            return f"{self.kubectl('get', 'jobset,workload,pods', '-A')}\n{logs}"
+
+        return story
+
+
+def wait_until(holds: Callable[[], bool], timeout_seconds: float, story: Callable[[], str]) -> None:
+    """Poll `holds`; on time-out fail with `story`."""
+    deadline = time.monotonic() + timeout_seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout_seconds} s\n{story()}"
+        time.sleep(0.3)
+
+
+def ignore(_: object) -> None:
+    """Takes an engine event."""

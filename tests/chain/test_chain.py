@@ -1,0 +1,164 @@
+"""The whole chain in the order of a stack's life: up, train, crash, resume, by hand, destroy, up again.
+
+The tests share one sandbox and build on each other's state, as the steps of one story.
+"""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from sandbox import daemon
+from sandbox.site import taken_ports
+from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+
+HAND_WRITTEN = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: by-hand
+  namespace: research
+  labels: {kueue.x-k8s.io/queue-name: research}
+spec:
+  replicatedJobs:
+  - name: slice
+    replicas: 2
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        backoffLimit: 0
+        template:
+          spec:
+            restartPolicy: Never
+            nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice, cloud.google.com/gke-tpu-topology: 2x4}
+            tolerations: [{key: google.com/tpu, operator: Exists}]
+            containers:
+            - name: main
+              image: python:3.13
+              command:
+              - python
+              - -c
+              - |
+                import jax
+                jax.distributed.initialize()
+                print("process", jax.process_index(), "of", jax.process_count(), "sees", jax.device_count(), "devices")
+              resources: {limits: {google.com/tpu: 4}}
+"""
+
+
+def test_up_trains_to_the_last_step_and_leaves_a_checkpoint_in_the_bucket(chain: Chain):
+    outputs = chain.engine(name="steady").up(ignore)
+    assert outputs["checkpoint_bucket"] == "gs://sandbox-local-checkpoints"
+    assert chain.wait_for_end("steady", 240)["terminalState"] == "Completed"
+    losses = chain.losses("steady")
+    assert list(losses) == list(range(1, STEPS + 1))
+    assert losses[STEPS] < losses[1] - 1
+    assert {path.name for path in chain.run_folder("steady").glob("checkpoints/*")} >= {str(STEPS)}
+
+
+def test_every_slice_ran_in_a_node_pool_of_its_own(chain: Chain):
+    pools = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+        for node in chain.objects("nodes")
+    }
+    pods = chain.objects("pods", "-l=jobset.sigs.k8s.io/jobset-name=steady")
+    placed = {
+        (pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"], pools[pod["spec"]["nodeName"]]) for pod in pods
+    }
+    assert len(pods) == 4
+    assert len(placed) == len({pool for _, pool in placed}) == 2
+
+
+def test_kubectl_reads_the_log_of_a_host(chain: Chain):
+    log = chain.kubectl(
+        "logs", "-n", NAMESPACE, "-l", "jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0"
+    )
+    assert f"step {STEPS}/{STEPS} loss" in log
+
+
+def test_a_clean_stack_shows_no_change_in_preview_and_after_refresh(chain: Chain):
+    engine = chain.engine(name="steady")
+    assert set(engine.preview(ignore).change_summary) == {"same"}
+    assert set(engine.refresh(ignore).summary.resource_changes or {}) == {"same"}
+
+
+def test_no_credential_is_in_clear_in_the_state(chain: Chain):
+    key = (chain.site.pki / "admin.key").read_text().splitlines()[1]
+    for state in (chain.site.root / "state").rglob("*.json"):
+        assert key not in state.read_text()
+
+
+def test_a_killed_host_restarts_both_slices_and_the_losses_stay_the_same_bit_by_bit(chain: Chain):
+    chain.engine(name="crash").up(ignore)
+    chain.wait_for_step("crash", SAVE_EVERY + 2, 180)
+    os.kill(chain.host_pid("crash-slice-1-1"), signal.SIGKILL)
+    status = chain.wait_for_end("crash", 240)
+    assert (status["terminalState"], status["restarts"]) == ("Completed", 1)
+    assert "1" in chain.kubectl("get", "jobset", "crash", "-n", NAMESPACE).splitlines()[1].split()
+    assert len(list(chain.run_folder("crash").glob("ledger/*-0.jsonl"))) == 2
+    assert chain.losses("crash") == chain.losses("steady")
+
+
+def test_a_jobset_by_hand_runs_in_the_queue_and_finds_its_peers(chain: Chain):
+    chain.kubectl("apply", "-f", "-", stdin=HAND_WRITTEN)
+    assert chain.wait_for_end("by-hand", 120)["terminalState"] == "Completed"
+    logs = chain.kubectl("logs", "-n", NAMESPACE, "-l", "jobset.sigs.k8s.io/jobset-name=by-hand")
+    said = sorted(line for line in logs.splitlines() if line.startswith("process"))
+    assert said == [f"process {index} of 4 sees 16 devices" for index in range(4)]
+
+
+def test_a_job_above_the_quota_waits_in_the_queue(chain: Chain):
+    too_large = HAND_WRITTEN.replace("replicas: 2", "replicas: 3").replace("by-hand", "too-large")
+    chain.kubectl("apply", "-f", "-", stdin=too_large)
+
+    def refused() -> bool:
+        workloads = [item for item in chain.objects("workloads") if "too-large" in item["metadata"]["name"]]
+        conditions = [condition for item in workloads for condition in item.get("status", {}).get("conditions", [])]
+        return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
+
+    wait_until(refused, 30, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml"))
+    assert chain.jobset("too-large")["spec"]["suspend"] is True
+    chain.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)
+    chain.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
+
+
+def test_destroy_leaves_the_bucket_alone_and_hangs_on_no_finalizer(chain: Chain):
+    engine = chain.engine(name="crash")
+    assert engine.destroyable()
+    engine.destroy(ignore)
+    assert not engine.destroyable()
+    assert chain.objects("nodes") == []
+    assert {item["metadata"]["name"] for item in chain.objects("namespaces")}.isdisjoint({NAMESPACE, "kueue-system"})
+    assert [resource["type"] for resource in engine.resources()] == ["gcp:storage/bucket:Bucket"]
+    assert (chain.run_folder("crash") / "checkpoints" / str(STEPS)).is_dir()
+
+
+def test_up_after_destroy_resumes_from_the_kept_checkpoint(chain: Chain):
+    more = {"steps": STEPS + 4, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
+    chain.engine(name="crash", existing_run="resume", training=more).up(ignore)
+    assert chain.wait_for_end("crash", 240)["terminalState"] == "Completed"
+    assert list(chain.losses("crash")) == list(range(1, STEPS + 5))
+    log = chain.kubectl(
+        "logs",
+        "-n",
+        NAMESPACE,
+        "-l",
+        "jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0",
+        "--tail=-1",
+    )
+    assert f"resumed at step {STEPS} of {STEPS + 4}" in log
+
+
+def test_a_stopped_sandbox_leaves_no_process_and_no_port_and_keeps_its_objects(chain: Chain):
+    assert daemon.stop(chain.site)
+    assert taken_ports(chain.site) == []
+    root = str(chain.site.root)
+    assert [
+        process for process in psutil.process_iter(["cmdline"]) if root in " ".join(process.info["cmdline"] or [])
+    ] == []
+    daemon.start(chain.site, ignore)
+    assert chain.jobset("crash")["status"]["terminalState"] == "Completed"
