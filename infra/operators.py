@@ -46,7 +46,7 @@ class Operators(pulumi.ComponentResource):
             namespace=namespace,
             values=values,
             opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[in_namespace, *after], transforms=[wait_for_certificates]
+                parent=self, depends_on=[in_namespace, *after], transforms=[wait_for_certificates, leave_certificates]
             ),
         )
 
@@ -63,6 +63,18 @@ def wait_for_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.Resource
     return pulumi.ResourceTransformResult(
         {**args.props, "metadata": {**metadata, "annotations": annotations}}, args.opts
     )
+
+
+def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+    """Leaves the content of Secrets to the controllers that write them.
+
+    JobSet's chart declares its certificates as empty (https://github.com/kubernetes-sigs/jobset/pull/1248):
+    after a refresh the next `up` would empty them, and every webhook would fail.
+    """
+    if args.type_ != "kubernetes:core/v1:Secret":
+        return None
+    unmanaged = pulumi.ResourceOptions(ignore_changes=["data"])
+    return pulumi.ResourceTransformResult(args.props, pulumi.ResourceOptions.merge(args.opts, unmanaged))
 
 
 def _kueue_values() -> dict[str, object]:

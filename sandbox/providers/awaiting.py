@@ -1,14 +1,14 @@
 """When an object counts as ready: built-in rules and the `pulumi.com/waitFor` annotation.
 
 Owns the conditions and the polling. Differs from the published provider in what it awaits without
-an annotation: Deployment, Namespace, CustomResourceDefinition and Job, no Service endpoints.
+an annotation: Deployment, Namespace and CustomResourceDefinition alone.
 """
 
 import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object
@@ -69,7 +69,7 @@ def poll(unmet: Callable[[], str], timeout_seconds: float) -> None:
 
 
 def select(path: str, value: Any) -> list[Any]:
-    """The values at a JSONPath: names, `[0]`, `[*]`, `['a.b']` and `[?(@.type=="X")]`.
+    """The values at a JSONPath of names, `[0]`, `[*]` and `['a.b']`.
 
     Raises:
         Refusal: the path has something else in it.
@@ -81,9 +81,7 @@ def select(path: str, value: Any) -> list[Any]:
 
 
 _STEP = re.compile(
-    r"""\.(?P<name>[\w-]+) | \[\s*(?P<index>-?\d+)\s*\] | (?P<all>\[\*\]) | \[(?P<q>['"])(?P<key>.*?)(?P=q)\]
-    | \[\?\(?\s*@\.(?P<field>[\w.]+)\s*==\s*["'](?P<wanted>[^"']*)["']\s*\)?\]""",
-    re.VERBOSE,
+    r"""\.(?P<name>[\w-]+)|\[(?P<index>-?\d+)\]|(?P<all>\[\*\])|\[(?P<quote>['"])(?P<key>.*?)(?P=quote)\]"""
 )
 
 
@@ -92,24 +90,21 @@ def _steps(path: str) -> Iterator[re.Match[str]]:
     while position < len(text):
         step = _STEP.match(text, position)
         if step is None:
-            raise Refusal(f"{WAIT_FOR}: {path!r} is no JSONPath the sandbox knows, at {text[position:]!r}")
+            raise Refusal(f"{WAIT_FOR}: {path!r} has a step the sandbox does not know, {text[position:]!r}")
         yield step
         position = step.end()
 
 
 def _stepped(value: Any, step: re.Match[str]) -> list[Any]:
     if isinstance(value, dict):
-        fields, key = cast(Object, value), step["name"] or step["key"]
-        return list(fields.values()) if step["all"] else [fields[key]] if key in fields else []
+        key = step["name"] or step["key"]
+        return list(value.values()) if step["all"] else [value[key]] if key in value else []
     if not isinstance(value, list):
         return []
-    items = cast(list[Any], value)
-    if step["index"]:
-        index = int(step["index"])
-        return items[index:][:1] if -len(items) <= index < len(items) else []
-    if step["field"]:
-        return [item for item in items if step["wanted"] in select(f".{step['field']}", item)]
-    return items if step["all"] else []
+    if step["all"]:
+        return value
+    index = int(step["index"] or len(value))
+    return [value[index]] if -len(value) <= index < len(value) else []
 
 
 def _expression(text: str) -> Unmet:
@@ -159,15 +154,8 @@ def _namespace_unmet(live: Object) -> str:
     return "" if phase == "Active" else f"phase is {phase}"
 
 
-def _job_unmet(live: Object) -> str:
-    if not _condition_unmet(live, "Failed", "True"):
-        raise Refusal("the Job failed; look at its pods")
-    return _condition_unmet(live, "Complete", "True")
-
-
 _BUILT_IN: dict[str, Unmet] = {
     "Deployment": _deployment_unmet,
     "Namespace": _namespace_unmet,
     "CustomResourceDefinition": lambda live: _condition_unmet(live, "Established", "True"),
-    "Job": _job_unmet,
 }

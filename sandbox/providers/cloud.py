@@ -47,8 +47,8 @@ class Cloud:
 
     def _path(self, resource_type: str, resource_id: str) -> Path:
         digest = hashlib.sha256(resource_id.encode()).hexdigest()[:8]
-        # The end of an id tells resources apart for a reader; the digest does it for the program.
-        readable = re.sub(r"[^\w.-]+", "-", resource_id)[-60:].strip("-")
+        # The last part of an id tells resources apart for a reader; the digest does it for the program.
+        readable = re.sub(r"[^\w.-]+", "-", resource_id.rpartition("/")[2])[:60]
         return self.folder / f"{_slug(resource_type)}-{readable}-{digest}.json"
 
 

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, override
 from urllib.parse import quote
 
 import urllib3
 
-from sandbox.providers.api_server import ApiError, ApiServer
+from sandbox.api_server import ApiServer
 from sandbox.providers.cloud import Cloud
-from sandbox.providers.node_pools import is_decided, pool_of, zones
+from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
 from sandbox.providers.nodes import NODE_LABEL, NODE_POOL_LABEL, nodes
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
@@ -45,14 +45,17 @@ class ClusterEffect(Effect):
     cloud: Cloud
     api: Callable[[], ApiServer]
 
+    @override
     def require(self, properties: Object) -> None:
         others = [record["name"] for _, record in self.cloud.every(CLUSTER) if record["name"] != properties["name"]]
         if others:
             raise Refusal(f"a sandbox has one cluster, and {others[0]} exists; delete it, or use another sandbox")
 
+    @override
     def create(self, properties: Object) -> None:
         self.api()
 
+    @override
     def delete(self, properties: Object) -> None:
         if properties["deletionProtection"]:
             raise Refusal(
@@ -73,46 +76,47 @@ class NodePoolEffect(Effect):
     cloud: Cloud
     api: Callable[[], ApiServer]
 
+    @override
     def require(self, properties: Object) -> None:
         cluster = self._find_cluster(properties)
         if is_decided(properties, cluster):
             planned = {"name": UNKNOWN, "location": properties.get("location", "")}
-            pool_of(properties, cluster or planned, self._policy(properties))
+            require_valid(properties, cluster or planned, self._policy(properties))
 
+    @override
     def create(self, properties: Object) -> None:
         for node in self._nodes(properties):
             self.api().request("POST", "/api/v1/nodes", node)
 
+    @override
     def observe(self, properties: Object) -> Object | None:
         if "nodeCount" not in properties:
             return properties
         zone_count = len(zones(properties, self._cluster(properties)))
         return properties | {"nodeCount": len(self._live(properties)) // zone_count}
 
+    @override
     def update(self, old: Object, new: Object) -> None:
         live, before = self._live(old), {node["metadata"]["name"]: node for node in self._nodes(old)}
         wanted = {node["metadata"]["name"]: node for node in self._nodes(new)}
         for name in live.keys() - wanted.keys():
-            self.api().request("DELETE", f"/api/v1/nodes/{name}")
+            self.api().delete(f"/api/v1/nodes/{name}", {})
         for name, node in wanted.items():
             if name not in live:
                 self.api().request("POST", "/api/v1/nodes", node)
             elif node != before.get(name):
                 patch = _node_patch(live[name], before.get(name, node), node)
-                self.api().request("PATCH", f"/api/v1/nodes/{name}", patch, None, "application/merge-patch+json")
+                self.api().patch(f"/api/v1/nodes/{name}", patch)
 
+    @override
     def delete(self, properties: Object) -> None:
         for name in self._live(properties):
-            try:
-                self.api().request("DELETE", f"/api/v1/nodes/{name}")
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            self.api().delete(f"/api/v1/nodes/{name}", {})
 
     def _live(self, properties: Object) -> dict[str, Object]:
         selector = f"{NODE_LABEL}=true,{NODE_POOL_LABEL}={properties['name']}"
         found = self.api().request("GET", "/api/v1/nodes", query={"labelSelector": selector})
-        return {node["metadata"]["name"]: node for node in cast(list[Object], found["items"])}
+        return {node["metadata"]["name"]: node for node in found["items"]}
 
     def _nodes(self, properties: Object) -> list[Object]:
         return nodes(pool_of(properties, self._cluster(properties), self._policy(properties)), self.site)
@@ -138,13 +142,16 @@ class BucketEffect(Effect):
 
     site: Site
 
+    @override
     def create(self, properties: Object) -> None:
         body = {"name": properties["name"], "location": properties["location"]}
         self._call("POST", f"?project={properties['project']}", body)
 
+    @override
     def observe(self, properties: Object) -> Object | None:
         return properties if self._call("GET", f"/{properties['name']}") is not None else None
 
+    @override
     def delete(self, properties: Object) -> None:
         name = properties["name"]
         for item in self._objects(name):
@@ -157,7 +164,7 @@ class BucketEffect(Effect):
         self._call("DELETE", f"/{name}")
 
     def _objects(self, name: str) -> Iterator[str]:
-        while items := cast(list[Object], (self._call("GET", f"/{name}/o?maxResults=1000") or {}).get("items", [])):
+        while items := (self._call("GET", f"/{name}/o?maxResults=1000") or {}).get("items"):
             yield from (item["name"] for item in items)
 
     def _call(self, method: str, path: str, body: Object | None = None) -> Object | None:
@@ -172,7 +179,7 @@ class BucketEffect(Effect):
             return None
         if answer.status >= 300:
             raise Refusal(f"googleapi: Error {answer.status}: {answer.data.decode(errors='replace')}")
-        return cast(Object, json.loads(answer.data)) if answer.data else {}
+        return json.loads(answer.data) if answer.data else {}
 
 
 def _node_patch(live: Object, before: Object, after: Object) -> Object:

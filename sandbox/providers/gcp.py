@@ -3,16 +3,16 @@
 import base64
 import hashlib
 import threading
-from typing import cast
+from typing import override
 
 from sandbox import programs, site
-from sandbox.providers.api_server import ApiServer
+from sandbox.api_server import ApiServer
 from sandbox.providers.cloud import Cloud
+from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
 from sandbox.providers.plugin import Diff, Plugin, Refusal, Resource, name_of, serve, type_of
 from sandbox.providers.resource_types import BUCKET, CLUSTER, NODE_POOL, ResourceType, filled, row
 from sandbox.providers.values import (
-    Change,
     Object,
     Secret,
     changes,
@@ -33,49 +33,48 @@ class GcpPlugin(Plugin):
         super().__init__("pulumi_gcp")
         self._site = here
         self._cloud = Cloud(here.cloud)
-        self._config: Object = {}
-        self._api: ApiServer | None = None
-        self._api_lock = threading.Lock()
+        self._connected: ApiServer | None = None
+        self._connecting = threading.Lock()
         self._effects: dict[str, Effect] = {
             CLUSTER: ClusterEffect(self._cloud, self._api_server),
             NODE_POOL: NodePoolEffect(here, self._cloud, self._api_server),
             BUCKET: BucketEffect(here),
         }
 
-    def configure(self, config: Object) -> None:
-        self._config = cast(Object, reveal(config))
-
+    @override
     def check(self, urn: str, old: Object, new: Object, seed: bytes) -> Object:
         name = row(type_of(urn)).name
         if name is None or name in new or "namePrefix" in new:
             return new
         return {**new, name: old.get(name) or f"{name_of(urn)}-{seed.hex()[:7]}"}
 
+    @override
     def diff(self, old: Resource, new: Object) -> Diff:
         kind = row(old.type)
         # Against the state, not the old inputs: what an update did not do shows again and again.
         state = reveal(old.state)
         before = merged(pruned(state, reveal(new)), pruned(state, reveal(old.inputs)))
         found = tuple(changes(before, new))
-        replaces = frozenset(change.path for change in found if _replaces(change, kind))
-        same_name = kind.name is None or old.inputs.get(kind.name) == new.get(kind.name)
-        return Diff(found, replaces, delete_before_replace=bool(replaces) and same_name)
+        replaces = frozenset(change.path for change in found if kind.is_replaced_by(change))
+        return Diff(found, replaces, same_name=kind.name is None or old.inputs.get(kind.name) == new.get(kind.name))
 
+    @override
     def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
         kind = row(type_of(urn))
-        given = merged(kind.defaults, cast(Object, reveal(inputs)))
+        given = merged(kind.defaults, reveal(inputs))
         effect = self._effect(urn)
         effect.require(given)
         if preview:
             outputs = unknown_leaves(kind.outputs)
-            return "", cast(Object, conceal(merged(outputs, given), inputs))
+            return "", conceal(merged(outputs, given), inputs)
         resource_id, properties = self._completed(kind, given)
         if self._cloud.find(type_of(urn), resource_id) is not None:
             raise Refusal(f"googleapi: Error 409: Already exists: {resource_id}, alreadyExists")
         effect.create(properties)
         self._cloud.keep(type_of(urn), resource_id, properties)
-        return resource_id, cast(Object, conceal(properties, inputs))
+        return resource_id, conceal(properties, inputs)
 
+    @override
     def read(self, resource: Resource) -> tuple[Object, Object] | None:
         kept = self._cloud.find(resource.type, resource.id)
         properties = None if kept is None else self._effect(resource.urn).observe(kept)
@@ -83,12 +82,13 @@ class GcpPlugin(Plugin):
             return None
         written = {key: item for key, item in properties.items() if key not in row(resource.type).outputs}
         inputs = pruned(properties, resource.inputs) if resource.inputs else written
-        return inputs, cast(Object, conceal(properties, inputs))
+        return inputs, conceal(properties, inputs)
 
+    @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
         kind = row(old.type)
-        before = cast(Object, reveal(old.state))
-        given = _with_inert(kind, before, merged(kind.defaults, cast(Object, reveal(new))))
+        before = reveal(old.state)
+        given = _with_inert(kind, before, merged(kind.defaults, reveal(new)))
         computed = {key: item for key, item in before.items() if key not in old.inputs}
         properties = merged(computed, self._completed(kind, given)[1])
         effect = self._effect(old.urn)
@@ -96,20 +96,22 @@ class GcpPlugin(Plugin):
         if not preview and not has_unknown(properties):
             effect.update(before, properties)
             self._cloud.keep(old.type, old.id, properties)
-        return cast(Object, conceal(properties, new))
+        return conceal(properties, new)
 
+    @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
-        self._effect(resource.urn).delete(cast(Object, reveal(resource.state)))
+        self._effect(resource.urn).delete(reveal(resource.state))
         self._cloud.remove(resource.type, resource.id)
 
+    @override
     def invoke(self, token: str, arguments: Object) -> Object:
-        project = str(arguments.get("projectId", self._config.get("project", "")))
+        project = str(arguments.get("projectId", self.config.get("project", "")))
         match token:
             case "gcp:organizations/getProject:getProject":
                 number = _project_number(project)
                 return {"id": f"projects/{project}", "projectId": project, "name": project, "number": number}
             case "gcp:organizations/getClientConfig:getClientConfig":
-                places = {key: self._config.get(key, "") for key in ("project", "region", "zone")}
+                places = {key: self.config.get(key, "") for key in ("project", "region", "zone")}
                 return {"id": project, "accessToken": Secret("sandbox"), "defaultLabels": {}, **places}
             case _:
                 return super().invoke(token, arguments)
@@ -125,13 +127,13 @@ class GcpPlugin(Plugin):
         facts.setdefault("cluster_id", given.get("cluster"))
         resource_id = str(filled(kind.id, facts))
         outputs = filled(kind.outputs, facts | {"id": resource_id})
-        return resource_id, merged(cast(Object, outputs), given)
+        return resource_id, merged(outputs, given)
 
     def _facts(self) -> Object:
         """What templates may name beside the inputs."""
         here, places = (
             self._site,
-            {key: self._config[key] for key in ("project", "region", "zone") if key in self._config},
+            {key: self.config[key] for key in ("project", "region", "zone") if key in self.config},
         )
         location = places.get("zone", places.get("region"))
         authority = here.pki / "ca.crt"
@@ -148,18 +150,12 @@ class GcpPlugin(Plugin):
         }
 
     def _api_server(self) -> ApiServer:
-        with self._api_lock:
-            if self._api is None:
-                api = ApiServer(str(self._site.kubeconfig))
-                api.wait_ready()
-                self._api = api
-            return self._api
-
-
-def _replaces(change: Change, kind: ResourceType) -> bool:
-    if change.path in kind.blocks:
-        return change.kind != "UPDATE"
-    return any(change.path == path or change.path.startswith((f"{path}.", f"{path}[")) for path in kind.replaces)
+        with self._connecting:
+            if self._connected is None:
+                server = ApiServer.of(self._site)
+                wait_ready(server)
+                self._connected = server
+            return self._connected
 
 
 def _with_inert(kind: ResourceType, before: Object, given: Object) -> Object:
@@ -167,9 +163,8 @@ def _with_inert(kind: ResourceType, before: Object, given: Object) -> Object:
     for path in kind.inert:
         block, _, leaf = path.partition(".")
         if not leaf:
-            given = {key: item for key, item in given.items() if key != block} | (
-                {block: before[block]} if block in before else {}
-            )
+            kept = {block: before[block]} if block in before else {}
+            given = {key: item for key, item in given.items() if key != block} | kept
         elif block in given and leaf in before.get(block, {}):
             given = given | {block: given[block] | {leaf: before[block][leaf]}}
     return given

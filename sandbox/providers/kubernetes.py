@@ -4,16 +4,18 @@ Follows the published provider: objects are created, never taken over; updates a
 without force; a refused webhook call is not tried again; reads show only what the program wrote.
 """
 
+import base64
 import threading
 import time
-from typing import Any, cast
+from typing import Any, override
 
 import yaml
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
 from sandbox import programs
+from sandbox.api_server import APPLY_PATCH, ApiError
 from sandbox.providers import awaiting, charts
-from sandbox.providers.api_server import ApiError, ApiServer, UnknownKindError
+from sandbox.providers.cluster import Cluster, UnknownKindError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
 from sandbox.providers.values import UNKNOWN, Object, Secret, changes, conceal, has_unknown, merged, pruned, reveal
 
@@ -24,7 +26,7 @@ _CREATE_PAUSES_SECONDS = (1, 2, 4, 8, 16)
 
 _IMMUTABLE = {
     "ConfigMap": ("data", "binaryData"),
-    "Secret": ("data", "stringData", "type"),
+    "Secret": ("data", "type"),
     "Deployment": ("spec.selector",),
     "Job": ("spec.selector", "spec.template", "spec.completionMode"),
     "RoleBinding": ("roleRef",),
@@ -32,8 +34,7 @@ _IMMUTABLE = {
 }
 """Paths whose change needs a new object. Only built-in kinds: of others the published provider knows none."""
 
-_SECRET_FIELDS = ("data", "stringData")
-_SERVER_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+_SERVER_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
 class KubernetesPlugin(Plugin):
@@ -41,87 +42,86 @@ class KubernetesPlugin(Plugin):
 
     def __init__(self) -> None:
         super().__init__("pulumi_kubernetes")
-        self._config: Object = {}
-        self._api: ApiServer | None = None
-        self._api_lock = threading.Lock()
+        self._connected: Cluster | None = None
+        self._connecting = threading.Lock()
 
+    @override
     def check_config(self, config: Object) -> Object:
         kubeconfig = config.get("kubeconfig")
         return config if kubeconfig in (None, UNKNOWN) else config | {"kubeconfig": Secret(reveal(kubeconfig))}
 
+    @override
     def diff_config(self, old: Object, new: Object) -> list[str]:
         if "clusterIdentifier" in old and "clusterIdentifier" in new:
             return ["clusterIdentifier"] if old["clusterIdentifier"] != new["clusterIdentifier"] else []
         return ["kubeconfig"] if _clusters(old) != _clusters(new) else []
 
-    def configure(self, config: Object) -> None:
-        self._config = cast(Object, reveal(config))
-
+    @override
     def check(self, urn: str, old: Object, new: Object, seed: bytes) -> Object:
-        metadata = {**new.get("metadata", {})}
-        if "name" not in metadata and "generateName" not in metadata:
-            known = old.get("metadata", {}).get("name")
-            metadata["name"] = known or f"{name_of(urn)}-{seed.hex()[:8]}"
+        metadata = dict(new.get("metadata", {}))
+        if "name" not in metadata:
+            metadata["name"] = old.get("metadata", {}).get("name") or f"{name_of(urn)}-{seed.hex()[:8]}"
             metadata["annotations"] = {**metadata.get("annotations", {}), "pulumi.com/autonamed": "true"}
         return _with_secrets({**_type_fields(urn), **new, "metadata": metadata})
 
+    @override
     def diff(self, old: Resource, new: Object) -> Diff:
         found = tuple(changes(old.inputs, new))
         fixed = ("kind", "metadata.name", "metadata.namespace", *_IMMUTABLE.get(new["kind"], ()))
-        replaces = frozenset(change.path for change in found if _is_under(change.path, fixed))
-        same_name = _key(old.inputs) == _key(new)
-        return Diff(found, replaces, delete_before_replace=bool(replaces) and same_name)
+        replaces = frozenset(change.path for change in found if any(map(change.is_under, fixed)))
+        return Diff(found, replaces, same_name=_key(old.inputs) == _key(new))
 
+    @override
     def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
         if preview:
             self._rehearse_creation(inputs)
-            return "", _expected(inputs)
+            unknown = {key: UNKNOWN for key in _SERVER_METADATA}
+            return "", merged({"status": UNKNOWN, "metadata": unknown}, inputs)
         live = self._create(inputs)
         resource_id = "/".join(filter(None, _key(live)))
         return resource_id, self._awaited(resource_id, inputs, live, timeout_seconds)
 
+    @override
     def read(self, resource: Resource) -> tuple[Object, Object] | None:
-        wanted = merged(_identity(resource), resource.inputs)
         try:
-            live = self._connection().find(self._path(wanted))
+            live = self._cluster().server.find(self._path(_manifest(resource)))
         except UnknownKindError:
             return None
         if live is None:
             return None
-        inputs = pruned(live, resource.inputs, reveal(resource.state)) if resource.inputs else _as_written(live)
-        inputs = _with_secrets(inputs)
+        known = resource.inputs
+        # A namespace in a cluster-wide object, as Kueue's chart has them, is dropped by the API server.
+        written = {"metadata": {"namespace": _key(known)[0]}} if known and _key(known)[0] else {}
+        inputs = _with_secrets(
+            pruned(merged(written, live), known, reveal(resource.state)) if known else _as_written(live)
+        )
         return inputs, _state(live, inputs)
 
+    @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
         if preview and has_unknown(new):
             return merged(old.state, new)
-        query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if preview else {})}
-        if awaiting.annotations_of(new).get("pulumi.com/patchForce") == "true":
-            query["force"] = "true"
+        query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if preview else {})
         try:
-            live = self._connection().request(
-                "PATCH", self._path(new), cast(Object, reveal(new)), query, "application/apply-patch+yaml"
-            )
+            live = self._cluster().server.request("PATCH", self._path(new), reveal(new), query, APPLY_PATCH)
         except ApiError as error:
             if error.reason != "Conflict":
                 raise
             raise Refusal(f"Server-Side Apply field conflict detected: {error}") from None
         return _state(live, new) if preview else self._awaited(old.id, new, live, timeout_seconds)
 
+    @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
-        api, manifest = self._connection(), merged(_identity(resource), resource.inputs)
-        policy = awaiting.annotations_of(manifest).get("pulumi.com/deletionPropagationPolicy", "foreground")
+        server, manifest = self._cluster().server, _manifest(resource)
         try:
             path = self._path(manifest)
-            api.request("DELETE", path, {"kind": "DeleteOptions", "propagationPolicy": policy.title()})
-        except (UnknownKindError, ApiError) as error:
-            if isinstance(error, ApiError) and error.status != 404:
-                raise
+        except UnknownKindError:
             return
-        awaiting.poll(
-            lambda: _still_there(api.find(path), resource.state), awaiting.timeout_of(manifest, timeout_seconds)
-        )
+        server.delete(path, {"kind": "DeleteOptions", "propagationPolicy": "Foreground"})
+        timeout_seconds = awaiting.timeout_of(manifest, timeout_seconds)
+        awaiting.poll(lambda: _still_there(server.find(path), resource.state), timeout_seconds)
 
+    @override
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
         if request.resource_type != charts.CHART:
             return await super().construct(request)
@@ -130,49 +130,45 @@ class KubernetesPlugin(Plugin):
         except programs.ProgramsError as error:
             raise Refusal(str(error)) from None
 
-    def _connection(self) -> ApiServer:
-        with self._api_lock:
-            if self._api is None:
-                kubeconfig = self._config.get("kubeconfig", "~/.kube/config")
-                api = ApiServer(kubeconfig, self._config.get("context"))
-                api.wait_ready()
-                self._api = api
-            return self._api
+    def _cluster(self) -> Cluster:
+        with self._connecting:
+            if self._connected is None:
+                kubeconfig = reveal(self.config.get("kubeconfig", "~/.kube/config"))
+                self._connected = Cluster.connect(kubeconfig, self.config.get("context"))
+            return self._connected
 
     def _path(self, manifest: Object, *, collection: bool = False) -> str:
-        kind = self._connection().kind(manifest["apiVersion"], manifest["kind"])
+        kind = self._cluster().kind(manifest["apiVersion"], manifest["kind"])
         namespace, name = _key(manifest)
-        return kind.path(namespace or self._config.get("namespace", "default"), "" if collection else name)
+        return kind.path(namespace or self.config.get("namespace", "default"), "" if collection else name)
 
     def _create(self, inputs: Object) -> Object:
-        """Create by server-side apply, so that later applies own the same fields."""
-        for pause in (*_CREATE_PAUSES_SECONDS, None):
+        """Create the object, waiting a while for its kind or namespace."""
+        for pause in _CREATE_PAUSES_SECONDS:
             try:
                 return self._create_once(inputs)
             except (UnknownKindError, ApiError) as error:
-                absent = isinstance(error, UnknownKindError) or error.status == 404
-                if not absent or pause is None:
+                if isinstance(error, ApiError) and error.status != 404:
                     raise
                 time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+        return self._create_once(inputs)
 
     def _create_once(self, inputs: Object) -> Object:
-        api, path = self._connection(), self._path(inputs)
-        if api.find(path) is not None:
-            name = inputs["metadata"]["name"]
-            message = f'{path.rsplit("/", 2)[1]} "{name}" already exists; delete it, or import it into the stack'
-            raise ApiError(409, "AlreadyExists", message)
-        body = cast(Object, reveal(inputs))
-        return api.request("PATCH", path, body, {"fieldManager": FIELD_MANAGER}, "application/apply-patch+yaml")
+        server, path = self._cluster().server, self._path(inputs)
+        if server.find(path) is not None:
+            plural, name = path.rsplit("/", 2)[1:]
+            raise Refusal(f'{plural} "{name}" already exists; delete it, or import it into the stack')
+        # By server-side apply, so that later applies own the same fields.
+        return server.request("PATCH", path, reveal(inputs), {"fieldManager": FIELD_MANAGER}, APPLY_PATCH)
 
     def _rehearse_creation(self, inputs: Object) -> None:
         """Let the API server judge the object; what is missing only because it comes later is tolerated."""
         if has_unknown(inputs):
             return
-        query = {"dryRun": "All", "fieldManager": FIELD_MANAGER}
         try:
             path = self._path(inputs, collection=True)
-            self._connection().request("POST", path, cast(Object, reveal(inputs)), query)
+            query = {"dryRun": "All", "fieldManager": FIELD_MANAGER}
+            self._cluster().server.request("POST", path, reveal(inputs), query)
         except UnknownKindError:
             return
         except ApiError as error:
@@ -180,25 +176,23 @@ class KubernetesPlugin(Plugin):
                 raise
 
     def _awaited(self, resource_id: str, inputs: Object, live: Object, timeout_seconds: float) -> Object:
-        unmet = awaiting.requirement(cast(Object, reveal(inputs)))
+        """The state once the object is what its inputs ask to wait for."""
+        unmet = awaiting.requirement(reveal(inputs))
         if unmet is None:
             return _state(live, inputs)
-        newest = [live]
-        path = self._path(inputs)
+        newest, path = live, self._path(inputs)
 
         def lack() -> str:
-            found = self._connection().find(path)
-            if found is None:
-                raise Refusal(f"{resource_id} was deleted while it was awaited")
-            newest[0] = found
-            return unmet(found)
+            nonlocal newest
+            newest = self._cluster().server.request("GET", path)
+            return unmet(newest)
 
         try:
             awaiting.poll(lack, awaiting.timeout_of(inputs, timeout_seconds))
-        except Refusal as error:
-            message = f"{inputs['kind']} {resource_id} was created but is not ready: {error}"
-            raise NotReady(message, resource_id, _state(newest[0], inputs)) from None
-        return _state(newest[0], inputs)
+        except (Refusal, ApiError) as error:
+            message = f"{inputs['kind']} {resource_id} exists but is not ready: {error}"
+            raise NotReady(message, resource_id, _state(newest, inputs)) from None
+        return _state(newest, inputs)
 
 
 def _key(manifest: Object) -> tuple[str | None, str]:
@@ -206,10 +200,11 @@ def _key(manifest: Object) -> tuple[str | None, str]:
     return metadata.get("namespace"), metadata["name"]
 
 
-def _identity(resource: Resource) -> Object:
-    """What id and type say of an object; all there is of one that is being imported."""
+def _manifest(resource: Resource) -> Object:
+    """The inputs, or what id and type say of an object that is being imported."""
     namespace, _, name = resource.id.rpartition("/")
-    return {**_type_fields(resource.urn), "metadata": {"name": name, **({"namespace": namespace} if namespace else {})}}
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return merged({**_type_fields(resource.urn), "metadata": metadata}, resource.inputs)
 
 
 def _type_fields(urn: str) -> Object:
@@ -217,20 +212,25 @@ def _type_fields(urn: str) -> Object:
     return {"apiVersion": api_version.removeprefix("core/"), "kind": kind}
 
 
-def _is_under(path: str, prefixes: tuple[str, ...]) -> bool:
-    return any(path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")) for prefix in prefixes)
-
-
-def _with_secrets(inputs: Object) -> Object:
-    if inputs["kind"] != "Secret":
-        return inputs
-    return inputs | {field: Secret(reveal(inputs[field])) for field in _SECRET_FIELDS if field in inputs}
+def _with_secrets(manifest: Object) -> Object:
+    """A Secret with its content concealed, and written as the API server keeps it."""
+    if manifest["kind"] != "Secret" or not manifest.keys() & {"data", "stringData"}:
+        return manifest
+    texts = reveal(manifest.get("stringData", {}))
+    encoded = {
+        key: text if text == UNKNOWN else base64.b64encode(text.encode()).decode() for key, text in texts.items()
+    }
+    data = reveal(manifest.get("data", {})) | encoded
+    return {key: item for key, item in manifest.items() if key != "stringData"} | {"data": Secret(data)}
 
 
 def _state(live: Object, inputs: Object) -> Object:
-    """What the engine keeps: the whole object, less the API server's bookkeeping."""
+    """What the engine keeps: the object less the API server's bookkeeping."""
+    # The engine writes its whole state at every step: the schemas of Kueue's kinds once are enough.
+    left_out = ("spec",) if live["kind"] == "CustomResourceDefinition" else ()
     metadata = {key: item for key, item in live["metadata"].items() if key != "managedFields"}
-    return cast(Object, conceal(_with_secrets({**live, "metadata": metadata}), inputs))
+    kept = {key: item for key, item in live.items() if key not in left_out}
+    return conceal(_with_secrets({**kept, "metadata": metadata}), inputs)
 
 
 def _as_written(live: Object) -> Object:
@@ -238,14 +238,8 @@ def _as_written(live: Object) -> Object:
     return {**{key: item for key, item in live.items() if key != "status"}, "metadata": metadata}
 
 
-def _expected(inputs: Object) -> Object:
-    """A created object as far as a preview can know it."""
-    unknown = {key: UNKNOWN for key in ("uid", "resourceVersion", "creationTimestamp", "generation")}
-    return merged({"status": UNKNOWN, "metadata": unknown}, inputs)
-
-
 def _still_there(live: Object | None, state: Object) -> str:
-    if live is None or live["metadata"]["uid"] != state.get("metadata", {}).get("uid", live["metadata"]["uid"]):
+    if live is None or live["metadata"]["uid"] != state["metadata"]["uid"]:
         return ""
     finalizers = live["metadata"].get("finalizers") or []
     held = f"held by finalizers {', '.join(finalizers)}" if finalizers else "still being deleted"
@@ -253,11 +247,8 @@ def _still_there(live: Object | None, state: Object) -> str:
 
 
 def _clusters(config: Object) -> Any:
-    kubeconfig = reveal(config.get("kubeconfig"))
-    if kubeconfig in (None, UNKNOWN) or "\n" not in kubeconfig and kubeconfig[:1] != "{":
-        return kubeconfig
-    content = yaml.safe_load(kubeconfig)
-    return content.get("clusters")
+    kubeconfig = reveal(config.get("kubeconfig", UNKNOWN))
+    return kubeconfig if is_path(kubeconfig) else yaml.safe_load(kubeconfig)["clusters"]
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 The texts are those that people report from live clusters; the rules are in the accelerator table.
 """
 
-from typing import cast
-
 from infra import accelerators
 from infra.accelerators import SliceShape
 from sandbox.providers.nodes import Pool
@@ -22,32 +20,39 @@ def is_decided(properties: Object, cluster: Object | None) -> bool:
     return zones_known and not any(has_unknown(properties.get(key)) for key in _DECISIVE)
 
 
-def pool_of(properties: Object, cluster: Object, policy: Object | None) -> Pool:
-    """The pool that these properties describe.
+def require_valid(properties: Object, cluster: Object, policy: Object | None) -> None:
+    """Refuse a pool that GKE would not create, or not resize so.
 
     `cluster` and `policy` are the cluster and the workload policy that it names.
 
     Raises:
-        Refusal: GKE would not create it.
+        Refusal: in the API's words.
     """
-    config = cast(Object, properties.get("nodeConfig", {}))
-    shape = _shape(properties, policy)
-    pool = Pool(
+    pool = pool_of(properties, cluster, policy)
+    if pool.shape is not None:
+        _require_tpu_pool(pool, pool.shape, properties)
+
+
+def pool_of(properties: Object, cluster: Object, policy: Object | None) -> Pool:
+    """The pool that these properties describe, of whatever size.
+
+    Raises:
+        Refusal: there is no such slice.
+    """
+    config = properties.get("nodeConfig", {})
+    return Pool(
         cluster=cluster["name"],
         name=properties["name"],
         machine_type=config.get("machineType", _DEFAULT_MACHINE_TYPE),
         zones=zones(properties, cluster),
         nodes_per_zone=_nodes_per_zone(properties),
         version=cluster.get("masterVersion", ""),
-        shape=shape,
+        shape=_shape(properties, policy),
         labels=config.get("labels", {}),
         taints=tuple((taint["key"], taint["value"], taint["effect"]) for taint in config.get("taints", [])),
         spot=config.get("spot", False),
         flex_start=config.get("flexStart", False),
     )
-    if shape is not None:
-        _require_tpu_pool(pool, shape, properties)
-    return pool
 
 
 def zones(properties: Object, cluster: Object) -> tuple[str, ...]:
@@ -65,7 +70,7 @@ def _is_zone(location: str) -> bool:
 
 def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
     machine_type = properties.get("nodeConfig", {}).get("machineType", _DEFAULT_MACHINE_TYPE)
-    placement = cast(Object, properties.get("placementPolicy", {}))
+    placement = properties.get("placementPolicy", {})
     policy_topology = (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
     topology = placement.get("tpuTopology") or policy_topology
     shapes = [shape for shape in accelerators.all_shapes() if shape.machine_type == machine_type]
@@ -145,8 +150,8 @@ def _require_gang(pool: Pool, shape: SliceShape, properties: Object) -> None:
     total = pool.nodes_per_zone * len(pool.zones)
     if total not in (0, shape.hosts):
         raise Refusal(
-            f"Google Compute Engine: Invalid value for field 'resource.resizeBy': '{total}'. Requested invalid target size"
-            f" '{total}' for a Managed Instance Group in the gang mode of size '{shape.hosts}'."
+            f"Google Compute Engine: Invalid value for field 'resource.resizeBy': '{total}'. Requested invalid"
+            f" target size '{total}' for a Managed Instance Group in the gang mode of size '{shape.hosts}'."
             " Should be equal to the gang size."
         )
     maximum = properties.get("autoscaling", {}).get("maxNodeCount", 0)

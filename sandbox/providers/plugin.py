@@ -1,20 +1,20 @@
 """The plugin side of Pulumi's provider protocol, over plain Python values.
 
-Owns gRPC, the wire format and how errors reach the user; the plugins own what resources do.
-`pulumi.provider.experimental` is the base, for components alone: its other calls lose the old inputs,
-know no unknown values, and put a traceback into every error message.
+Owns gRPC, the wire format and how errors reach the user; the plugins own what resources do. Of
+`pulumi.provider.experimental` only components are used: its other calls lose the old inputs, know
+no unknown values, and put a traceback into every error message.
 """
 
 import asyncio
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import wraps
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -22,7 +22,9 @@ from google.protobuf import any_pb2, empty_pb2, struct_pb2
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse, Provider
 from pulumi.provider.experimental.server import ProviderServicer
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+from urllib3.exceptions import HTTPError
 
+from sandbox.api_server import ApiError
 from sandbox.providers.values import Change, Object, Secret
 
 # https://github.com/pulumi/pulumi/blob/master/sdk/go/common/resource/properties.go
@@ -58,6 +60,7 @@ class Resource:
 
     @property
     def type(self) -> str:
+        """Its Pulumi type."""
         return type_of(self.urn)
 
 
@@ -65,27 +68,29 @@ class Resource:
 class Diff:
     """How a resource must change."""
 
-    changes: tuple[Change, ...] = ()
-    replaces: frozenset[str] = frozenset()
+    changes: tuple[Change, ...]
+    replaces: frozenset[str]
     """Those paths of `changes` that need a new resource."""
-    delete_before_replace: bool = False
+    same_name: bool
+    """The new resource would have the old one's name, so the old one must go first."""
 
 
 class Plugin(ABC):
-    """What a plugin does with resources; calls come from several threads at once."""
+    """What a plugin does with resources; calls come from several threads at once.
+
+    States and inputs may hold secrets, and in previews unknown values.
+    """
 
     def __init__(self, package: str) -> None:
         self.version = version(package)
-
-    @abstractmethod
-    def configure(self, config: Object) -> None:
-        """Take the provider's configuration."""
+        self.config: Object = {}
 
     def check_config(self, config: Object) -> Object:
+        """The provider's configuration as it goes into the state."""
         return config
 
     def diff_config(self, old: Object, new: Object) -> list[str]:
-        """Configuration keys whose change replaces the provider, and so all its resources."""
+        """Keys of the configuration whose change replaces the provider, and so all its resources."""
         del old, new
         return []
 
@@ -94,7 +99,8 @@ class Plugin(ABC):
         """The inputs to go on with: `new`, named if it has no name."""
 
     @abstractmethod
-    def diff(self, old: Resource, new: Object) -> Diff: ...
+    def diff(self, old: Resource, new: Object) -> Diff:
+        """What an update from `old` to the inputs `new` changes."""
 
     @abstractmethod
     def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
@@ -109,12 +115,15 @@ class Plugin(ABC):
         """The state after the update."""
 
     @abstractmethod
-    def delete(self, resource: Resource, timeout_seconds: float) -> None: ...
+    def delete(self, resource: Resource, timeout_seconds: float) -> None:
+        """Delete it and wait until it is gone."""
 
     def invoke(self, token: str, arguments: Object) -> Object:
+        """Call a function of the provider."""
         raise Refusal(f"the sandbox has no function {token}({', '.join(arguments)})")
 
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
+        """Make a component and its children."""
         raise Refusal(f"the sandbox has no component {request.resource_type}")
 
 
@@ -129,11 +138,12 @@ def name_of(urn: str) -> str:
 
 
 def serve(plugin: Plugin) -> None:
-    """Serve `plugin` to the engine that started this process, until it ends."""
+    """Serve `plugin` to the engine that started this process, until that ends."""
 
     async def run() -> None:
+        # The SDK registers a component's children on these threads, each until the child exists.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_PARALLEL_CALLS))
-        limits = [("grpc.max_receive_message_length", _MESSAGE_BYTES), ("grpc.max_send_message_length", _MESSAGE_BYTES)]
+        limits = [(f"grpc.max_{way}_message_length", _MESSAGE_BYTES) for way in ("send", "receive")]
         server = grpc.aio.server(options=limits)
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicer(plugin, sys.argv[-1]), server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -150,12 +160,14 @@ def plain(value: struct_pb2.Value) -> Any:
     """A value off the wire. Nulls in objects are dropped: to every API here they mean unset."""
     match value.WhichOneof("kind"):
         case "struct_value":
-            return _plain_object(value.struct_value)
+            fields = value.struct_value.fields
+            if _SIGNATURE in fields and fields[_SIGNATURE].string_value == _SECRET:
+                return Secret(plain(fields["value"]))
+            return plain_object(value.struct_value)
         case "list_value":
             return [plain(item) for item in value.list_value.values]
         case "number_value":
-            number = value.number_value
-            return int(number) if number.is_integer() else number
+            return int(value.number_value) if value.number_value.is_integer() else value.number_value
         case "string_value":
             return value.string_value
         case "bool_value":
@@ -164,19 +176,21 @@ def plain(value: struct_pb2.Value) -> Any:
             return None
 
 
+def plain_object(struct: struct_pb2.Struct) -> Object:
+    """An object off the wire."""
+    return {key: item for key, value in struct.fields.items() if (item := plain(value)) is not None}
+
+
 def wire(value: Any) -> struct_pb2.Value:
     """A value for the wire."""
     match value:
         case Secret(inner):
-            signature = struct_pb2.Value(string_value=_SECRET)
-            return struct_pb2.Value(
-                struct_value=struct_pb2.Struct(fields={_SIGNATURE: signature, "value": wire(inner)})
-            )
+            fields = {_SIGNATURE: struct_pb2.Value(string_value=_SECRET), "value": wire(inner)}
+            return struct_pb2.Value(struct_value=struct_pb2.Struct(fields=fields))
         case dict():
-            return struct_pb2.Value(struct_value=wire_object(cast(Object, value)))
+            return struct_pb2.Value(struct_value=wire_object(value))
         case list():
-            items = [wire(item) for item in cast(list[Any], value)]
-            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=items))
+            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[wire(item) for item in value]))
         case bool():
             return struct_pb2.Value(bool_value=value)
         case int() | float():
@@ -188,42 +202,8 @@ def wire(value: Any) -> struct_pb2.Value:
 
 
 def wire_object(value: Object) -> struct_pb2.Struct:
+    """An object for the wire."""
     return struct_pb2.Struct(fields={key: wire(item) for key, item in value.items()})
-
-
-def plain_object(struct: struct_pb2.Struct) -> Object:
-    return {key: item for key, value in struct.fields.items() if (item := plain(value)) is not None}
-
-
-def _plain_object(struct: struct_pb2.Struct) -> Any:
-    if _SIGNATURE in struct.fields and struct.fields[_SIGNATURE].string_value == _SECRET:
-        return Secret(plain(struct.fields["value"]))
-    return plain_object(struct)
-
-
-type _Call = Callable[["_Servicer", Any, Any], Coroutine[Any, Any, Any]]
-
-
-def _answered(call: _Call) -> _Call:
-    """Gives a refusal to the engine as the message it is."""
-
-    @wraps(call)
-    async def answer(self: "_Servicer", request: Any, context: Any) -> Any:
-        try:
-            return await call(self, request, context)
-        except NotReady as error:
-            detail = provider_pb2.ErrorResourceInitFailed(
-                id=error.resource_id, properties=wire_object(error.state), reasons=[str(error)]
-            )
-            packed = any_pb2.Any()
-            packed.Pack(detail)
-            status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[packed])
-            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
-        except Refusal as error:
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
-
-    return answer
 
 
 class _Components(Provider):
@@ -240,88 +220,112 @@ class _Servicer(ProviderServicer):
     def __init__(self, plugin: Plugin, engine_address: str) -> None:
         super().__init__([], plugin.version, _Components(plugin), engine_address)
         self.plugin = plugin
+        # Threads of their own: the default ones may all be waiting for the calls answered here.
+        self._threads = ThreadPoolExecutor(_PARALLEL_CALLS)
 
-    @_answered
+    async def _answer(self, context: Any, call: Callable[[], Any]) -> Any:
+        """The result of `call`; a refusal ends the request with the message as it is."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except NotReady as error:
+            detail = any_pb2.Any()
+            state = wire_object(error.state)
+            detail.Pack(
+                provider_pb2.ErrorResourceInitFailed(id=error.resource_id, properties=state, reasons=[str(error)])
+            )
+            status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[detail])
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        except (Refusal, ApiError) as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        except HTTPError as error:
+            message = f"configured Kubernetes cluster is unreachable: {error}; is the sandbox running (`make up`)?"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, message)
+
     async def Construct(self, request: Any, context: Any) -> Any:
-        return await self._construct(request, context)
+        try:
+            return await self._construct(request, context)
+        except Refusal as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
-    @_answered
     async def CheckConfig(self, request: Any, context: Any) -> Any:
-        inputs = self.plugin.check_config(plain_object(request.news))
-        return provider_pb2.CheckResponse(inputs=wire_object(inputs))
+        return provider_pb2.CheckResponse(inputs=wire_object(self.plugin.check_config(plain_object(request.news))))
 
-    @_answered
     async def DiffConfig(self, request: Any, context: Any) -> Any:
         old, new = plain_object(request.old_inputs), plain_object(request.news)
         some = provider_pb2.DiffResponse.DIFF_SOME if old != new else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(changes=some, replaces=self.plugin.diff_config(old, new))
 
-    @_answered
     async def Configure(self, request: Any, context: Any) -> Any:
-        await asyncio.to_thread(self.plugin.configure, plain_object(request.args))
-        # Output values are refused: the SDK cannot read those that are no secret.
+        self.plugin.config = plain_object(request.args)
+        # Output values are not accepted: the SDK cannot read those that are no secret.
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
-    @_answered
     async def Check(self, request: Any, context: Any) -> Any:
         old, new = plain_object(request.olds), plain_object(request.news)
-        inputs = await asyncio.to_thread(self.plugin.check, request.urn, old, new, request.randomSeed)
+        inputs = await self._answer(context, lambda: self.plugin.check(request.urn, old, new, request.randomSeed))
         return provider_pb2.CheckResponse(inputs=wire_object(inputs))
 
-    @_answered
     async def Diff(self, request: Any, context: Any) -> Any:
-        old = Resource(request.urn, request.id, plain_object(request.old_inputs), plain_object(request.olds))
-        diff = await asyncio.to_thread(self.plugin.diff, old, plain_object(request.news))
-        return _diff_response(diff)
+        old, new = _resource(request, request.old_inputs, request.olds), plain_object(request.news)
+        return _diff_response(await self._answer(context, lambda: self.plugin.diff(old, new)))
 
-    @_answered
     async def Create(self, request: Any, context: Any) -> Any:
-        inputs = plain_object(request.properties)
-        created = asyncio.to_thread(self.plugin.create, request.urn, inputs, request.timeout, preview=request.preview)
+        inputs, preview = plain_object(request.properties), request.preview
+        create = self.plugin.create
+        created = self._answer(context, lambda: create(request.urn, inputs, request.timeout, preview=preview))
         resource_id, state = await created
         return provider_pb2.CreateResponse(id=resource_id, properties=wire_object(state))
 
-    @_answered
     async def Read(self, request: Any, context: Any) -> Any:
-        inputs, state = plain_object(request.inputs), plain_object(request.properties)
-        resource = Resource(request.urn, request.id, inputs, state)
-        found = await asyncio.to_thread(self.plugin.read, resource)
+        resource = _resource(request, request.inputs, request.properties)
+        found = await self._answer(context, lambda: self.plugin.read(resource))
         if found is None:
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(id=request.id, inputs=wire_object(found[0]), properties=wire_object(found[1]))
 
-    @_answered
     async def Update(self, request: Any, context: Any) -> Any:
-        old = Resource(request.urn, request.id, plain_object(request.old_inputs), plain_object(request.olds))
-        new = plain_object(request.news)
-        state = await asyncio.to_thread(self.plugin.update, old, new, request.timeout, preview=request.preview)
+        old, new = _resource(request, request.old_inputs, request.olds), plain_object(request.news)
+        update = self.plugin.update
+        state = await self._answer(context, lambda: update(old, new, request.timeout, preview=request.preview))
         return provider_pb2.UpdateResponse(properties=wire_object(state))
 
-    @_answered
     async def Delete(self, request: Any, context: Any) -> Any:
-        inputs, state = plain_object(request.old_inputs), plain_object(request.properties)
-        await asyncio.to_thread(self.plugin.delete, Resource(request.urn, request.id, inputs, state), request.timeout)
+        resource = _resource(request, request.old_inputs, request.properties)
+        await self._answer(context, lambda: self.plugin.delete(resource, request.timeout))
         return empty_pb2.Empty()
 
-    @_answered
     async def Invoke(self, request: Any, context: Any) -> Any:
-        result = await asyncio.to_thread(self.plugin.invoke, request.tok, plain_object(request.args))
-        return provider_pb2.InvokeResponse(**{"return": wire_object(result)})
+        arguments = plain_object(request.args)
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(
+            wire_object(await self._answer(context, lambda: self.plugin.invoke(request.tok, arguments)))
+        )
+        return response
+
+
+def _resource(request: Any, inputs: struct_pb2.Struct, state: struct_pb2.Struct) -> Resource:
+    return Resource(request.urn, request.id, plain_object(inputs), plain_object(state))
 
 
 def _diff_response(diff: Diff) -> provider_pb2.DiffResponse:
-    kinds = provider_pb2.PropertyDiff.Kind
+    kinds = {
+        change.path: f"{change.kind}_REPLACE" * (change.path in diff.replaces) or change.kind for change in diff.changes
+    }
     detailed = {
-        change.path: provider_pb2.PropertyDiff(
-            kind=kinds.Value(f"{change.kind}_REPLACE" if change.path in diff.replaces else change.kind), inputDiff=True
-        )
-        for change in diff.changes
+        path: provider_pb2.PropertyDiff(kind=provider_pb2.PropertyDiff.Kind.Value(kind), inputDiff=True)
+        for path, kind in kinds.items()
     }
     return provider_pb2.DiffResponse(
         changes=provider_pb2.DiffResponse.DIFF_SOME if detailed else provider_pb2.DiffResponse.DIFF_NONE,
-        replaces=sorted(diff.replaces),
-        diffs=list(detailed),
-        deleteBeforeReplace=diff.delete_before_replace,
+        replaces=_properties(diff.replaces),
+        diffs=_properties(detailed),
+        deleteBeforeReplace=bool(diff.replaces) and diff.same_name,
         detailedDiff=detailed,
         hasDetailedDiff=True,
     )
+
+
+def _properties(paths: Iterable[str]) -> list[str]:
+    """The top-level properties that the paths lie in."""
+    return sorted({re.split(r"[.\[]", path)[0] for path in paths})

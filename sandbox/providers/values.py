@@ -4,12 +4,12 @@ A resource's inputs and state are JSON objects here. Two things go beyond JSON: 
 the text `UNKNOWN` in place of a value that only the cloud will know (in previews).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from kubernetes.utils.quantity import parse_quantity  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+from kubernetes.utils.quantity import parse_quantity
 from pulumi.runtime import rpc
 
 UNKNOWN = rpc.UNKNOWN
@@ -35,6 +35,10 @@ class Change:
     """Property path in the engine's syntax, such as `spec.rules[0].hosts["a.b"]`."""
     kind: Literal["ADD", "DELETE", "UPDATE"]
 
+    def is_under(self, path: str) -> bool:
+        """Whether it is at `path` or below it."""
+        return self.path == path or self.path.startswith((f"{path}.", f"{path}["))
+
 
 def reveal(value: Any) -> Any:
     """`value` with every secret in clear, for the API that is to have it."""
@@ -42,9 +46,9 @@ def reveal(value: Any) -> Any:
         case Secret(inner):
             return reveal(inner)
         case dict():
-            return {key: reveal(item) for key, item in cast(Object, value).items()}
+            return {key: reveal(item) for key, item in value.items()}
         case list():
-            return [reveal(item) for item in cast(list[Any], value)]
+            return [reveal(item) for item in value]
         case _:
             return value
 
@@ -55,25 +59,22 @@ def conceal(value: Any, like: Any) -> Any:
         case _, Secret():
             return Secret(reveal(value))
         case dict(), dict():
-            marks = cast(Object, like)
-            return {key: conceal(item, marks.get(key)) for key, item in cast(Object, value).items()}
+            return {key: conceal(item, like.get(key)) for key, item in value.items()}
         case list(), list():
-            pairs = zip_longest(cast(list[Any], value), cast(list[Any], like)[: len(cast(list[Any], value))])
-            return [conceal(item, mark) for item, mark in pairs]
+            return [conceal(item, mark) for item, mark in zip_longest(value, like[: len(value)])]
         case _:
             return value
 
 
 def has_unknown(value: Any) -> bool:
-    match value:
-        case Secret(inner):
-            return has_unknown(inner)
-        case dict():
-            return any(map(has_unknown, cast(Object, value).values()))
-        case list():
-            return any(map(has_unknown, cast(list[Any], value)))
-        case _:
-            return value == UNKNOWN
+    """Whether some part of `value` is not known yet."""
+    match reveal(value):
+        case dict(items):
+            return any(map(has_unknown, items.values()))
+        case list(items):
+            return any(map(has_unknown, items))
+        case leaf:
+            return leaf == UNKNOWN
 
 
 def merged(base: Object, over: Object) -> Object:
@@ -81,16 +82,13 @@ def merged(base: Object, over: Object) -> Object:
     result = dict(base)
     for key, item in over.items():
         old = result.get(key)
-        both = isinstance(old, dict) and isinstance(item, dict)
-        result[key] = merged(cast(Object, old), cast(Object, item)) if both else item
+        result[key] = merged(old, item) if isinstance(old, dict) and isinstance(item, dict) else item
     return result
 
 
 def unknown_leaves(value: Any) -> Any:
     """The same structure of objects with every leaf unknown."""
-    if isinstance(value, dict):
-        return {key: unknown_leaves(item) for key, item in cast(Object, value).items()}
-    return UNKNOWN
+    return {key: unknown_leaves(item) for key, item in value.items()} if isinstance(value, dict) else UNKNOWN
 
 
 def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
@@ -122,24 +120,17 @@ def pruned(live: Any, like: Any, applied: Any = None) -> Any:
         case Secret(inner):
             return Secret(pruned(live, inner, reveal(applied)))
         case dict() if isinstance(live, dict):
-            return _pruned_object(cast(Object, live), cast(Object, like), applied)
+            before = applied if isinstance(applied, dict) else {}
+            # An empty input that the API does not store is no difference.
+            empty = {key: want for key, want in like.items() if key not in live and want in ({}, [])}
+            return {key: pruned(live[key], want, before.get(key)) for key, want in like.items() if key in live} | empty
         case list() if isinstance(live, list):
             # A controller may append (Kueue adds tolerations); what it appends is not the program's.
-            items, before = cast(list[Any], live), cast(list[Any], applied) if isinstance(applied, list) else []
-            triples = zip_longest(items, cast(list[Any], like), before)
-            return [
-                pruned(item, want, was)
-                for item, want, was in list(triples)[: min(len(items), len(cast(list[Any], like)))]
-            ]
+            before = applied if isinstance(applied, list) else []
+            triples = zip_longest(live, like, before)
+            return [pruned(*triple) for triple in list(triples)[: min(len(live), len(like))]]
         case _:
-            return like if live == like or live == applied or _same_quantity(live, like) else live
-
-
-def _pruned_object(live: Object, like: Object, applied: Any) -> Object:
-    before = cast(Mapping[str, Any], applied) if isinstance(applied, dict) else {}
-    # An empty input that the API does not store is no difference.
-    empty = {key: want for key, want in like.items() if key not in live and want in ({}, [])}
-    return {key: pruned(live[key], want, before.get(key)) for key, want in like.items() if key in live} | empty
+            return like if live in (like, applied) or _same_quantity(live, like) else live
 
 
 def _same_quantity(live: Any, like: Any) -> bool:

@@ -7,7 +7,7 @@ import pulumi
 import pytest
 import yaml
 
-from infra.operators import wait_for_certificates
+from infra.operators import leave_certificates, wait_for_certificates
 from tests.infra.recording import DNS_ENDPOINT, PROJECT_NUMBER, Recording, Values, run_program, stack_values
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
@@ -159,7 +159,7 @@ def test_charts_are_pinned(program: Recording) -> None:
         "jobset": ("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0"),
         "kueue": ("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2"),
     }
-    assert all(len(chart.request.transforms) == 1 for chart in program.of_type(JOBSET_CHART[0]))
+    assert all(len(chart.request.transforms) == 2 for chart in program.of_type(JOBSET_CHART[0]))
 
 
 def test_kueue_counts_chips_alone_and_watches_no_other_pods(program: Recording) -> None:
@@ -167,6 +167,16 @@ def test_kueue_counts_chips_alone_and_watches_no_other_pods(program: Recording) 
     configuration = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     assert configuration["integrations"]["frameworks"] == ["batch/job", "jobset.x-k8s.io/jobset"]
     assert configuration["resources"]["excludeResourcePrefixes"] == ["cpu", "memory", "ephemeral-storage"]
+
+
+def test_certificates_in_secrets_are_left_to_the_controllers_that_write_them() -> None:
+    props: Values = {"metadata": {"name": "certificates"}, "data": {"tls.crt": ""}}
+    secret = pulumi.ResourceTransformArgs(True, "kubernetes:core/v1:Secret", "s", props, pulumi.ResourceOptions())
+    changed = leave_certificates(secret)
+    assert changed is not None
+    assert (changed.props, changed.opts.ignore_changes) == (props, ["data"])
+    other = pulumi.ResourceTransformArgs(True, "kubernetes:core/v1:ConfigMap", "c", props, pulumi.ResourceOptions())
+    assert leave_certificates(other) is None
 
 
 def _transformed(kind: str) -> pulumi.ResourceTransformResult | None:

@@ -1,0 +1,110 @@
+"""The Kubernetes cluster of a kubeconfig: how to reach it, and which path serves which kind."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+from kubernetes import client, config
+
+from sandbox.api_server import CONNECTIONS, ApiServer
+from sandbox.providers.plugin import Refusal
+from sandbox.providers.values import Object
+
+_START_SECONDS = 60.0
+"""How long a control plane may take to answer after the engine started."""
+_POLL_SECONDS = 0.25
+
+
+class UnknownKindError(Refusal):
+    """The API server serves no such kind (yet): its CustomResourceDefinition is missing."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where the API serves the objects of one kind."""
+
+    group_path: str
+    plural: str
+    namespaced: bool
+
+    def path(self, namespace: str | None, name: str = "") -> str:
+        """Path of one object, or of the collection."""
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{self.group_path}{scope}/{self.plural}/{name}".rstrip("/")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One API server as one user, and the kinds it serves. Thread-safe."""
+
+    server: ApiServer
+    _kinds: dict[str, dict[str, Kind]] = field(default_factory=dict[str, dict[str, Kind]])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def connect(cls, kubeconfig: str, context: str | None) -> "Cluster":
+        """The cluster of a kubeconfig's content or path; a credential plugin it names is run once.
+
+        Raises:
+            Refusal: the API server does not answer within a minute.
+        """
+        settings: Any = client.Configuration()
+        text = Path(kubeconfig).expanduser().read_text() if is_path(kubeconfig) else kubeconfig
+        config.load_kube_config_from_dict(
+            yaml.safe_load(text), context=context, client_configuration=settings, persist_config=False
+        )
+        token = settings.get_api_key_with_prefix("authorization")
+        pool = urllib3.PoolManager(
+            maxsize=CONNECTIONS,
+            # Like every Go program, trust SSL_CERT_FILE where the kubeconfig names no authority.
+            ca_certs=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"),
+            cert_file=settings.cert_file,
+            key_file=settings.key_file,
+        )
+        server = ApiServer(str(settings.host), pool, {"Authorization": token} if token else {})
+        wait_ready(server)
+        return cls(server)
+
+    def kind(self, api_version: str, kind: str) -> Kind:
+        """Where `kind` is served; asked once, and again while the API server does not know it.
+
+        Raises:
+            UnknownKindError: it is not served.
+        """
+        with self._lock:
+            if kind not in self._kinds.get(api_version, {}):
+                self._kinds[api_version] = self._served(api_version)
+            if kind not in self._kinds[api_version]:
+                raise UnknownKindError(f'no matches for kind "{kind}" in version "{api_version}"')
+            return self._kinds[api_version][kind]
+
+    def _served(self, api_version: str) -> dict[str, Kind]:
+        path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        listed: list[Object] = (self.server.find(path) or {}).get("resources", [])
+        return {
+            item["kind"]: Kind(path, item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]
+        }
+
+
+def is_path(kubeconfig: str) -> bool:
+    """Whether the text names a kubeconfig file instead of being one."""
+    return "\n" not in kubeconfig and not kubeconfig.startswith("{")
+
+
+def wait_ready(server: ApiServer) -> None:
+    """Block until the API server says that it is ready.
+
+    Raises:
+        Refusal: it did not within a minute.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while not server.ready():
+        if time.monotonic() > deadline:
+            reason = f"{server.url} is not ready after {_START_SECONDS:g} s; start the sandbox with `make up`"
+            raise Refusal(f"configured Kubernetes cluster is unreachable: {reason}")
+        time.sleep(_POLL_SECONDS)
