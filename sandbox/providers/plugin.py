@@ -268,7 +268,8 @@ class _Servicer(ProviderServicer):
 
     async def Diff(self, request: Any, context: Any) -> Any:
         old, new = _resource(request, request.old_inputs, request.olds), plain_object(request.news)
-        return _diff_response(await self._answer(context, lambda: self.plugin.diff(old, new)))
+        diff = await self._answer(context, lambda: self.plugin.diff(old, new))
+        return _diff_response(diff, request.ignoreChanges)
 
     async def Create(self, request: Any, context: Any) -> Any:
         inputs, preview = plain_object(request.properties), request.preview
@@ -308,19 +309,20 @@ def _resource(request: Any, inputs: struct_pb2.Struct, state: struct_pb2.Struct)
     return Resource(request.urn, request.id, plain_object(inputs), plain_object(state))
 
 
-def _diff_response(diff: Diff) -> provider_pb2.DiffResponse:
-    kinds = {
-        change.path: f"{change.kind}_REPLACE" * (change.path in diff.replaces) or change.kind for change in diff.changes
-    }
+def _diff_response(diff: Diff, ignored: Iterable[str]) -> provider_pb2.DiffResponse:
+    # Before an update the engine has left these out already, but not in a refresh.
+    found = [change for change in diff.changes if not any(map(change.is_under, ignored))]
+    replaces = diff.replaces & {change.path for change in found}
+    kinds = {change.path: f"{change.kind}_REPLACE" if change.path in replaces else change.kind for change in found}
     detailed = {
         path: provider_pb2.PropertyDiff(kind=provider_pb2.PropertyDiff.Kind.Value(kind), inputDiff=True)
         for path, kind in kinds.items()
     }
     return provider_pb2.DiffResponse(
         changes=provider_pb2.DiffResponse.DIFF_SOME if detailed else provider_pb2.DiffResponse.DIFF_NONE,
-        replaces=_properties(diff.replaces),
+        replaces=_properties(replaces),
         diffs=_properties(detailed),
-        deleteBeforeReplace=bool(diff.replaces) and diff.same_name,
+        deleteBeforeReplace=bool(replaces) and diff.same_name,
         detailedDiff=detailed,
         hasDetailedDiff=True,
     )

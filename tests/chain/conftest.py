@@ -1,7 +1,6 @@
 """One sandbox for all tests of the chain: real engine, real control plane, real trainer."""
 
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 

@@ -2,7 +2,6 @@ import ssl
 import stat
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 import pytest
