@@ -37,13 +37,12 @@ class Bucket:
         return f"gs://{self.name}  {self.size_bytes / 2**20:.1f} MiB  {self.folder}"
 
 
-def down(stack: str, root: Path, delete_checkpoints: bool, agreed: bool, console: Console) -> int:
-    """Take the stack down; the exit status.
+def down(settings: Path, root: Path, delete_checkpoints: bool, agreed: bool, console: Console) -> int:
+    """Take the stack of the file `settings` down; the exit status.
 
     Raises:
         Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
     """
-    settings = stack_file.find(stack)
     if not (root / "site.json").exists():
         _say(console, f"nothing to take down: there is no sandbox in {root}")
         return 0
@@ -51,7 +50,8 @@ def down(stack: str, root: Path, delete_checkpoints: bool, agreed: bool, console
     if delete_checkpoints and not agreed:
         _require_agreement(buckets(site), console)
     with changing(site):
-        removed = _remove(site, settings, Display(console, Snapshot(f"tpu-multislice · {stack}", DOWN_PHASES)))
+        title = f"tpu-multislice · {stack_file.stack_name(settings)}"
+        removed = _remove(site, settings, Display(console, Snapshot(title, DOWN_PHASES)))
         left = buckets(site)
         if delete_checkpoints:
             shutil.rmtree(site.root)
@@ -114,7 +114,9 @@ def main() -> int:
     parser.add_argument("--yes", action="store_true", help="delete without asking")
     given = parser.parse_args()
     console = Console(highlight=False)
-    return exit_status(lambda: down(given.stack, given.sandbox, given.delete_checkpoints, given.yes, console))
+    return exit_status(
+        lambda: down(stack_file.find(given.stack), given.sandbox, given.delete_checkpoints, given.yes, console)
+    )
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ def find(stack: str, folder: Path = CHECKOUT / "stacks") -> Path:
     return path
 
 
+def stack_name(path: Path) -> str:
+    """The stack that the file `Pulumi.STACK.yaml` is for."""
+    return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
+
+
 def check(path: Path) -> None:
     """Read the settings as the program will.
 

@@ -34,23 +34,23 @@ _ALIVE_CHECK_SECONDS = 2
 _DRAIN_SECONDS = 5
 
 
-def up(stack: str, root: Path, console: Console) -> int:
-    """Bring the stack up and follow its job; the exit status.
+def up(settings: Path, root: Path, console: Console) -> int:
+    """Bring the stack of the file `settings` up and follow its job; the exit status.
 
     Raises:
         Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
     """
-    settings = stack_file.find(stack)
     stack_file.check(settings)
     site = _site(root)
-    display = Display(console, Snapshot(f"tpu-multislice · {stack}", UP_PHASES))
+    display = Display(console, Snapshot(f"tpu-multislice · {stack_file.stack_name(settings)}", UP_PHASES))
     with display.shown():
         with changing(site):
             found = prepare_programs(display)
             start_control_plane(display, site)
             outputs = _apply(display, site, found, settings)
         job: Mapping[str, str] = outputs["job"]
-        place = closing.Place(site, found.path("kubectl"), job["namespace"])
+        storage = outputs["job_spec"]["storage"]["path"]
+        place = closing.Place(site, found.path("kubectl"), job["namespace"], storage)
         display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
         follow(display, Target(site, job["namespace"], job["name"]))
     return _close(console, display.snapshot, place)
@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
     parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
     options = parser.parse_args()
-    return exit_status(lambda: up(options.stack, options.sandbox, Console(highlight=False)))
+    return exit_status(lambda: up(stack_file.find(options.stack), options.sandbox, Console(highlight=False)))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ class Place:
     site: Site
     kubectl: Path
     namespace: str
+    storage: str
+    """Where the job keeps its runs, `gs://BUCKET/JOB`."""
 
     def kill_command(self) -> str:
         """Ends the process of one host as a crash would."""
@@ -46,15 +48,19 @@ class Place:
 def completed(snapshot: Snapshot, place: Place) -> Text:
     """The job is done: losses, checkpoint, and what to try."""
     training = snapshot.training
-    results = [
-        ("loss", _loss(training.losses[-1][1] if training.losses else None)),
-        ("held-out loss", _loss(training.held_out_loss)),
-        ("run", f"{training.run_id}, {training.run}" if training.run else "not told"),
-        ("restarts", str(snapshot.restarts)),
-    ]
-    if training.checkpoint_folder:
-        results.append(("checkpoint", training.checkpoint_folder))
-        results.append(("on this machine", _short(place.folder(training.checkpoint_folder))))
+    results = [("restarts", str(snapshot.restarts))]
+    if training.run:
+        checkpoints = f"{place.storage}/runs/{training.run_id}/checkpoints"
+        results = [
+            ("run", f"{training.run_id}, {training.run}"),
+            *results,
+            ("checkpoints", checkpoints),
+            ("on this machine", _short(place.folder(checkpoints))),
+        ]
+    if training.held_out_loss is not None:
+        results.insert(0, ("held-out loss", f"{training.held_out_loss:.4f}"))
+    if training.losses:
+        results.insert(0, ("loss", f"{training.losses[-1][1]:.4f}"))
     tries = [
         ("look at the cluster", place.kubectl_command()),
         ("train anew", "set `existing_run: anew` in the stack file, then make up"),
@@ -104,10 +110,6 @@ def _rows(rows: _Rows) -> Text:
 
 def _join(*blocks: Text) -> Text:
     return Text("\n\n").join([Text(), *blocks])
-
-
-def _loss(loss: float | None) -> str:
-    return "not told" if loss is None else f"{loss:.4f}"
 
 
 def _short(path: Path) -> str:

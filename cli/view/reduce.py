@@ -150,7 +150,7 @@ def log_line(snapshot: Snapshot, line: str) -> Snapshot:
     elif evaluation := Evaluation.parse(line):
         training = replace(training, held_out_loss=evaluation.loss)
     elif saved := CheckpointSaved.parse(line):
-        training = replace(training, checkpoint_step=saved.step, checkpoint_folder=saved.folder)
+        training = replace(training, checkpoint_step=saved.step)
     elif summary := RunSummary.parse(line):
         training = replace(training, held_out_loss=summary.evaluation_loss)
     return replace(snapshot, training=training)

@@ -107,7 +107,6 @@ class Training:
     step_ms: float = 0.0
     held_out_loss: float | None = None
     checkpoint_step: int | None = None
-    checkpoint_folder: str = ""
     losses: tuple[tuple[int, float], ...] = ()
     """Step and loss, ascending."""
 

@@ -1,6 +1,8 @@
 """The Kubernetes cluster of a kubeconfig: how to reach it, and which path serves which kind."""
 
 import os
+import ssl
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -55,17 +57,16 @@ class Cluster:
         """
         settings: Any = client.Configuration()
         text = Path(kubeconfig).expanduser().read_text() if is_path(kubeconfig) else kubeconfig
-        config.load_kube_config_from_dict(
-            yaml.safe_load(text), context=context, client_configuration=settings, persist_config=False
-        )
-        token = settings.get_api_key_with_prefix("authorization")
-        pool = urllib3.PoolManager(
-            maxsize=CONNECTIONS,
+        with tempfile.TemporaryDirectory() as keys:
+            config.load_kube_config_from_dict(
+                yaml.safe_load(text), context, settings, persist_config=False, temp_file_path=keys
+            )
             # Like every Go program, trust SSL_CERT_FILE where the kubeconfig names no authority.
-            ca_certs=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"),
-            cert_file=settings.cert_file,
-            key_file=settings.key_file,
-        )
+            trust = ssl.create_default_context(cafile=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"))
+            if settings.cert_file:
+                trust.load_cert_chain(settings.cert_file, settings.key_file)
+        token = settings.get_api_key_with_prefix("authorization")
+        pool = urllib3.PoolManager(maxsize=CONNECTIONS, ssl_context=trust)
         server = ApiServer(str(settings.host), pool, {"Authorization": token} if token else {})
         wait_ready(server)
         return cls(server)

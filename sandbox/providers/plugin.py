@@ -152,6 +152,7 @@ def serve(plugin: Plugin) -> None:
         engine = os.getppid()
         while os.getppid() == engine:  # An engine that was killed cannot end its plugins.
             await asyncio.sleep(_ENGINE_CHECK_SECONDS)
+        os._exit(1)  # Threads that still wait for an object would hold a normal exit.
 
     asyncio.run(run())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cli import stack_file
 from cli.halt import Halt
 from cli.up import up
 from sandbox.daemon import CHECKOUT
@@ -15,7 +16,7 @@ def test_a_folder_with_other_files_never_becomes_a_sandbox(tmp_path: Path) -> No
     (tmp_path / "thesis.tex").touch()
 
     with pytest.raises(Halt, match=r"holds other files"):
-        up("local", tmp_path, Console(file=io.StringIO()))
+        up(stack_file.find("local"), tmp_path, Console(file=io.StringIO()))
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
