@@ -18,8 +18,9 @@ from pulumi.provider.experimental.property_value import PropertyValue, ResourceR
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
 from sandbox.programs import Programs
-from sandbox.providers.plugin import Refusal, plain_object
+from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown, reveal
+from sandbox.providers.wire import plain_object
 
 CHART = "kubernetes:helm.sh/v4:Chart"
 

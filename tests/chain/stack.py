@@ -30,13 +30,17 @@ class Chain:
     """For stack files."""
 
     def engine(self, **job: object) -> Engine:
-        """The engine on the local stack, with a short job changed by `job`."""
+        """The engine on `stack_file(**job)`."""
+        return Engine(self.site, self.programs, self.stack_file(**job))
+
+    def stack_file(self, **job: object) -> Path:
+        """The local stack, with a short job changed by `job`."""
         content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
         short = {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
         content["config"]["tpu-multislice:job"] |= {"training": short, "existing_run": "anew", **job}
         path = self.folder / "Pulumi.local.yaml"
         path.write_text(yaml.safe_dump(content))
-        return Engine(self.site, self.programs, path)
+        return path
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What `kubectl` prints; fails with what it complains about."""

@@ -3,12 +3,16 @@
 The tests share one sandbox and build on each other's state, as the steps of one story.
 """
 
+import io
 import os
 import signal
 
 import psutil
 import pytest
+from rich.console import Console
 
+from cli.down import down
+from cli.up import up
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, wait_until
@@ -126,39 +130,45 @@ def test_a_job_above_the_quota_waits_in_the_queue(chain: Chain):
     chain.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
 
 
-def test_destroy_leaves_the_bucket_alone_and_hangs_on_no_finalizer(chain: Chain):
-    engine = chain.engine(name="crash")
+def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):
+    engine, console = chain.engine(name="crash"), Console(file=io.StringIO(), width=200)
     assert engine.destroyable()
-    engine.destroy(ignore)
-    assert not engine.destroyable()
-    assert chain.objects("nodes") == []
-    assert {item["metadata"]["name"] for item in chain.objects("namespaces")}.isdisjoint({NAMESPACE, "kueue-system"})
+    assert down(chain.stack_file(name="crash"), chain.site.root, False, False, console) == 0
+    assert "kept: gs://sandbox-local-checkpoints" in told(console)
     assert [resource["type"] for resource in engine.resources()] == ["gcp:storage/bucket:Bucket"]
+    assert [record.name.partition("-")[0] for record in chain.site.cloud.iterdir()] == ["storage.Bucket"]
     assert (chain.run_folder("crash") / "checkpoints" / str(STEPS)).is_dir()
-
-
-def test_up_after_destroy_resumes_from_the_kept_checkpoint(chain: Chain):
-    more = {"steps": STEPS + 4, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
-    chain.engine(name="crash", existing_run="resume", training=more).up(ignore)
-    assert chain.wait_for_end("crash", 240)["terminalState"] == "Completed"
-    assert list(chain.losses("crash")) == list(range(1, STEPS + 5))
-    log = chain.kubectl(
-        "logs",
-        "-n",
-        NAMESPACE,
-        "-l",
-        "jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0",
-        "--tail=-1",
-    )
-    assert f"resumed at step {STEPS} of {STEPS + 4}" in log
-
-
-def test_a_stopped_sandbox_leaves_no_process_and_no_port_and_keeps_its_objects(chain: Chain):
-    assert daemon.stop(chain.site)
     assert taken_ports(chain.site) == []
     wait_until(lambda: processes_of(chain) == [], 5, lambda: str(processes_of(chain)))
+
+
+def test_a_second_down_is_one_quiet_line(chain: Chain):
+    console = Console(file=io.StringIO(), width=200)
+    assert down(chain.stack_file(name="crash"), chain.site.root, False, False, console) == 0
+    assert told(console).startswith("nothing to take down")
+
+
+def test_up_after_down_resumes_from_the_kept_checkpoint_and_tells_so(chain: Chain):
+    more = {"steps": STEPS + 4, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
+    console = Console(file=io.StringIO(), width=200)
+    stack_file = chain.stack_file(name="crash", existing_run="resume", training=more)
+    assert up(stack_file, chain.site.root, console) == 0
+    assert list(chain.losses("crash")) == list(range(1, STEPS + 5))
+    assert f"resumed at step {STEPS}" in told(console)
+    assert f"checkpoints      gs://sandbox-local-checkpoints/crash/runs/{chain.run_folder('crash').name}" in told(
+        console
+    )
+
+
+def test_objects_survive_a_stop_of_the_sandbox(chain: Chain):
+    assert daemon.stop(chain.site)
     daemon.start(chain.site, ignore)
     assert chain.jobset("crash")["status"]["terminalState"] == "Completed"
+
+
+def told(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def processes_of(chain: Chain) -> list[psutil.Process]:

@@ -1,0 +1,138 @@
+from pathlib import Path
+
+import pytest
+
+from sandbox.providers.gcp import GcpPlugin
+from sandbox.providers.plugin import Diff, Refusal, Resource
+from sandbox.providers.resource_types import CLUSTER, NODE_POOL
+from sandbox.providers.values import UNKNOWN, Object, Secret, merged
+from sandbox.site import Site
+
+ACCOUNT = "gcp:serviceaccount/account:Account"
+NETWORK = "gcp:compute/network:Network"
+SEED = b"\x01\x02\x03\x04\x05"
+
+
+def urn(resource_type: str, name: str = "thing") -> str:
+    return f"urn:pulumi:dev::project::component:Parent${resource_type}::{name}"
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> GcpPlugin:
+    plugin = GcpPlugin(Site(tmp_path, 64))
+    plugin.config = {"project": "my-project", "region": "us-east5"}
+    return plugin
+
+
+def created(plugin: GcpPlugin, resource_type: str, inputs: Object) -> Resource:
+    resource_id, state = plugin.create(urn(resource_type), inputs, 0, preview=False)
+    return Resource(urn(resource_type), resource_id, inputs, state)
+
+
+def test_a_resource_without_a_name_is_named_and_keeps_it(plugin: GcpPlugin) -> None:
+    named = plugin.check(urn(NETWORK, "net"), {}, {}, SEED)
+    assert named == {"name": "net-0102030"}
+    assert plugin.check(urn(NETWORK, "net"), named, {}, b"other") == named
+    assert plugin.check(urn(NETWORK, "net"), named, {"name": "mine"}, SEED) == {"name": "mine"}
+
+
+def test_what_the_cloud_computes_is_unknown_in_a_preview_and_known_after(plugin: GcpPlugin) -> None:
+    inputs = {"accountId": "nodes"}
+    resource_id, planned = plugin.create(urn(ACCOUNT), inputs, 0, preview=True)
+    assert resource_id == ""
+    assert planned["email"] == UNKNOWN
+    account = created(plugin, ACCOUNT, inputs)
+    assert account.state["email"] == "nodes@my-project.iam.gserviceaccount.com"
+    assert account.state["member"] == f"serviceAccount:{account.state['email']}"
+    assert account.id == f"projects/my-project/serviceAccounts/{account.state['email']}"
+
+
+def test_a_second_resource_of_the_same_id_is_refused(plugin: GcpPlugin) -> None:
+    created(plugin, NETWORK, {"name": "net"})
+    with pytest.raises(Refusal, match="Error 409: Already exists: projects/my-project/global/networks/net"):
+        created(plugin, NETWORK, {"name": "net"})
+
+
+def test_reading_answers_from_the_folder_and_misses_what_was_removed(plugin: GcpPlugin, tmp_path: Path) -> None:
+    network = created(plugin, NETWORK, {"name": "net", "mtu": 8896})
+    assert plugin.read(network) == (network.inputs, network.state)
+    (file,) = (tmp_path / "cloud").iterdir()
+    file.write_text(file.read_text().replace("8896", "1460"))
+    found = plugin.read(network)
+    assert found is not None
+    assert found[0] == {"name": "net", "mtu": 1460}
+    file.unlink()
+    assert plugin.read(network) is None
+
+
+def test_an_import_reads_what_a_program_would_write(plugin: GcpPlugin) -> None:
+    network = created(plugin, NETWORK, {"name": "net", "mtu": 8896})
+    found = plugin.read(Resource(network.urn, network.id, {}, {}))
+    assert found is not None
+    assert found[0] == {"name": "net", "mtu": 8896}
+
+
+def test_a_secret_input_stays_secret_in_the_state(plugin: GcpPlugin) -> None:
+    network = created(plugin, NETWORK, {"name": "net", "description": Secret("hidden")})
+    assert network.state["description"] == Secret("hidden")
+
+
+def pool(state: Object | None = None) -> Resource:
+    inputs = {"name": "s", "cluster": "c", "nodeCount": 4, "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"}}
+    return Resource(urn(NODE_POOL), "id", inputs, merged({"version": "1"} | inputs, state or {}))
+
+
+def diff(plugin: GcpPlugin, old: Resource, change: Object) -> Diff:
+    return plugin.diff(old, merged(old.inputs, change))
+
+
+def test_a_new_topology_alone_is_an_update_that_shows_again_and_again(plugin: GcpPlugin) -> None:
+    change = {"placementPolicy": {"tpuTopology": "4x8"}}
+    first = diff(plugin, pool(), change)
+    assert [found.path for found in first.changes] == ["placementPolicy.tpuTopology"]
+    assert not first.replaces
+    # After the update the inputs hold the new value, the state what the API still says.
+    after = Resource(urn(NODE_POOL), "id", merged(pool().inputs, change), pool().state)
+    assert [found.path for found in plugin.diff(after, after.inputs).changes] == ["placementPolicy.tpuTopology"]
+
+
+def test_a_replaced_pool_of_the_same_name_is_deleted_first(plugin: GcpPlugin) -> None:
+    found = diff(plugin, pool(), {"nodeConfig": {"spot": True}})
+    assert found.replaces == {"nodeConfig"}
+    assert found.same_name
+
+
+def test_a_computed_value_is_no_difference_and_a_removed_input_is(plugin: GcpPlugin) -> None:
+    assert not diff(plugin, pool(), {"version": "1"}).changes
+    without_count = {key: item for key, item in pool().inputs.items() if key != "nodeCount"}
+    assert [found.path for found in plugin.diff(pool(), without_count).changes] == ["nodeCount"]
+
+
+def test_a_shortened_list_is_a_difference(plugin: GcpPlugin) -> None:
+    zones = Resource(urn(NODE_POOL), "id", {"nodeLocations": ["a", "b"]}, {"nodeLocations": ["a", "b"]})
+    assert [found.path for found in plugin.diff(zones, {"nodeLocations": ["a"]}).changes] == ["nodeLocations[1]"]
+
+
+def test_a_wrong_pool_is_refused_in_a_preview_before_its_cluster_exists(plugin: GcpPlugin) -> None:
+    inputs = pool().inputs | {
+        "cluster": UNKNOWN,
+        "nodeCount": 3,
+        "nodeLocations": ["us-east5-a"],
+        "nodeConfig": {"machineType": "ct6e-standard-4t"},
+    }
+    with pytest.raises(Refusal, match="gang mode of size '4'"):
+        plugin.create(urn(NODE_POOL), inputs, 0, preview=True)
+
+
+def test_a_protected_cluster_is_not_deleted(plugin: GcpPlugin) -> None:
+    cluster = Resource(urn(CLUSTER), "id", {"name": "c"}, {"name": "c", "deletionProtection": True})
+    with pytest.raises(Refusal, match="deletion_protection is set to true"):
+        plugin.delete(cluster, 0)
+
+
+def test_the_project_number_is_told_and_other_functions_are_refused(plugin: GcpPlugin) -> None:
+    found = plugin.invoke("gcp:organizations/getProject:getProject", {"projectId": "my-project"})
+    assert found["number"].isdecimal()
+    assert found == plugin.invoke("gcp:organizations/getProject:getProject", {})
+    with pytest.raises(Refusal, match="no function gcp:compute/getZones:getZones"):
+        plugin.invoke("gcp:compute/getZones:getZones", {})

@@ -1,0 +1,81 @@
+from typing import Any
+
+from sandbox.providers.kubernetes import KubernetesPlugin
+from sandbox.providers.plugin import Diff, Resource
+from sandbox.providers.values import UNKNOWN, Object, Secret, merged
+
+SEED = b"\x01\x02\x03\x04"
+KUBECONFIG = "apiVersion: v1\nclusters: [{name: c, cluster: {server: 'https://%s'}}]\nusers: []\n"
+
+
+def urn(api_type: str, name: str = "thing") -> str:
+    return f"urn:pulumi:dev::project::kubernetes:{api_type}::{name}"
+
+
+def checked(api_type: str, inputs: Object) -> Object:
+    return KubernetesPlugin().check(urn(api_type), {}, inputs, SEED)
+
+
+def diff(api_type: str, inputs: Object, change: Object) -> Diff:
+    old = checked(api_type, inputs)
+    return KubernetesPlugin().diff(Resource(urn(api_type), "id", old, old), merged(old, change))
+
+
+def named(**fields: Any) -> Object:
+    return {"metadata": {"name": "n", "namespace": "team"}, **fields}
+
+
+def test_kind_and_version_come_from_the_type() -> None:
+    core, jobset = checked("core/v1:ConfigMap", named()), checked("jobset.x-k8s.io/v1alpha2:JobSet", named())
+    assert (core["apiVersion"], core["kind"]) == ("v1", "ConfigMap")
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+
+
+def test_an_object_without_a_name_is_named_marked_and_keeps_it() -> None:
+    plugin = KubernetesPlugin()
+    first = plugin.check(urn("core/v1:ConfigMap", "config"), {}, {}, SEED)
+    assert first["metadata"]["name"] == "config-01020304"
+    assert first["metadata"]["annotations"] == {"pulumi.com/autonamed": "true"}
+    assert plugin.check(urn("core/v1:ConfigMap", "config"), first, {}, b"other") == first
+
+
+def test_the_content_of_a_secret_is_concealed_as_the_api_keeps_it() -> None:
+    inputs = checked("core/v1:Secret", named(data={"a": "eA=="}, stringData={"b": "y"}))
+    assert inputs["data"] == Secret({"a": "eA==", "b": "eQ=="})
+    assert "stringData" not in inputs
+    assert "data" not in checked("core/v1:Secret", named())
+
+
+def test_a_kubeconfig_is_kept_secret_unless_it_is_unknown() -> None:
+    plugin = KubernetesPlugin()
+    assert plugin.check_config({"kubeconfig": "text"}) == {"kubeconfig": Secret("text")}
+    assert plugin.check_config({"kubeconfig": UNKNOWN}) == {"kubeconfig": UNKNOWN}
+
+
+def test_another_cluster_replaces_the_provider_unless_an_identifier_says_it_is_the_same() -> None:
+    plugin, old, new = KubernetesPlugin(), {"kubeconfig": KUBECONFIG % "a"}, {"kubeconfig": KUBECONFIG % "b"}
+    assert plugin.diff_config(old, new) == ["kubeconfig"]
+    assert plugin.diff_config(old, {"kubeconfig": KUBECONFIG % "a" + "preferences: {}\n"}) == []
+    same = {"clusterIdentifier": "c"}
+    assert plugin.diff_config(old | same, new | same) == []
+    assert plugin.diff_config(old | same, old | {"clusterIdentifier": "d"}) == ["clusterIdentifier"]
+
+
+def test_another_name_replaces_the_object_and_both_can_exist() -> None:
+    found = diff("core/v1:Service", named(), {"metadata": {"name": "other"}})
+    assert found.replaces == {"metadata.name"}
+    assert not found.same_name
+
+
+def test_data_of_a_config_map_cannot_be_changed_in_place() -> None:
+    found = diff("core/v1:ConfigMap", named(data={"a": "1"}), {"data": {"a": "2"}})
+    assert found.replaces == {"data.a"}
+    assert found.same_name
+
+
+def test_a_custom_resource_is_updated_in_place_with_the_path_that_changed() -> None:
+    job = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 2}]}}
+    change = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 4}]}}
+    found = diff("jobset.x-k8s.io/v1alpha2:JobSet", named(**job), change)
+    assert [item.path for item in found.changes] == ["spec.replicatedJobs[0].replicas"]
+    assert not found.replaces

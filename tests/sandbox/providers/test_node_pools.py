@@ -1,0 +1,105 @@
+from typing import Any
+
+import pytest
+
+from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
+from sandbox.providers.plugin import Refusal
+from sandbox.providers.values import UNKNOWN, Object, merged
+
+CLUSTER = {"name": "train", "location": "us-east5", "masterVersion": "1.36.2-gke.0"}
+SLICE = {
+    "name": "slice-0",
+    "cluster": "train",
+    "nodeLocations": ["us-east5-a"],
+    "nodeCount": 4,
+    "nodeConfig": {"machineType": "ct6e-standard-4t"},
+    "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
+}
+IRONWOOD = {**SLICE, "nodeConfig": {"machineType": "tpu7x-standard-4t"}, "nodeCount": 4}
+IRONWOOD_PLACEMENT = {"type": "", "policyName": "p", "tpuTopology": "2x2x4"}
+POLICY = {"name": "p", "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x4"}}
+
+
+def refusal(properties: Object, policy: Object | None = None) -> str:
+    with pytest.raises(Refusal) as caught:
+        require_valid(properties, CLUSTER, policy)
+    return str(caught.value)
+
+
+def test_a_multi_host_slice_is_accepted_at_its_gang_size_or_empty() -> None:
+    require_valid(SLICE, CLUSTER, None)
+    require_valid(SLICE | {"nodeCount": 0}, CLUSTER, None)
+
+
+def test_another_node_count_fails_with_the_gang_text() -> None:
+    assert refusal(SLICE | {"nodeCount": 8}) == (
+        "Google Compute Engine: Invalid value for field 'resource.resizeBy': '8'. Requested invalid target size '8'"
+        " for a Managed Instance Group in the gang mode of size '4'. Should be equal to the gang size."
+    )
+
+
+def test_the_node_count_is_per_zone() -> None:
+    two_zones = SLICE | {"nodeCount": 2, "nodeLocations": ["us-east5-a", "us-east5-b"]}
+    require_valid(two_zones, CLUSTER, None)
+    assert "'8'" in refusal(two_zones | {"nodeCount": 4})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"placementPolicy": {"tpuTopology": "3x3"}}, 'Invalid TPU topology "3x3" for machine type "ct6e-standard-4t"'),
+        ({"placementPolicy": {"tpuTopology": "2x2"}}, "not supported for single-host TPU slices"),
+        ({"placementPolicy": {"type": ""}}, 'needs placement policy type "COMPACT"'),
+        ({"nodeConfig": {"machineType": "ct6e-standard-16t"}}, "does not support TPU topology"),
+        ({"nodeConfig": {"machineType": "n2-standard-8"}}, "does not support TPU topology"),
+        ({"nodeConfig": {"diskType": "pd-balanced"}}, "pd-balanced disk type cannot be used"),
+        ({"nodeConfig": {"flexStart": True}}, "Flex start node pools require autoscaling enabled."),
+        ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
+    ],
+)
+def test_what_gke_refuses_is_refused_in_its_words(change: Object, told: str) -> None:
+    assert told in refusal(merged(SLICE, change))
+
+
+def test_a_single_host_pool_takes_any_node_count_and_no_placement_policy() -> None:
+    single_host = {key: item for key, item in SLICE.items() if key != "placementPolicy"}
+    require_valid(single_host | {"nodeCount": 3}, CLUSTER, None)
+    assert "without a topology" in refusal(single_host | {"placementPolicy": {"type": "COMPACT"}})
+
+
+def test_a_multi_host_label_without_a_placement_policy_is_refused() -> None:
+    config: dict[str, Any] = {"machineType": "ct6e-standard-4t", "labels": {"cloud.google.com/gke-tpu-topology": "4x4"}}
+    bare = {key: item for key, item in SLICE.items() if key != "placementPolicy"} | {"nodeConfig": config}
+    assert 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"' in refusal(bare)
+
+
+def test_ironwood_needs_a_workload_policy_of_its_topology() -> None:
+    compact = {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}}
+    assert "Use workload policy instead." in refusal(IRONWOOD | compact)
+    require_valid(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, POLICY)
+    other = {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
+    assert "differs" in refusal(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, other)
+
+
+def test_an_autoscaled_slice_must_reach_its_gang_size_in_one_zone() -> None:
+    flexible = {key: item for key, item in SLICE.items() if key != "nodeCount"}
+    require_valid(flexible | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None)
+    told = refusal(flexible | {"autoscaling": {"totalMaxNodeCount": 4}})
+    assert 'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"' in told
+
+
+def test_a_pool_of_a_wrong_size_can_still_be_described() -> None:
+    assert pool_of(SLICE | {"nodeCount": 3}, CLUSTER, None).nodes_per_zone == 3
+
+
+def test_a_preview_decides_only_on_what_it_knows() -> None:
+    assert is_decided(SLICE, None)
+    assert not is_decided(SLICE | {"nodeCount": UNKNOWN}, CLUSTER)
+    regional = {key: item for key, item in SLICE.items() if key != "nodeLocations"} | {"location": "us-east5"}
+    assert not is_decided(regional, None)
+
+
+def test_zones_are_the_pools_own_or_those_of_its_region() -> None:
+    assert zones(SLICE, CLUSTER) == ("us-east5-a",)
+    assert zones({"location": "us-east5-c"}, CLUSTER) == ("us-east5-c",)
+    assert zones({}, CLUSTER) == ("us-east5-a", "us-east5-b", "us-east5-c")

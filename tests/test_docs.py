@@ -1,0 +1,37 @@
+"""What the documents name exists: commands, files, links and figures' sources."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "sandbox" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+OUTSIDE = ("JOB/", "make ", "pulumi ", "kubectl", "gs://", "google.com/", "kill ", "sysctl ")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_make_target_that_is_named_exists(document: Path):
+    named = set(re.findall(r"\bmake ([a-z]+)\b", document.read_text()))
+    assert named <= TARGETS | {"and"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path):
+    links = re.findall(r"\]\(([^)#]+)\)", document.read_text())
+    assert [link for link in links if not link.startswith("http") and not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_is_named_exists(document: Path):
+    words = re.findall(r"`([A-Za-z_.]+/[\w./*-]*|[\w-]+\.(?:py|md|yaml))`", document.read_text())
+    named = [word for word in words if not word.startswith((*OUTSIDE, "."))]
+    assert [word for word in named if not (list(ROOT.glob(word)) or list(document.parent.glob(word)))] == []
+
+
+def test_make_without_a_target_does_nothing_that_costs():
+    planned = subprocess.run(["make", "-n", "train"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "cli.train" in planned.stdout
+    assert "cli.programs" not in planned.stdout
