@@ -7,19 +7,24 @@ sizes of a job in `workloads.spec`.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from pydantic import ValidationError
 
 from infra import job_spec, jobset
-from infra.accelerators import SliceShape
+from infra.accelerators import SliceShape, resolve
 from infra.faults import Fault, expectation, from_validation
 from infra.flavors import KUEUE_NAMESPACE
 from infra.stack_file import Cloud, Job, SliceGroup, Team
-from workloads.spec import Preset, TrainingSpec, load_preset
+from workloads.spec import Preset, TrainingSpec, load_preset, preset_names
 
 _RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, jobset.JOBSET_NAMESPACE})
+
+
+type Written = Mapping[str, object]
+"""A section as it stands in the file, whatever is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +34,41 @@ class Draft:
     cloud: Cloud | None
     slices: Mapping[str, SliceGroup]
     """The valid ones."""
-    slice_names: frozenset[str]
-    """All that are written, so that a job may name a group that has a fault of its own."""
+    written_slices: Mapping[str, Written]
+    """All, as they are written, so that a job may name a group that has a fault of its own."""
     teams: Mapping[str, Team]
-    team_names: frozenset[str]
+    written_teams: Mapping[str, Written]
     job: Job | None
+    written_job: Written
 
 
 def check(draft: Draft) -> Iterator[Fault]:
     """Every fault between the sections of `draft`."""
     yield from _zone(draft)
     shapes: dict[str, SliceShape] = {}
-    for name, group in draft.slices.items():
-        try:
-            shapes[name] = group.shape
-        except ValueError as error:
-            asked = " ".join(filter(None, (group.generation, group.topology, group.machine_type)))
-            yield Fault(f"slices.{name}", "a slice that GKE offers", asked, str(error))
+    for name, group in draft.written_slices.items():
+        fault = _slice(f"slices.{name}", group)
+        if fault:
+            yield fault
+        elif name in draft.slices:
+            shapes[name] = draft.slices[name].shape
     yield from _namespaces(draft)
     yield from _quotas(draft, shapes)
+    yield from _job_names(draft)
     if draft.job:
         yield from _job(draft, draft.job, shapes)
+
+
+def _slice(path: str, group: Written) -> Fault | None:
+    generation, topology, machine_type = (group.get(key) for key in ("generation", "topology", "machine_type"))
+    if not isinstance(generation, str) or not isinstance(topology, str) or not isinstance(machine_type, str | None):
+        return None
+    try:
+        resolve(generation, topology, machine_type)
+    except ValueError as error:
+        asked = " ".join(filter(None, (generation, topology, machine_type)))
+        return Fault(path, "a slice that GKE offers", asked, str(error))
+    return None
 
 
 def _zone(draft: Draft) -> Iterator[Fault]:
@@ -81,10 +100,9 @@ def _quotas(draft: Draft, shapes: Mapping[str, SliceShape]) -> Iterator[Fault]:
     for name, team in draft.teams.items():
         for group, chips in team.quota.items():
             given[group] += chips
-            if group not in draft.slice_names:
-                yield Fault(
-                    f"teams.{name}.quota", f"slice groups among {_listed(draft.slice_names)}", repr(group), "rename it"
-                )
+            if group not in draft.written_slices:
+                among = f"slice groups among {_listed(draft.written_slices)}"
+                yield Fault(f"teams.{name}.quota", among, repr(group), "rename it")
     for group in shapes:
         chips = draft.slices[group].chips
         if given[group] > chips:
@@ -96,23 +114,27 @@ def _quotas(draft: Draft, shapes: Mapping[str, SliceShape]) -> Iterator[Fault]:
             )
 
 
+def _job_names(draft: Draft) -> Iterator[Fault]:
+    """What the job refers to, also when something else of the job could not be read."""
+    team, slices, preset = (draft.written_job.get(key) for key in ("team", "slices", "preset"))
+    group = cast(Written, slices).get("group") if isinstance(slices, Mapping) else None
+    if isinstance(team, str) and team not in draft.written_teams:
+        among = f"one of the teams {_listed(draft.written_teams)}"
+        yield Fault("job.team", among, repr(team), "rename it or add the team")
+    if isinstance(group, str) and group not in draft.written_slices:
+        among = f"one of the slice groups {_listed(draft.written_slices)}"
+        yield Fault("job.slices.group", among, repr(group), "rename it or add the group")
+    if isinstance(preset, str) and preset not in preset_names():
+        yield Fault("job.preset", f"one of the presets {', '.join(preset_names())}", repr(preset), "rename it")
+
+
 def _job(draft: Draft, job: Job, shapes: Mapping[str, SliceShape]) -> Iterator[Fault]:
-    if job.team not in draft.team_names:
-        yield Fault(
-            "job.team", f"one of the teams {_listed(draft.team_names)}", repr(job.team), "rename it or add the team"
-        )
-    if job.slices.group not in draft.slice_names:
-        yield Fault(
-            "job.slices.group",
-            f"one of the slice groups {_listed(draft.slice_names)}",
-            repr(job.slices.group),
-            "rename it or add the group",
-        )
     shape = shapes.get(job.slices.group)
     if shape:
         yield from _job_slices(job, draft.slices[job.slices.group], shape)
         yield from _job_quota(job, draft.teams.get(job.team), shape)
-    yield from _job_sizes(job, shape)
+    if job.preset in preset_names():
+        yield from _job_sizes(job, shape, load_preset(job.preset))
 
 
 def _job_slices(job: Job, group: SliceGroup, shape: SliceShape) -> Iterator[Fault]:
@@ -152,12 +174,7 @@ def _job_quota(job: Job, team: Team | None, shape: SliceShape) -> Iterator[Fault
         )
 
 
-def _job_sizes(job: Job, shape: SliceShape | None) -> Iterator[Fault]:
-    try:
-        preset = load_preset(job.preset)
-    except ValueError as error:
-        yield Fault("job.preset", "a preset", repr(job.preset), str(error))
-        return
+def _job_sizes(job: Job, shape: SliceShape | None, preset: Preset) -> Iterator[Fault]:
     try:
         training = job_spec.training_spec(job, preset)
     except ValidationError as error:
@@ -180,5 +197,5 @@ def _job_fit(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
             )
 
 
-def _listed(names: frozenset[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "(there are none)"

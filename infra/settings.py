@@ -47,7 +47,13 @@ def parse(raw: Mapping[str, object]) -> Settings:
     job = _section(raw, "job", Job, faults)
     faults += rules.check(
         rules.Draft(
-            cloud, slices, frozenset(_entries(raw.get("slices"))), teams, frozenset(_entries(raw.get("teams"))), job
+            cloud=cloud,
+            slices=slices,
+            written_slices={name: _entries(entry) for name, entry in _entries(raw.get("slices")).items()},
+            teams=teams,
+            written_teams={name: _entries(entry) for name, entry in _entries(raw.get("teams")).items()},
+            job=job,
+            written_job=_entries(raw.get("job")),
         ),
     )
     if faults or not (cloud and cluster and image and job):
@@ -95,6 +101,14 @@ def _read[S: Spec](value: object, path: str, model: type[S], faults: list[Fault]
         return model.model_validate(value)
     except ValidationError as error:
         faults += from_validation(error, path, model)
+        return _without_unknown_keys(value, model)
+
+
+def _without_unknown_keys[S: Spec](value: object, model: type[S]) -> S | None:
+    """The section less keys it does not have, so that a misspelt one does not hide other faults."""
+    try:
+        return model.model_validate(value, extra="ignore")
+    except ValidationError:
         return None
 
 

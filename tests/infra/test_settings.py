@@ -116,7 +116,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
     (_set("job.name", "x" * 48), "job.name", "at most 47 characters, for pods add to it, got 48"),
-    (_set("job.preset", "huge"), "job.preset", "a preset, got 'huge'; 'huge' is not a preset; choose one of "),
+    (_set("job.preset", "huge"), "job.preset", "one of the presets tiny, got 'huge'; 'huge' is not a preset; choose one of "),
     (_set("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
     (_set("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
     (_set("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
@@ -153,6 +153,33 @@ def test_all_faults_are_reported_at_once(values: Values) -> None:
         parse(values)
     paths = {fault.path for fault in raised.value.faults}
     assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image.reference"}
+
+
+def test_a_fault_in_a_section_does_not_hide_what_else_is_wrong_with_it(values: Values) -> None:
+    _set("slices.trillium.topology", "3x3")(values)
+    _set("slices.trillium.count", 0)(values)
+    _set("job.slices", {"group": "ironwood", "count": 0})(values)
+    _set("job.preset", "huge")(values)
+    _set("job.colour", "red")(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    paths = {fault.path for fault in raised.value.faults}
+    assert paths == {
+        "slices.trillium",
+        "slices.trillium.count",
+        "job.slices.group",
+        "job.slices.count",
+        "job.preset",
+        "job.colour",
+    }
+
+
+def test_a_misspelt_key_does_not_hide_that_the_quota_is_too_small(values: Values) -> None:
+    _set("job.colour", "red")(values)
+    _set("teams.research.quota", {"trillium": 8})(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert {fault.path for fault in raised.value.faults} == {"job.colour", "teams.research.quota.trillium"}
 
 
 def test_a_group_with_a_fault_is_still_a_group_that_a_job_may_name(values: Values) -> None:
