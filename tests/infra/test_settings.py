@@ -116,7 +116,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
     (_set("job.name", "x" * 48), "job.name", "at most 47 characters, for pods add to it, got 48"),
-    (_set("job.preset", "huge"), "job.preset", "one of the presets tiny, got 'huge'; 'huge' is not a preset; choose one of "),
+    (_set("job.preset", "huge"), "job.preset", "one of the presets tiny, got 'huge'; rename it"),
     (_set("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
     (_set("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
     (_set("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
