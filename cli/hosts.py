@@ -7,7 +7,6 @@ that GKE gives to a container of a multi-host slice, so JAX joins them by its ow
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sandbox.site import can_listen
 from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_variables, cpu_devices
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
 
@@ -135,16 +135,6 @@ def _free_addresses(count: int) -> list[str]:
     """Loopback addresses, one per host, on whose first the coordinator's port is free."""
     for block in random.sample(range(1, 64), k=63):
         first = f"127.{block}.0.1"
-        if _is_free(first, JAX_COORDINATOR_PORT):
+        if can_listen(first, JAX_COORDINATOR_PORT):
             return [f"127.{block}.{index // 254}.{index % 254 + 1}" for index in range(count)]
     raise RuntimeError(f"port {JAX_COORDINATOR_PORT} is in use on 127.1.0.1 to 127.63.0.1; stop other runs first")
-
-
-def _is_free(address: str, port: int) -> bool:
-    with socket.socket() as candidate:
-        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            candidate.bind((address, port))
-        except OSError:
-            return False
-    return True

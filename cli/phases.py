@@ -20,6 +20,7 @@ from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Phase
 from sandbox import daemon, programs
+from sandbox.builds import BuildProgress
 from sandbox.site import Site
 
 _ERRORS_TOLD = 5
@@ -40,7 +41,7 @@ def phase(display: Display, name: Phase) -> Generator[None]:
 def prepare_programs(display: Display) -> programs.Programs:
     """Find or build the programs."""
 
-    def report(build: programs.BuildProgress) -> None:
+    def report(build: BuildProgress) -> None:
         detail = f"{build.index} of {build.total}: {build.state} {build.name}"
         display.change(lambda now: now.tell(Phase.PROGRAMS, detail))
 

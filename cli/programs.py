@@ -4,7 +4,9 @@ import sys
 
 from rich.console import Console
 
-from sandbox.programs import BuildProgress, ProgramsError, cache_folder, prepare
+from sandbox.builds import BuildProgress
+from sandbox.catalog import ProgramsError, cache_folder
+from sandbox.programs import prepare
 
 
 def main() -> int:

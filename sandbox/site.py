@@ -159,7 +159,7 @@ def create(root: Path) -> Site:
 def taken_ports(site: Site) -> list[int]:
     """Ports of the site's servers on which something already listens, ascending."""
     ports = (site.etcd_port, site.etcd_peer_port, site.gcs_port, site.api_server_port, site.kubelet_port)
-    return [port for port in sorted(ports) if not _can_listen(site.address, port)]
+    return [port for port in sorted(ports) if not can_listen(site.address, port)]
 
 
 def _free_block() -> int:
@@ -169,7 +169,8 @@ def _free_block() -> int:
     raise RuntimeError(f"no free loopback block from 127.{_FIRST_BLOCK} to 127.{_LAST_BLOCK}; stop other sandboxes")
 
 
-def _can_listen(address: str, port: int) -> bool:
+def can_listen(address: str, port: int) -> bool:
+    """Whether nothing listens there."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

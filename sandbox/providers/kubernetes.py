@@ -14,6 +14,7 @@ from pulumi.provider.experimental.provider import ConstructRequest, ConstructRes
 
 from sandbox import programs
 from sandbox.api_server import APPLY_PATCH, ApiError
+from sandbox.catalog import ProgramsError
 from sandbox.providers import awaiting, charts
 from sandbox.providers.cluster import Cluster, UnknownKindError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
@@ -127,7 +128,7 @@ class KubernetesPlugin(Plugin):
             return await super().construct(request)
         try:
             return await charts.construct(request, programs.found(), self.version)
-        except programs.ProgramsError as error:
+        except ProgramsError as error:
             raise Refusal(str(error)) from None
 
     def _cluster(self) -> Cluster:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import programs
-from sandbox.programs import PROGRAMS, BuildProgress, ProgramsError
+from sandbox import builds, catalog, programs
+from sandbox.builds import BuildProgress
+from sandbox.catalog import PROGRAMS, ProgramsError
 
 
 @pytest.fixture
@@ -97,11 +98,12 @@ def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.M
     with_fake_go(empty_cache, BUILD)
     first = programs.prepare(ignore).path("helm")
     copied = empty_cache / "tools"
-    for folder in programs.TOOLS.iterdir():
+    for folder in catalog.TOOLS.iterdir():
         (copied / folder.name).mkdir(parents=True)
         for name in ("go.mod", "go.sum"):
             (copied / folder.name / name).write_text((folder / name).read_text())
     (copied / "helm" / "go.sum").write_text("changed")
-    monkeypatch.setattr(programs, "TOOLS", copied)
+    monkeypatch.setattr(catalog, "TOOLS", copied)
+    monkeypatch.setattr(builds, "TOOLS", copied)
     assert programs.prepare(ignore).path("helm") != first
     assert os.path.exists(first)

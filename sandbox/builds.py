@@ -1,0 +1,170 @@
+"""Builds the programs of the sandbox with `go build`, one after another into the user's cache folder.
+
+A finished program is moved into place whole, so an interrupted build resumes with the next one; a
+lock on the module's folder keeps two builds at once apart.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from sandbox.catalog import (
+    BUILD_FLAGS,
+    CHARTS,
+    KUBERNETES_STAMPS,
+    TOOLS,
+    Program,
+    ProgramsError,
+    cache_folder,
+    cached_path,
+    chart_folder,
+    module_folder,
+    module_version,
+    version_of,
+)
+
+_POLL_SECONDS = 0.2
+_ERROR_LINES_TOLD = 5
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """One line of the progress display: program `name` is `index` of `total`, since `seconds`."""
+
+    name: str
+    index: int
+    total: int
+    seconds: float
+    state: str
+    """`building`, `waiting for another build`, or `built`."""
+
+
+Report = Callable[[BuildProgress], None]
+
+
+def build(missing: Sequence[Program], report: Report) -> None:
+    """Build the `missing` programs and copy the charts.
+
+    Raises:
+        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
+    """
+    _require_go(missing)
+    started = time.monotonic()
+    for index, program in enumerate(missing, 1):
+
+        def progress(state: str, program: Program = program, index: int = index) -> None:
+            seconds = time.monotonic() - started
+            report(BuildProgress(program.name, index, len(missing), seconds, state))
+
+        with _writable_cache(), _locked(module_folder(program.module), progress):
+            if not cached_path(program).is_file():
+                _build(program, progress)
+        progress("built")
+    with _writable_cache(), _locked(module_folder("kubernetes"), lambda _: None):
+        for name, go_module in CHARTS.items():
+            _copy_chart(name, go_module)
+
+
+def _require_go(missing: Sequence[Program]) -> None:
+    if shutil.which("go") is None:
+        names = ", ".join(program.name for program in missing) or "charts"
+        raise ProgramsError(
+            f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer on PATH,"
+            " and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
+        )
+
+
+@contextmanager
+def _writable_cache() -> Generator[None]:
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ProgramsError(
+            f"cannot write to the cache folder {cache_folder()}: {error.strerror or error};"
+            " free some space (about 3 GB for a first build), or set XDG_CACHE_HOME to a folder that can be written"
+        ) from error
+
+
+@contextmanager
+def _locked(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    while True:
+        try:
+            lock.acquire(timeout=_POLL_SECONDS)
+            break
+        except Timeout:
+            progress("waiting for another build")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _build(program: Program, progress: Callable[[str], None]) -> None:
+    target = cached_path(program)
+    target.parent.mkdir(exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    command = ["go", "build", *BUILD_FLAGS, "-ldflags", _link_flags(program), "-o", str(partial), program.package]
+    _run_go(command, program, progress)
+    partial.replace(target)
+
+
+def _link_flags(program: Program) -> str:
+    version = version_of(program)
+    stamps = [f"-X {stamp}=v{version}" for stamp in program.stamps]
+    if program.stamps is KUBERNETES_STAMPS:
+        major, minor, _ = version.split(".")
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+            stamps += [f"-X {package}.gitMajor={major}", f"-X {package}.gitMinor={minor}"]
+    return " ".join(["-s -w", *stamps])
+
+
+def _run_go(command: list[str], program: Program, progress: Callable[[str], None]) -> None:
+    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    folder = TOOLS / program.module
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as build:
+        errors: list[str] = []
+        while True:
+            progress("building")
+            try:
+                _, stderr = build.communicate(timeout=1)
+                errors = stderr.strip().splitlines()
+                break
+            except subprocess.TimeoutExpired:
+                continue
+            except KeyboardInterrupt:
+                build.terminate()
+                raise
+    if build.returncode:
+        told = [line for line in errors if not line.startswith("go: downloading")][-_ERROR_LINES_TOLD:]
+        raise ProgramsError(
+            f"building {program.name} in tools/{program.module} failed with exit code {build.returncode}:\n  "
+            + "\n  ".join(told)
+            + "\nrun the command again: finished programs are kept, and the build goes on where it stopped"
+        )
+
+
+def _copy_chart(name: str, go_module: str) -> None:
+    target = chart_folder(name)
+    if target.is_dir():
+        return
+    command = ["go", "mod", "download", "-json", f"{go_module}@v{module_version('kubernetes', go_module)}"]
+    listed = subprocess.run(command, cwd=TOOLS / "kubernetes", capture_output=True, text=True, check=True)
+    partial = target.with_name(f".{name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    target.parent.mkdir(exist_ok=True)
+    # The module cache is read-only; without this its copy could not be removed again.
+    shutil.copytree(Path(json.loads(listed.stdout)["Dir"]) / "charts" / name, partial, copy_function=shutil.copyfile)
+    for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+        folder.chmod(0o755)
+    partial.replace(target)

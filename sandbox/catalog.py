@@ -1,0 +1,128 @@
+"""The programs of the sandbox and where each lies once it is built.
+
+Owns the table of programs and charts, their versions (read from `tools/*/go.mod`, nowhere else
+written) and the layout of the user's cache folder. Building is `sandbox.builds`, finding is
+`sandbox.programs`.
+"""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = Path(__file__).parent.parent / "tools"
+
+BUILD_FLAGS = ("-trimpath", "-tags=osusergo,grpcnotrace")
+"""Part of the cache folder's key, since they change what is built."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program and the Go package it is built from."""
+
+    name: str
+    module: str
+    """Folder in `tools/`."""
+    package: str
+    version_of: str
+    """Go module whose version is the program's version."""
+    version_command: tuple[str, ...] | None
+    """Arguments that print the version; None when the program cannot tell, so PATH is not asked."""
+    stamps: tuple[str, ...] = ()
+    """Go variables that take the version at link time."""
+
+
+KUBERNETES_STAMPS = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
+
+
+def _kubernetes(name: str, version_command: tuple[str, ...]) -> Program:
+    package = f"k8s.io/kubernetes/cmd/{name}"
+    return Program(name, "kubernetes", package, "k8s.io/kubernetes", version_command, KUBERNETES_STAMPS)
+
+
+PROGRAMS = (
+    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", ("--version",)),
+    _kubernetes("kube-apiserver", ("--version",)),
+    _kubernetes("kube-controller-manager", ("--version",)),
+    _kubernetes("kube-scheduler", ("--version",)),
+    _kubernetes("kubectl", ("version", "--client")),
+    Program(
+        "jobset",
+        "kubernetes",
+        "sigs.k8s.io/jobset",
+        "sigs.k8s.io/jobset",
+        None,
+        ("sigs.k8s.io/jobset/pkg/version.GitVersion",),
+    ),
+    Program(
+        "kueue",
+        "kubernetes",
+        "sigs.k8s.io/kueue/cmd/kueue",
+        "sigs.k8s.io/kueue",
+        None,
+        ("sigs.k8s.io/kueue/pkg/version.GitVersion",),
+    ),
+    Program(
+        "pulumi",
+        "pulumi",
+        "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+        "github.com/pulumi/pulumi/pkg/v3",
+        ("version",),
+        ("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version",),
+    ),
+    Program(
+        "helm",
+        "helm",
+        "helm.sh/helm/v3/cmd/helm",
+        "helm.sh/helm/v3",
+        ("version", "--short"),
+        ("helm.sh/helm/v3/internal/version.version",),
+    ),
+    Program("fake-gcs-server", "gcs", "github.com/fsouza/fake-gcs-server", "github.com/fsouza/fake-gcs-server", None),
+)
+
+CHARTS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue"}
+"""Helm charts and the Go module that carries each in `charts/NAME`."""
+
+
+class ProgramsError(RuntimeError):
+    """A program can be neither found nor built; the message says why and what to do."""
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/tpu-multislice/programs`, or the same below `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tpu-multislice" / "programs"
+
+
+def version_of(program: Program) -> str:
+    """The program's version without the leading v."""
+    return module_version(program.module, program.version_of)
+
+
+def module_version(tool: str, go_module: str) -> str:
+    """Version of a Go module that `tools/TOOL/go.mod` requires, without the leading v."""
+    text = (TOOLS / tool / "go.mod").read_text()
+    match = re.search(rf"^(?:require)?\s*{re.escape(go_module)} v(\S+)( //.*)?$", text, re.MULTILINE)
+    if match is None:
+        raise ProgramsError(f"tools/{tool}/go.mod must require {go_module}; restore the file")
+    return match.group(1)
+
+
+def module_folder(tool: str) -> Path:
+    """Folder of the cache for what `tools/TOOL` builds, keyed by its lock."""
+    digest = hashlib.sha256(" ".join(BUILD_FLAGS).encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((TOOLS / tool / name).read_bytes())
+    return cache_folder() / f"{tool}-{digest.hexdigest()[:16]}"
+
+
+def cached_path(program: Program) -> Path:
+    """Where the program lies once it is built."""
+    return module_folder(program.module) / "bin" / program.name
+
+
+def chart_folder(name: str) -> Path:
+    """Where the Helm chart lies once it is copied."""
+    return module_folder("kubernetes") / "charts" / name
