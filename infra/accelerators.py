@@ -180,7 +180,39 @@ def _shape(generation: Generation, machine: Machine, topology: str) -> SliceShap
 
 @cache
 def _generations() -> tuple[Generation, ...]:
-    persistent_disks = ("pd-balanced", "pd-ssd")
+    v5e, v6e = _flat_generations()
+    v4, v5p, ironwood = _cube_generations()
+    return (v4, v5e, v5p, v6e, ironwood)
+
+
+def _flat_generations() -> tuple[Generation, Generation]:
+    """Those whose chips form a 2D torus."""
+    return (
+        Generation(
+            name="v5e",
+            accelerator="tpu-v5-lite-podslice",
+            machines=_flat_machines("ct5lp-hightpu"),
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=197,
+            hbm_gib_per_chip=16,
+            boot_disk_types=("pd-balanced", "pd-ssd"),
+            uses_workload_policy=False,
+        ),
+        Generation(
+            name="v6e",
+            accelerator="tpu-v6e-slice",
+            machines=_flat_machines("ct6e-standard"),
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=918,
+            hbm_gib_per_chip=32,
+            boot_disk_types=("hyperdisk-balanced",),
+            uses_workload_policy=False,
+        ),
+    )
+
+
+def _cube_generations() -> tuple[Generation, Generation, Generation]:
+    """Those whose chips form a 3D torus of 4x4x4 cubes."""
     return (
         Generation(
             name="v4",
@@ -193,16 +225,6 @@ def _generations() -> tuple[Generation, ...]:
             uses_workload_policy=False,
         ),
         Generation(
-            name="v5e",
-            accelerator="tpu-v5-lite-podslice",
-            machines=_flat_machines("ct5lp-hightpu"),
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=197,
-            hbm_gib_per_chip=16,
-            boot_disk_types=persistent_disks,
-            uses_workload_policy=False,
-        ),
-        Generation(
             name="v5p",
             accelerator="tpu-v5p-slice",
             # Above 96 cubes a slice cannot be scheduled (https://cloud.google.com/tpu/docs/v5p).
@@ -210,17 +232,7 @@ def _generations() -> tuple[Generation, ...]:
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=459,
             hbm_gib_per_chip=95,
-            boot_disk_types=persistent_disks,
-            uses_workload_policy=False,
-        ),
-        Generation(
-            name="v6e",
-            accelerator="tpu-v6e-slice",
-            machines=_flat_machines("ct6e-standard"),
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=918,
-            hbm_gib_per_chip=32,
-            boot_disk_types=("hyperdisk-balanced",),
+            boot_disk_types=("pd-balanced", "pd-ssd"),
             uses_workload_policy=False,
         ),
         Generation(
