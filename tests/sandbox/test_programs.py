@@ -1,5 +1,6 @@
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,14 @@ def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.M
     monkeypatch.setattr(builds, "TOOLS", copied)
     assert programs.prepare(ignore).path("helm") != first
     assert os.path.exists(first)
+
+
+def test_two_builds_at_once_build_every_program_once(empty_cache: Path):
+    slow = 'case "$*" in *etcd*) sleep 0.6;; esac'
+    with_fake_go(empty_cache, f"echo built >> {empty_cache}/builds\n{slow}\n{BUILD}")
+    told: list[BuildProgress] = []
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(programs.prepare, told.append), pool.submit(programs.prepare, told.append)
+        assert first.result() == second.result()
+    assert (empty_cache / "builds").read_text().count("built") == len(PROGRAMS)
+    assert "waiting for another build" in {line.state for line in told}
