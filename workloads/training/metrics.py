@@ -55,5 +55,16 @@ class Ledger:
     def _write(self) -> None:
         count = len(self._lines)
         if count > self._written:
-            self._path.write_text("\n".join(self._lines[:count]) + "\n")
+            _write_whole(self._path, "\n".join(self._lines[:count]) + "\n")
             self._written = count
+
+
+def _write_whole(path: epath.Path, text: str) -> None:
+    """Whoever reads `path` finds the text before or the text now, also after a crash."""
+    if "://" in str(path):
+        # An object appears when its upload is complete, and a rename would be a copy.
+        path.write_text(text)
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    partial.replace(path)
