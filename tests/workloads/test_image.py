@@ -1,14 +1,18 @@
 """The image without building it: what its Dockerfile names exists, is locked, and is all that it may see."""
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 _NODE = {
@@ -69,9 +73,30 @@ def test_every_locked_package_is_pinned_by_version_and_hash() -> None:
         assert hashes, requirement
 
 
-def test_what_the_trainer_needs_is_locked_for_the_nodes_that_run_it() -> None:
-    present = {entry.name for entry, _ in _locked() if entry.marker is None or entry.marker.evaluate(_NODE)}
-    assert {"jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "gcsfs", "pydantic", "pyyaml"} <= present
+def _imported() -> Iterator[str]:
+    """Top-level names of all modules that `workloads` imports, the standard library's and its own left out."""
+    for file in (ROOT / "workloads").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"workloads"}
+
+
+def test_what_the_trainer_imports_is_locked_for_the_nodes_that_run_it() -> None:
+    locked = {entry.name for entry, _ in _locked() if entry.marker is None or entry.marker.evaluate(_NODE)}
+    providers = packages_distributions()
+    needed = {canonicalize_name(providers[module][0]) for module in _imported()}
+    assert {"jax", "flax", "orbax-checkpoint", "pydantic"} <= needed
+    assert needed <= locked
+
+
+def test_the_runtimes_that_no_source_file_names_are_locked_too() -> None:
+    locked = {entry.name for entry, _ in _locked() if entry.marker is None or entry.marker.evaluate(_NODE)}
+    assert {"libtpu", "gcsfs"} <= locked
 
 
 def test_packages_are_checked_against_the_lock_and_nothing_else_is_installed() -> None:
