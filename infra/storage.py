@@ -26,7 +26,7 @@ def checkpoint_bucket(name: str, bucket_name: str, region: str, opts: pulumi.Res
         location=region.upper(),
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
-        # All hosts write a checkpoint at once: such a bucket takes eight times the requests of a
+        # All hosts write a checkpoint at once: such a bucket takes up to eight times the requests of a
         # flat one from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax asks
         # for the kind and removes the empty folders. It is chosen when the bucket is made, and
         # rules out object versions.
