@@ -6,8 +6,8 @@ from pulumi import InvokeOutputOptions, ResourceOptions
 
 from infra.apis import GoogleApis
 from infra.cluster import Cluster, ClusterArgs
-from infra.identity import CheckpointAccess, CheckpointAccessArgs, NodeIdentity, NodeIdentityArgs, project_number
-from infra.image import image_repository
+from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number
+from infra.image import image_reference, image_repository
 from infra.job_spec import job_spec
 from infra.kubernetes_objects import kubernetes_provider
 from infra.network import Network, NetworkArgs
@@ -27,6 +27,7 @@ apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
 network = Network("network", NetworkArgs(name, cloud.region), on_google)
 repository = image_repository("images", name, cloud.region, on_google)
+image = image_reference("trainer", settings.image, repository)
 nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", repository), on_google)
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
 cluster = Cluster("cluster", ClusterArgs(cloud, settings.cluster, network, nodes.email), on_network)
@@ -34,13 +35,15 @@ in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
 slices = TpuSlices("slices", TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices), in_cluster)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
 namespaces = [team.namespace for team in settings.teams.values()]
-access = CheckpointAccess("access", CheckpointAccessArgs(cloud.project, number, bucket.name, namespaces), in_cluster)
+access = TrainerAccess(
+    "access", TrainerAccessArgs(cloud.project, number, bucket.name, settings.dataset_bucket, namespaces), in_cluster
+)
 
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
 operators = Operators("operators", ResourceOptions(provider=kubernetes, depends_on=[cluster]))
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
-training_job(settings, ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access]))
+training_job(settings, image, ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access]))
 
 pulumi.export("cluster", cluster.name)
 pulumi.export("region", cloud.region)

@@ -18,6 +18,7 @@ _CHECKPOINT_ROLES = {
     # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
     "bucket": "roles/storage.legacyBucketReader",
 }
+_DATASET_ROLE = "roles/storage.objectViewer"
 
 
 @dataclass(frozen=True)
@@ -55,34 +56,36 @@ class NodeIdentity(pulumi.ComponentResource):
 
 
 @dataclass(frozen=True)
-class CheckpointAccessArgs:
-    """The bucket, and the namespaces whose trainers may use it."""
+class TrainerAccessArgs:
+    """The buckets, and the namespaces whose trainers may use them."""
 
     project: str
     project_number: pulumi.Output[str]
-    bucket: pulumi.Output[str]
+    checkpoints: pulumi.Output[str]
+    datasets: str | None
     namespaces: Sequence[str]
 
 
-class CheckpointAccess(pulumi.ComponentResource):
-    """The right of each team's training pods to read and write checkpoints.
+class TrainerAccess(pulumi.ComponentResource):
+    """The right of each team's training pods to read and write checkpoints and to read data sets.
 
     The pool of identities exists once the project has a cluster with workload identity, so this
     depends on the cluster.
     """
 
-    def __init__(self, name: str, args: CheckpointAccessArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__("tpu-multislice:infra:CheckpointAccess", name, None, opts)
+    def __init__(self, name: str, args: TrainerAccessArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:TrainerAccess", name, None, opts)
         for namespace in args.namespaces:
+            member = workload_principal(args.project, args.project_number, namespace)
             for scope, role in _CHECKPOINT_ROLES.items():
-                gcp.storage.BucketIAMMember(
-                    f"{name}-{namespace}-{scope}",
-                    bucket=args.bucket,
-                    role=role,
-                    member=workload_principal(args.project, args.project_number, namespace),
-                    opts=pulumi.ResourceOptions(parent=self),
-                )
+                self._grant(f"{name}-{namespace}-{scope}", args.checkpoints, role, member)
+            if args.datasets:
+                self._grant(f"{name}-{namespace}-datasets", args.datasets, _DATASET_ROLE, member)
         self.register_outputs({})
+
+    def _grant(self, name: str, bucket: pulumi.Input[str], role: str, member: pulumi.Output[str]) -> None:
+        inside = pulumi.ResourceOptions(parent=self)
+        gcp.storage.BucketIAMMember(name, bucket=bucket, role=role, member=member, opts=inside)
 
 
 def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Output[str]:

@@ -1,22 +1,73 @@
-"""Where the trainer's image lies.
+"""The trainer's image and the repository it lies in.
 
-Owns the repository. The image itself is built elsewhere and named in the stack file by digest, so
-that no change of a source file replaces a running job.
+Owns the repository, what it keeps, and the build for stacks that ask for one. `workloads/Dockerfile`
+says what is in the image. Whatever its origin, pods name it by digest.
 """
 
 import pulumi
+import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
+
+from infra.stack_file import Image
+
+_KEPT_VERSIONS = 30
+"""Newest ones that stay whatever their age. A build may push three: index, image and attestation."""
+_UNTAGGED_SECONDS = 90 * 24 * 60 * 60
+"""Longer than a job runs: its pods pull their image anew on every host that replaces another."""
 
 
 def image_repository(
     name: str, repository_id: str, region: str, opts: pulumi.ResourceOptions
 ) -> gcp.artifactregistry.Repository:
-    """The repository of the trainer's image, in the region of the nodes that pull it."""
+    """The repository of the trainer's image, in the region of the nodes that pull it.
+
+    Tags never move, and an image that has one stays until someone removes it.
+    """
     return gcp.artifactregistry.Repository(
         name,
         repository_id=repository_id,
         location=region,
         format="DOCKER",
         docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
+        cleanup_policies=[
+            gcp.artifactregistry.RepositoryCleanupPolicyArgs(
+                id="keep-recent",
+                action="KEEP",
+                most_recent_versions=gcp.artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs(
+                    keep_count=_KEPT_VERSIONS
+                ),
+            ),
+            gcp.artifactregistry.RepositoryCleanupPolicyArgs(
+                id="delete-untagged",
+                action="DELETE",
+                condition=gcp.artifactregistry.RepositoryCleanupPolicyConditionArgs(
+                    tag_state="UNTAGGED", older_than=f"{_UNTAGGED_SECONDS}s"
+                ),
+            ),
+        ],
         opts=opts,
     )
+
+
+def image_reference(name: str, image: Image, repository: gcp.artifactregistry.Repository) -> pulumi.Input[str]:
+    """The image by digest: the one that the stack file names, or else one that is built for it."""
+    return image.reference or _built(name, pulumi.Output.concat(repository.registry_uri, "/trainer"))
+
+
+def _built(name: str, destination: pulumi.Output[str]) -> pulumi.Output[str]:
+    """Builds `workloads` and pushes it to `destination`, with the credentials of the user's Docker."""
+    image = docker_build.Image(
+        name,
+        context=docker_build.BuildContextArgs(location="."),
+        dockerfile=docker_build.DockerfileArgs(location="workloads/Dockerfile"),
+        platforms=[docker_build.Platform.LINUX_AMD64],
+        # Without a tag: the same sources built twice differ in time stamps, and tags never move.
+        exports=[
+            docker_build.ExportArgs(
+                registry=docker_build.ExportRegistryArgs(names=[destination], push=True, push_by_digest=True)
+            )
+        ],
+        push=False,
+        build_on_preview=False,
+    )
+    return pulumi.Output.concat(destination, "@", image.digest)

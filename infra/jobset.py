@@ -11,6 +11,8 @@ and lose their own. That costs some bandwidth between slices (https://github.com
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pulumi
+
 from infra.accelerators import TPU_RESOURCE
 from infra.flavors import flavor_labels
 from infra.stack_file import SliceGroup
@@ -49,7 +51,7 @@ class Submission:
     queue: str
     """LocalQueue in the namespace."""
     priority: str
-    image: str
+    image: pulumi.Input[str]
     max_restarts: int
 
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from infra import rules
 from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
-from infra.stack_file import Cloud, Cluster, GroupName, Image, Job, Settings, SliceGroup, Team, TeamName
+from infra.stack_file import Cloud, Cluster, Datasets, GroupName, Image, Job, Settings, SliceGroup, Team, TeamName
 from workloads.spec import Spec
 
 __all__ = ["Settings", "SettingsError", "load", "parse"]
@@ -45,6 +45,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     teams = _named_sections(raw, "teams", Team, TypeAdapter(TeamName), faults)
     image = _section(raw, "image", Image, faults)
     job = _section(raw, "job", Job, faults)
+    datasets = _section(raw, "datasets", Datasets, faults) if "datasets" in raw else None
     faults += rules.check(
         rules.Draft(
             cloud=cloud,
@@ -58,7 +59,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     )
     if faults or not (cloud and cluster and image and job):
         raise SettingsError(faults)
-    return Settings(cloud=cloud, cluster=cluster, slices=slices, teams=teams, image=image, job=job)
+    return Settings(cloud=cloud, cluster=cluster, slices=slices, teams=teams, image=image, job=job, datasets=datasets)
 
 
 def _value(text: str) -> object:

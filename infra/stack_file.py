@@ -6,9 +6,9 @@ hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from infra.accelerators import SliceShape, resolve
 from workloads.spec import MeshSpec, PositiveInt, Spec
@@ -17,6 +17,7 @@ Capacity = Literal["on-demand", "spot"]
 Priority = Literal["low", "normal", "high"]
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 
 
@@ -37,6 +38,12 @@ def _pinned(reference: str) -> str:
     if not _IMAGE.fullmatch(reference):
         raise ValueError("an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move")
     return reference
+
+
+def _bucket(name: str) -> str:
+    if not _BUCKET.fullmatch(name):
+        raise ValueError("the name of a bucket, without gs:// and without folders")
+    return name
 
 
 ClusterName = Annotated[str, AfterValidator(_at_most(20))]
@@ -100,10 +107,28 @@ class Team(Spec):
     is not named is closed to the team."""
 
 
-class Image(Spec):
-    """The trainer's image."""
+class Datasets(Spec):
+    """Where training data lies, if not in the image."""
 
-    reference: Annotated[str, AfterValidator(_pinned)]
+    bucket: Annotated[str, AfterValidator(_bucket)]
+    """A bucket that exists. The stack does not make it: data outlive a cluster and serve several.
+    The trainers of all teams may read it."""
+
+
+class Image(Spec):
+    """The trainer's image: one that lies in a registry, or one that `up` builds."""
+
+    reference: Annotated[str, AfterValidator(_pinned)] | None = None
+    """By digest. The choice for long jobs, since no change of a source file touches it."""
+    build: Literal[True] | None = None
+    """`up` builds `workloads` by the Docker daemon here and pushes it; a changed source file
+    replaces the job. Docker must be logged in: `gcloud auth configure-docker REGION-docker.pkg.dev`."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.reference is None) == (self.build is None):
+            raise ValueError("either reference (an image by digest) or build: true")
+        return self
 
 
 class JobSlices(Spec):
@@ -143,11 +168,17 @@ class Settings(Spec):
     teams: Mapping[str, Team]
     image: Image
     job: Job
+    datasets: Datasets | None = None
 
     @property
     def checkpoint_bucket(self) -> str:
         """Name of the bucket; bucket names are shared by all of Google Cloud."""
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
+
+    @property
+    def dataset_bucket(self) -> str | None:
+        """Name of the bucket with training data, if the stack file names one."""
+        return self.datasets.bucket if self.datasets else None
 
     @property
     def job_team(self) -> Team:

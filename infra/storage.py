@@ -7,19 +7,39 @@ on stays with it when `pulumi destroy --exclude-protected` removes the rest.
 import pulumi
 import pulumi_gcp as gcp
 
+_SECONDS_PER_DAY = 24 * 60 * 60
+_SOFT_DELETE_DAYS = 7
+"""How long a deleted checkpoint can be brought back: the least that Cloud Storage offers, for those
+that the trainer replaces are billed as long (https://cloud.google.com/storage/docs/soft-delete)."""
+_UNFINISHED_UPLOAD_DAYS = 1
+"""No save takes a day: the process that began such an upload is gone, and its parts are billed."""
+
 
 def checkpoint_bucket(name: str, bucket_name: str, region: str, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
-    """The bucket for checkpoints, ledgers and manifests, in the region of the slices."""
+    """The bucket for checkpoints, ledgers and manifests, in the region of the slices.
+
+    The trainer alone decides which checkpoints go: no rule of the bucket deletes by age.
+    """
     return gcp.storage.Bucket(
         name,
         name=bucket_name,
         location=region.upper(),
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
-        # Folders that Orbax can rename at once.
+        # All hosts write a checkpoint at once: such a bucket takes up to eight times the requests of a
+        # flat one from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax asks
+        # for the kind and removes the empty folders. It is chosen when the bucket is made, and
+        # rules out object versions.
         hierarchical_namespace=gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
-        # Replaced checkpoints would else be kept, and billed, for a week.
-        soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(retention_duration_seconds=0),
+        soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
+            retention_duration_seconds=_SOFT_DELETE_DAYS * _SECONDS_PER_DAY
+        ),
+        lifecycle_rules=[
+            gcp.storage.BucketLifecycleRuleArgs(
+                action=gcp.storage.BucketLifecycleRuleActionArgs(type="AbortIncompleteMultipartUpload"),
+                condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=_UNFINISHED_UPLOAD_DAYS),
+            )
+        ],
         force_destroy=False,
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(protect=True)),
     )

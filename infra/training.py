@@ -11,8 +11,8 @@ from infra.kubernetes_objects import KubernetesObject
 from infra.stack_file import Settings
 
 
-def training_job(settings: Settings, opts: pulumi.ResourceOptions) -> KubernetesObject:
-    """The stack's training job, submitted to its team's queue.
+def training_job(settings: Settings, image: pulumi.Input[str], opts: pulumi.ResourceOptions) -> KubernetesObject:
+    """The stack's training job on `image`, submitted to its team's queue.
 
     JobSet refuses changes of its spec, and a second one of the same name cannot stand beside the
     first: a changed job is deleted, then made anew.
@@ -25,7 +25,7 @@ def training_job(settings: Settings, opts: pulumi.ResourceOptions) -> Kubernetes
             namespace=settings.job_team.namespace,
             queue=settings.job.team,
             priority=settings.job.priority,
-            image=settings.image.reference,
+            image=image,
             max_restarts=settings.job.max_restarts,
         )
     )

@@ -15,6 +15,7 @@ from pulumi.runtime.proto import resource_pb2
 ROOT = Path(__file__).parents[2]
 DNS_ENDPOINT = "gke-0123456789.us-east5-b.gke.goog"
 PROJECT_NUMBER = "123456789012"
+BUILT_DIGEST = f"sha256:{'2' * 64}"
 
 type Values = dict[str, Any]
 
@@ -85,6 +86,10 @@ class _Cloud(mocks.Mocks):
         outputs: Values = {**cast(Values, args.inputs)}  # pyright: ignore[reportUnknownMemberType]
         if self._knows_outputs and args.typ == "gcp:serviceaccount/account:Account":
             outputs["email"] = f"{outputs['accountId']}@my-project.iam.gserviceaccount.com"
+        if self._knows_outputs and args.typ == "gcp:artifactregistry/repository:Repository":
+            outputs["registryUri"] = f"{outputs['location']}-docker.pkg.dev/my-project/{outputs['repositoryId']}"
+        if self._knows_outputs and args.typ == "docker-build:index:Image":
+            outputs["digest"] = BUILT_DIGEST
         if self._knows_outputs and args.typ == "gcp:container/cluster:Cluster":
             outputs["controlPlaneEndpointsConfig"] = {"dnsEndpointConfig": {"endpoint": DNS_ENDPOINT}}
         elif args.typ == "gcp:container/cluster:Cluster":

@@ -33,7 +33,7 @@ def _rendered(settings: Settings) -> Any:
             namespace=settings.job_team.namespace,
             queue=job.team,
             priority=job.priority,
-            image=settings.image.reference,
+            image="trainer@sha256:0",
             max_restarts=job.max_restarts,
         )
     )

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from infra.operators import leave_certificates, wait_for_certificates
-from tests.infra.recording import DNS_ENDPOINT, PROJECT_NUMBER, Recording, Values, run_program, stack_values
+from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program, stack_values
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
@@ -114,15 +114,6 @@ def test_nodes_carry_what_their_flavor_selects(program: Recording) -> None:
     pool = program.named(*SLICE).inputs
     assert flavor["slice-group"] == pool["nodeConfig"]["labels"]["slice-group"]
     assert flavor["cloud.google.com/gke-tpu-topology"] == pool["placementPolicy"]["tpuTopology"]
-
-
-def test_the_trainers_of_each_team_may_use_the_bucket(program: Recording) -> None:
-    members = {grant.inputs["member"] for grant in program.of_type("gcp:storage/bucketIAMMember:BucketIAMMember")}
-    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/my-project.svc.id.goog"
-    assert members == {
-        f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer"
-        for namespace in ("research", "product-ml")
-    }
 
 
 def test_the_cluster_is_reached_by_its_dns_endpoint_without_secrets(program: Recording) -> None:

@@ -55,7 +55,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         _set("clouds", {}),
         "clouds",
-        "one of the keys cloud, cluster, image, job, slices, teams, got 'clouds'; rename it to cloud",
+        "one of the keys cloud, cluster, datasets, image, job, slices, teams, got 'clouds'; rename it to cloud",
     ),
     (_set("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
     (_set("job.slices.grup", "a"), "job.slices.grup", "one of the keys count, group, got 'grup'; rename it to group"),
@@ -99,6 +99,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "image.reference",
         "an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>",
     ),
+    (_set("image", {}), "image", "either reference (an image by digest) or build: true, got {}"),
+    (_set("image.build", True), "image", "either reference (an image by digest) or build: true"),
+    (_set("image", {"build": False}), "image.build", "True, got False"),
+    (_set("datasets", {"bucket": "gs://text"}), "datasets.bucket", "the name of a bucket, without gs://"),
+    (_set("datasets", {}), "datasets.bucket", "a value, got nothing; add datasets.bucket to the stack file"),
     (_set("job.team", "sales"), "job.team", "one of the teams research, got 'sales'; rename it or add the team"),
     (
         _set("job.slices.group", "ironwood"),
@@ -152,7 +157,7 @@ def test_all_faults_are_reported_at_once(values: Values) -> None:
     with pytest.raises(SettingsError, match="have 5 fault") as raised:
         parse(values)
     paths = {fault.path for fault in raised.value.faults}
-    assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image.reference"}
+    assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image"}
 
 
 def test_a_fault_in_a_section_does_not_hide_what_else_is_wrong_with_it(values: Values) -> None:

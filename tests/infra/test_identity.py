@@ -1,0 +1,32 @@
+"""Who may do what: the grants that the program declares."""
+
+from tests.infra.recording import PROJECT_NUMBER, Recording, Values, run_program
+
+
+def test_the_trainers_of_each_team_write_checkpoints_and_read_data_sets(program: Recording) -> None:
+    grants = [grant.inputs for grant in program.of_type("gcp:storage/bucketIAMMember:BucketIAMMember")]
+    pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/my-project.svc.id.goog"
+    given = {(grant["member"], grant["bucket"], grant["role"]) for grant in grants}
+    assert given == {
+        (f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer", bucket, f"roles/storage.{role}")
+        for namespace in ("research", "product-ml")
+        for bucket, role in [
+            ("my-project-shared-checkpoints", "objectUser"),
+            ("my-project-shared-checkpoints", "legacyBucketReader"),
+            ("shared-text", "objectViewer"),
+        ]
+    }
+
+
+def test_without_data_sets_only_the_checkpoint_bucket_is_open(values: Values) -> None:
+    grants = run_program(values).of_type("gcp:storage/bucketIAMMember:BucketIAMMember")
+    assert {grant.inputs["bucket"] for grant in grants} == {"my-project-multislice-dev-checkpoints"}
+
+
+def test_the_nodes_may_log_and_pull_the_image_and_no_more(program: Recording) -> None:
+    (project_wide,) = program.of_type("gcp:projects/iAMMember:IAMMember")
+    assert project_wide.inputs["role"] == "roles/container.defaultNodeServiceAccount"
+    (on_repository,) = program.of_type("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember")
+    assert on_repository.inputs["role"] == "roles/artifactregistry.reader"
+    assert on_repository.inputs["repository"] == "shared"
+    assert project_wide.inputs["member"] == on_repository.inputs["member"]

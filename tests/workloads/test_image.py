@@ -1,0 +1,152 @@
+"""The image without building it: what its Dockerfile names exists, is locked, and is all that it may see."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+_NODE = {
+    "python_version": "3.13",
+    "python_full_version": "3.13.0",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "extra": "",
+}
+"""Environment markers of the nodes that run the image."""
+
+
+def _instructions() -> list[tuple[str, str]]:
+    lines = (ROOT / "workloads" / "Dockerfile").read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ")
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def _all(instruction: str) -> list[str]:
+    return [rest for name, rest in _instructions() if name == instruction]
+
+
+def _locked() -> list[tuple[Requirement, int]]:
+    """Each requirement of the image's lock, and how many hashes it has."""
+    lines = (ROOT / "requirements" / "image.txt").read_text().splitlines()
+    entries = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ").splitlines()
+    split = [entry.split("--hash=") for entry in entries if entry.strip()]
+    return [(Requirement(requirement.strip()), len(hashes)) for requirement, *hashes in split]
+
+
+def _lets_in(path: str) -> bool:
+    """Whether the build sees `path`; the last rule of .dockerignore that matches it or a parent decides."""
+    seen = True
+    for rule in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = rule.removeprefix("!")
+        if not rule or rule.startswith("#"):
+            continue
+        anywhere = pattern.startswith("**/") and pattern.removeprefix("**/") in Path(path).parts
+        if pattern == "*" or path == pattern or path.startswith(f"{pattern}/") or anywhere:
+            seen = rule.startswith("!")
+    return seen
+
+
+def test_python_is_the_one_that_the_lock_was_made_for() -> None:
+    version = (ROOT / ".python-version").read_text().strip()
+    (base,) = _all("FROM")
+    assert re.fullmatch(rf"python:{re.escape(version)}-slim(@sha256:[0-9a-f]{{64}})?", base)
+
+
+def test_every_locked_package_is_pinned_by_version_and_hash() -> None:
+    for requirement, hashes in _locked():
+        (pin,) = requirement.specifier
+        assert pin.operator == "==", requirement
+        assert hashes, requirement
+
+
+def _imported() -> Iterator[str]:
+    """Top-level names of all modules that `workloads` imports, the standard library's and its own left out."""
+    for file in (ROOT / "workloads").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"workloads"}
+
+
+def test_what_the_trainer_imports_is_locked_for_the_nodes_that_run_it() -> None:
+    locked = {entry.name for entry, _ in _locked() if entry.marker is None or entry.marker.evaluate(_NODE)}
+    providers = packages_distributions()
+    needed = {canonicalize_name(providers[module][0]) for module in _imported()}
+    assert {"jax", "flax", "orbax-checkpoint", "pydantic"} <= needed
+    assert needed <= locked
+
+
+def test_the_runtimes_that_no_source_file_names_are_locked_too() -> None:
+    locked = {entry.name for entry, _ in _locked() if entry.marker is None or entry.marker.evaluate(_NODE)}
+    assert {"libtpu", "gcsfs"} <= locked
+
+
+def test_packages_are_checked_against_the_lock_and_nothing_else_is_installed() -> None:
+    (install,) = (command for command in _all("RUN") if "pip install" in command)
+    assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(install.split())
+    assert install.split()[-2:] == ["-r", "requirements/image.txt"]
+
+
+def test_all_that_is_copied_exists_and_is_let_in() -> None:
+    copied = [source for rest in _all("COPY") for source in rest.split()[:-1]]
+    assert copied == ["requirements/image.txt", "workloads"]
+    for source in copied:
+        assert (ROOT / source).exists()
+        assert _lets_in(source)
+
+
+@pytest.mark.parametrize(
+    "path", ["__main__.py", "infra", "stacks/Pulumi.dev.yaml", ".git/config", "requirements/desk.txt", ".sandbox"]
+)
+def test_the_build_sees_nothing_of_the_rest(path: str) -> None:
+    assert not _lets_in(path)
+
+
+def test_the_build_sees_no_compiled_files() -> None:
+    assert _lets_in("workloads/training/loop.py")
+    assert not _lets_in("workloads/training/__pycache__/loop.cpython-313.pyc")
+
+
+def test_the_trainer_is_not_root_and_may_write_its_cache() -> None:
+    (user,) = _all("USER")
+    (environment,) = _all("ENV")
+    uid = user.split(":")[0]
+    (prepare,) = (command for command in _all("RUN") if "useradd" in command)
+    assert uid != "0"
+    assert f"--uid {uid} " in prepare
+    assert "JAX_COMPILATION_CACHE_DIR=" in environment
+    assert '--owner=trainer --group=trainer "$JAX_COMPILATION_CACHE_DIR"' in prepare
+
+
+def test_what_is_copied_suffices_for_the_smoke_test(tmp_path: Path) -> None:
+    (smoke,) = (json.loads(command) for command in _all("RUN") if command.startswith("["))
+    assert smoke[0] == "python"
+    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
+    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run(
+        [sys.executable, *smoke[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "JOB_SPEC" in ran.stdout
+
+
+def test_without_further_orders_it_trains() -> None:
+    (command,) = map(json.loads, _all("CMD"))
+    assert command == ["python", "-m", "workloads.training"]
