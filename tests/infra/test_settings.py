@@ -76,7 +76,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "got v6e 2x4 ct6e-standard-1t; '2x4' is not",
     ),
     (_set("slices.trillium.count", 0), "slices.trillium.count", "greater than 0, got 0; change slices.trillium.count"),
-    (_set("slices.trillium.capacity", "reserved"), "slices.trillium.capacity", "'on-demand' or 'spot', got 'reserved'"),
+    (
+        _set("slices.trillium.capacity", "reserved"),
+        "slices.trillium.capacity",
+        "'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'reserved'",
+    ),
     (_set("teams.research.quota.ironwood", 8), "teams.research.quota", "slice groups among trillium, got 'ironwood'"),
     (
         _set("teams.research.quota.trillium", 12),
