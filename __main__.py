@@ -37,7 +37,8 @@ namespaces = [team.namespace for team in settings.teams.values()]
 access = CheckpointAccess("access", CheckpointAccessArgs(cloud.project, number, bucket.name, namespaces), in_cluster)
 
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
-operators = Operators("operators", ResourceOptions(provider=kubernetes, depends_on=[cluster]))
+on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
+operators = Operators("operators", settings.slices.values(), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
 training_job(settings, ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access]))
