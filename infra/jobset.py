@@ -75,7 +75,7 @@ def render(submission: Submission) -> Manifest:
                 "kueue.x-k8s.io/queue-name": submission.queue,
                 "kueue.x-k8s.io/priority-class": submission.priority,
             },
-            "annotations": _annotations(submission.group.capacity),
+            **_annotations(submission.group.capacity),
         },
         "spec": {
             "failurePolicy": _failure_policy(submission.max_restarts),
@@ -102,12 +102,13 @@ def render(submission: Submission) -> Manifest:
 def _annotations(capacity: Capacity) -> Manifest:
     match capacity:
         case Queued():
-            return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(capacity.max_run_seconds)}
+            limit = str(capacity.max_run_seconds)
+            return {"annotations": {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": limit}}
         case FlexStart():
             return {}
         case _:
             # One slice never straddles two node pools, and no pool serves two slices.
-            return {"alpha.jobset.sigs.k8s.io/exclusive-topology": _NODE_POOL}
+            return {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": _NODE_POOL}}
 
 
 def _affinity(capacity: Capacity) -> Manifest:
