@@ -40,7 +40,8 @@ access = TrainerAccess(
 )
 
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
-operators = Operators("operators", ResourceOptions(provider=kubernetes, depends_on=[cluster]))
+on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
+operators = Operators("operators", settings.slices.values(), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
 training_job(settings, image, ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access]))

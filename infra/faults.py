@@ -60,18 +60,20 @@ def missing_key(path: str) -> Fault:
 
 
 def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
-    place = ".".join((path, *map(str, detail["loc"])))
-    if detail["type"] == "missing":
-        return missing_key(place)
-    if detail["type"] == "extra_forbidden":
-        *parents, key = detail["loc"]
-        return unknown_key(".".join((path, *map(str, parents))), str(key), _keys_at(model, parents))
-    return Fault(
-        path=place,
-        expected=expectation(detail["msg"]),
-        got=repr(detail["input"]),
-        fix=f"change {place} in the stack file",
-    )
+    keys, known = _followed(model, detail["loc"])
+    place = ".".join((path, *keys))
+    match detail:
+        case {"type": "missing"}:
+            return missing_key(place)
+        case {"type": "union_tag_not_found"}:
+            return missing_key(f"{place}.kind")
+        case {"type": "extra_forbidden"}:
+            return unknown_key(".".join((path, *keys[:-1])), keys[-1], known)
+        case {"type": "union_tag_invalid", "ctx": {"expected_tags": tags, "tag": tag}}:
+            return Fault(place, f"one of {tags}", repr(tag), f"change {place} in the stack file")
+        case _:
+            got = repr(detail["input"])
+            return Fault(place, expectation(detail["msg"]), got, f"change {place} in the stack file")
 
 
 def expectation(message: str) -> str:
@@ -81,11 +83,24 @@ def expectation(message: str) -> str:
     return message
 
 
-def _keys_at(model: type[BaseModel], parents: Iterable[str | int]) -> Iterable[str]:
-    for parent in parents:
-        annotation = model.model_fields[str(parent)].annotation
-        candidates = (annotation, *get_args(annotation))
-        model = next(
-            candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel)
-        )
-    return model.model_fields
+def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
+    """The keys of the file that lead to a place, and the keys that exist beside the last of them.
+
+    Pydantic puts the chosen kind into the location of what is wrong with one of several kinds.
+    """
+    keys: list[str] = []
+    models: list[type[BaseModel]] = [model]
+    known: Iterable[str] = model.model_fields
+    for part in map(str, location):
+        if len(models) > 1:
+            models = [candidate for candidate in models if part in get_args(candidate.model_fields["kind"].annotation)]
+            continue
+        keys.append(part)
+        known = models[0].model_fields if models else ()
+        models = _models(models[0].model_fields[part].annotation) if part in known else []
+    return keys, known
+
+
+def _models(annotation: object) -> list[type[BaseModel]]:
+    candidates = (annotation, *get_args(annotation))
+    return [candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel)]

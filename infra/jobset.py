@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.accelerators import TPU_RESOURCE
-from infra.flavors import flavor_labels
+from infra.capacity import Capacity, FlexStart, Queued
+from infra.flavors import flavor_labels, tolerations
 from infra.stack_file import SliceGroup
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, ExitCode, JobSpec
 
@@ -26,6 +27,9 @@ SERVICE_ACCOUNT = "trainer"
 CONTAINER = "trainer"
 
 _REPLICATED_JOB = "slice"
+_NODE_POOL = "cloud.google.com/gke-nodepool"
+_JOB_KEY = "jobset.sigs.k8s.io/job-key"
+"""Pod label that is the same for the hosts of one slice and for no others."""
 _NAME_LIMIT = 63
 _POD_SUFFIX = "-xxxxx"
 _TERMINATION_GRACE_SECONDS = 60
@@ -73,8 +77,7 @@ def render(submission: Submission) -> Manifest:
                 "kueue.x-k8s.io/queue-name": submission.queue,
                 "kueue.x-k8s.io/priority-class": submission.priority,
             },
-            # One slice never straddles two node pools, and no pool serves two slices.
-            "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"},
+            **_annotations(submission.group.capacity),
         },
         "spec": {
             "failurePolicy": _failure_policy(submission.max_restarts),
@@ -96,6 +99,34 @@ def render(submission: Submission) -> Manifest:
             ],
         },
     }
+
+
+def _annotations(capacity: Capacity) -> Manifest:
+    match capacity:
+        case Queued():
+            limit = str(capacity.max_run_seconds)
+            return {"annotations": {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": limit}}
+        case FlexStart():
+            return {}
+        case _:
+            # One slice never straddles two node pools, and no pool serves two slices.
+            return {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": _NODE_POOL}}
+
+
+def _affinity(capacity: Capacity) -> Manifest:
+    """Exclusive topology for pools without nodes, told to the scheduler and the autoscaler alone.
+
+    JobSet lets followers through its webhook once their leader runs, but an empty pool gets its
+    nodes only if the pods of all hosts wait for them. A queued request brings one slice by itself.
+    """
+    if not isinstance(capacity, FlexStart):
+        return {}
+    of_jobsets: Manifest = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
+    term: Manifest = {"topologyKey": _NODE_POOL, "labelSelector": of_jobsets}
+    together = {**term, "matchLabelKeys": [_JOB_KEY]}
+    apart = {**term, "mismatchLabelKeys": [_JOB_KEY], "namespaceSelector": {}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"podAffinity": {required: [together]}, "podAntiAffinity": {required: [apart]}}}
 
 
 def _failure_policy(max_restarts: int) -> Manifest:
@@ -160,7 +191,8 @@ def _pod(submission: Submission) -> Manifest:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": _TERMINATION_GRACE_SECONDS,
         "nodeSelector": flavor_labels(submission.group_name, submission.group),
-        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
+        "tolerations": tolerations(submission.group),
+        **_affinity(submission.group.capacity),
         "containers": [_container(submission)],
         # The default of 64 MiB is too small for libtpu's transfers between host and chips.
         "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],

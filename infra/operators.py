@@ -4,19 +4,23 @@ Owns the two controllers: versions, values, and the moment from which their webh
 and jobs, which need those webhooks, depend on this component.
 """
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
+from infra.capacity import FlexStart
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
+from infra.stack_file import SliceGroup
 
 JOBSET_VERSION = "0.12.0"
 KUEUE_VERSION = "0.19.2"
 """Vendors JobSet 0.12.0; an older Kueue would drop fields of a newer JobSet."""
 
+_A_WEEK = "168h"
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
@@ -24,11 +28,11 @@ _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 class Operators(pulumi.ComponentResource):
     """JobSet, then Kueue, each ready to answer."""
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, groups: Iterable[SliceGroup], opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
         jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, {}, [])
         # Kueue looks for JobSet's kinds when it starts.
-        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(), [jobset])
+        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(groups), [jobset])
         self.register_outputs({})
 
     def _chart(
@@ -77,11 +81,12 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult(args.props, pulumi.ResourceOptions.merge(args.opts, unmanaged))
 
 
-def _kueue_values() -> dict[str, object]:
-    return {"managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(_kueue_configuration(), sort_keys=False)}}
+def _kueue_values(groups: Iterable[SliceGroup]) -> dict[str, object]:
+    configuration = yaml.safe_dump(_kueue_configuration(groups), sort_keys=False)
+    return {"managerConfig": {"controllerManagerConfigYaml": configuration}}
 
 
-def _kueue_configuration() -> dict[str, object]:
+def _kueue_configuration(groups: Iterable[SliceGroup]) -> dict[str, object]:
     """Kueue's configuration, which the chart takes as a whole; what is not here is Kueue's default."""
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -94,6 +99,16 @@ def _kueue_configuration() -> dict[str, object]:
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
         # Chips alone are counted: a pod takes whole hosts, so CPU and memory are never short.
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
-        # The second is longer: a lost host brings down its slice, and GKE takes a while to rebuild one.
-        "waitForPodsReady": {"timeout": "30m", "recoveryTimeout": "1h"},
+        "waitForPodsReady": _patience(groups),
     }
+
+
+def _patience(groups: Iterable[SliceGroup]) -> dict[str, str]:
+    """How long an admitted job may be without all its pods before Kueue puts it back in the queue.
+
+    Pods that wait for flex-start chips are the request for them: to evict them would withdraw it.
+    """
+    if any(isinstance(group.capacity, FlexStart) for group in groups):
+        return {"timeout": _A_WEEK, "recoveryTimeout": _A_WEEK}
+    # The second is longer: a lost host brings down its slice, and GKE takes a while to rebuild one.
+    return {"timeout": "30m", "recoveryTimeout": "1h"}

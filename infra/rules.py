@@ -15,6 +15,17 @@ from pydantic import ValidationError
 
 from infra import job_spec, jobset
 from infra.accelerators import SliceShape, resolve
+from infra.capacity import (
+    CHIPS_OF_A_BLOCK,
+    CHIPS_OF_A_SUB_BLOCK,
+    FLEX_START_GENERATIONS,
+    GENERATION_WITH_BLOCKS,
+    FlexStart,
+    Queued,
+    Reservation,
+    nearest_with_flex_start,
+    offers_flex_start,
+)
 from infra.faults import Fault, expectation, from_validation
 from infra.flavors import KUEUE_NAMESPACE
 from infra.stack_file import Cloud, Job, SliceGroup, Team
@@ -52,6 +63,7 @@ def check(draft: Draft) -> Iterator[Fault]:
             yield fault
         elif name in draft.slices:
             shapes[name] = draft.slices[name].shape
+            yield from _capacity(f"slices.{name}.capacity", draft.slices[name])
     yield from _namespaces(draft)
     yield from _quotas(draft, shapes)
     yield from _job_names(draft)
@@ -69,6 +81,40 @@ def _slice(path: str, group: Written) -> Fault | None:
         asked = " ".join(filter(None, (generation, topology, machine_type)))
         return Fault(path, "a slice that GKE offers", asked, str(error))
     return None
+
+
+def _capacity(path: str, group: SliceGroup) -> Iterator[Fault]:
+    shape, capacity = group.shape, group.capacity
+    if isinstance(capacity, FlexStart | Queued) and not offers_flex_start(shape):
+        nearest = nearest_with_flex_start(shape)
+        yield Fault(
+            path,
+            f"on-demand, spot or a reservation, since Compute Engine has flex-start for"
+            f" {', '.join(FLEX_START_GENERATIONS)} alone",
+            f"{capacity.kind} for {shape.generation}",
+            f"write spot, or choose {nearest.generation} {nearest.topology}",
+        )
+    if isinstance(capacity, Reservation) and capacity.block:
+        yield from _block(path, group, capacity)
+
+
+def _block(path: str, group: SliceGroup, reservation: Reservation) -> Iterator[Fault]:
+    if group.generation != GENERATION_WITH_BLOCKS:
+        yield Fault(
+            path,
+            f"a reservation without block, since those of {GENERATION_WITH_BLOCKS} alone have blocks",
+            f"block {reservation.block} for {group.generation}",
+            "remove block and sub_block; the reservation's name is enough",
+        )
+        return
+    part, chips = ("sub_block", CHIPS_OF_A_SUB_BLOCK) if reservation.sub_block else ("block", CHIPS_OF_A_BLOCK)
+    if group.chips > chips:
+        yield Fault(
+            f"{path}.{part}",
+            f"slices that fit the {chips} chips of a {part}",
+            f"{group.chips} chips ({group.count} x {group.topology})",
+            f"remove {part}, lower count or choose a smaller topology",
+        )
 
 
 def _zone(draft: Draft) -> Iterator[Fault]:
@@ -151,6 +197,13 @@ def _job_slices(job: Job, group: SliceGroup, shape: SliceShape) -> Iterator[Faul
             f"1, since a {shape.topology} of {shape.machine_type} has one host and GKE joins multi-host slices only",
             str(job.slices.count),
             f"lower it or choose a larger slices.{job.slices.group}.topology",
+        )
+    if job.slices.count > 1 and isinstance(group.capacity, Queued):
+        yield Fault(
+            "job.slices.count",
+            f"1, since {job.slices.group} is queued and a queued request brings the hosts of one slice",
+            str(job.slices.count),
+            f"lower it or write flex-start as slices.{job.slices.group}.capacity.kind",
         )
     limit = jobset.longest_name(job.slices.count, shape.hosts)
     if len(job.name) > limit:

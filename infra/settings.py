@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from infra import rules
 from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
-from infra.stack_file import Cloud, Cluster, Datasets, GroupName, Image, Job, Settings, SliceGroup, Team, TeamName
+from infra.names import GroupName, TeamName
+from infra.stack_file import Cloud, Cluster, Datasets, Image, Job, Settings, SliceGroup, Team
 from workloads.spec import Spec
 
 __all__ = ["Settings", "SettingsError", "load", "parse"]

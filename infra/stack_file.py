@@ -5,33 +5,20 @@ hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from infra.accelerators import SliceShape, resolve
+from infra.capacity import Capacity
+from infra.names import ClusterName, DnsLabel, ProjectName
 from workloads.spec import MeshSpec, PositiveInt, Spec
 
-Capacity = Literal["on-demand", "spot"]
 Priority = Literal["low", "normal", "high"]
 
-_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
-
-
-def _at_most(length: int) -> Callable[[str], str]:
-    """A check for names that become names of Kubernetes and Google Cloud objects."""
-
-    def check(name: str) -> str:
-        if len(name) > length or not _NAME.fullmatch(name):
-            raise ValueError(
-                f"a name of at most {length} lower-case letters, digits and hyphens that begins with a letter"
-            )
-        return name
-
-    return check
 
 
 def _pinned(reference: str) -> str:
@@ -46,18 +33,10 @@ def _bucket(name: str) -> str:
     return name
 
 
-ClusterName = Annotated[str, AfterValidator(_at_most(20))]
-"""Short, for the bucket's name holds the project (at most 30 characters) and this."""
-GroupName = Annotated[str, AfterValidator(_at_most(30))]
-"""Node pools add an index and end at 40 characters."""
-TeamName = Annotated[str, AfterValidator(_at_most(40))]
-DnsLabel = Annotated[str, AfterValidator(_at_most(63))]
-
-
 class Cloud(Spec):
     """Where everything lies. A change of any of these replaces the cluster."""
 
-    project: Annotated[str, AfterValidator(_at_most(30))]
+    project: ProjectName
     region: str
     zone: str
     """The zone of all nodes: a slice lies in one zone, and slices of a job near each other."""
@@ -86,6 +65,7 @@ class SliceGroup(Spec):
     count: PositiveInt
     """Slices; a node pool each."""
     capacity: Capacity
+    """`on-demand`, `spot`, or a mapping with `kind` and the settings of one class of `infra.capacity`."""
 
     @property
     def shape(self) -> SliceShape:

@@ -1,10 +1,14 @@
 """Which node pools GKE accepts, in the words of its API; what they are made of. Pure.
 
-The texts are those that people report from live clusters; the rules are in the accelerator table.
+The texts are those that people report from live clusters; where nobody has, they are our own. The
+rules are in the tables of accelerators and capacity.
 """
+
+import re
 
 from infra import accelerators
 from infra.accelerators import SliceShape
+from infra.capacity import offers_flex_start
 from sandbox.providers.nodes import Pool
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown
@@ -129,21 +133,49 @@ def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None
             f'Node label {_TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
             f' needs placement_policy with type "COMPACT" and tpu_topology "{label}".'
         )
-    disk = properties.get("nodeConfig", {}).get("diskType", shape.boot_disk_types[0])
+    config = properties.get("nodeConfig", {})
+    disk = config.get("bootDisk", {}).get("diskType") or config.get("diskType", shape.boot_disk_types[0])
     if disk not in shape.boot_disk_types:
         raise _invalid(f"{disk} disk type cannot be used by {pool.machine_type} machine type.")
-    _require_flex_start(pool, properties)
+    _require_flex_start(pool, shape, properties)
+    _require_one_reservation(config.get("reservationAffinity", {}))
     if shape.multi_host:
         _require_gang(pool, shape, properties)
 
 
-def _require_flex_start(pool: Pool, properties: Object) -> None:
+def _require_flex_start(pool: Pool, shape: SliceShape, properties: Object) -> None:
     if properties.get("queuedProvisioning", {}).get("enabled") and not pool.flex_start:
         raise _invalid("Queued_provisioning doesn't support TPUs")
     if pool.flex_start and "autoscaling" not in properties:
         raise _invalid("Flex start node pools require autoscaling enabled.")
     if pool.flex_start and pool.nodes_per_zone:
         raise _invalid("Flex start node pools require initial node count to be set to 0.")
+
+    if pool.flex_start and not offers_flex_start(shape):
+        raise _invalid(f"Flex start is not supported for machine type {pool.machine_type}.")
+    if pool.flex_start:
+        _require_lone_provisioning_model(pool, properties)
+
+
+def _require_one_reservation(affinity: Object) -> None:
+    specific = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
+    named = affinity.get("key") == "compute.googleapis.com/reservation-name" and len(affinity.get("values", [])) == 1
+    if specific and not named:
+        raise _invalid(
+            "A specific reservation needs key compute.googleapis.com/reservation-name and exactly one value."
+        )
+
+
+def _require_lone_provisioning_model(pool: Pool, properties: Object) -> None:
+    config = properties["nodeConfig"]
+    affinity = config.get("reservationAffinity", {}).get("consumeReservationType", "NO_RESERVATION")
+    if pool.spot or affinity != "NO_RESERVATION":
+        raise _invalid("Flex start node pools can use neither spot VMs nor reservations.")
+    if properties.get("management", {}).get("autoRepair"):
+        raise _invalid("Flex start node pools require node auto-repair to be disabled.")
+    duration = config.get("maxRunDuration", "600s")
+    if not re.fullmatch(r"\d+s", duration) or not 600 <= int(duration[:-1]) <= 604800:
+        raise _invalid(f'Invalid max run duration "{duration}": must be between 600s and 604800s.')
 
 
 def _require_gang(pool: Pool, shape: SliceShape, properties: Object) -> None:

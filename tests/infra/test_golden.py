@@ -30,7 +30,7 @@ def _text(recording: Recording) -> str:
     return yaml.safe_dump_all(map(_described, ordered), width=120)
 
 
-@pytest.mark.parametrize("stack", ["local", "dev", "two-teams"])
+@pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod", "two-teams"])
 def test_the_declared_resources_are_those_of_the_golden_file(stack: str, two_teams: Values) -> None:
     text = _text(run_program(two_teams if stack == "two-teams" else stack_values(stack)))
     golden = ROOT / "tests" / "golden" / f"{stack}.yaml"

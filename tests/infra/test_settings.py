@@ -1,22 +1,20 @@
 """Stack files: what is refused, in which words, and what every accepted one guarantees."""
 
 from collections.abc import Callable
-from math import gcd
-from typing import Any, get_args
+from typing import get_args
 
 import pulumi
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from pulumi import runtime
 
 from infra import flavors
-from infra.accelerators import SliceShape, all_shapes
 from infra.job_spec import job_spec
 from infra.settings import SettingsError, load, parse
 from infra.stack_file import Priority
-from tests.infra.recording import Values, stack_values
+from tests.infra.legal_values import legal_values
+from tests.infra.recording import Values
 from workloads.spec import load_preset
 
 type Spoil = Callable[[Values], object]
@@ -45,8 +43,6 @@ def _remove(path: str) -> Spoil:
 
 
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
-_WEIGHT_ROWS = 64
-"""Divides the first dimension of every matrix of the preset."""
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
 
 _FAULTS: list[tuple[Spoil, str, str]] = [
@@ -76,7 +72,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "got v6e 2x4 ct6e-standard-1t; '2x4' is not",
     ),
     (_set("slices.trillium.count", 0), "slices.trillium.count", "greater than 0, got 0; change slices.trillium.count"),
-    (_set("slices.trillium.capacity", "reserved"), "slices.trillium.capacity", "'on-demand' or 'spot', got 'reserved'"),
+    (
+        _set("slices.trillium.capacity", "reserved"),
+        "slices.trillium.capacity",
+        "'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'reserved'",
+    ),
     (_set("teams.research.quota.ironwood", 8), "teams.research.quota", "slice groups among trillium, got 'ironwood'"),
     (
         _set("teams.research.quota.trillium", 12),
@@ -219,32 +219,6 @@ def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:
     assert set(get_args(Priority)) == set(flavors.PRIORITIES)
-
-
-@st.composite
-def legal_values(draw: st.DrawFn) -> Values:
-    """Stack files with any slice, at any length of name."""
-    shape: SliceShape = draw(st.sampled_from(all_shapes()))
-    count = draw(st.integers(1, 40)) if shape.multi_host else 1
-    values: dict[str, Any] = stack_values("dev")
-    group, team, job = (draw(st.from_regex(rf"[a-z]{{1,{limit}}}", fullmatch=True)) for limit in (30, 40, 40))
-    values["cloud"]["project"] = draw(st.from_regex(r"[a-z]{6,30}", fullmatch=True))
-    values["cluster"]["name"] = draw(st.from_regex(r"[a-z]{1,20}", fullmatch=True))
-    values["slices"] = {
-        group: {
-            "generation": shape.generation,
-            "topology": shape.topology,
-            "machine_type": shape.machine_type,
-            "count": count,
-            "capacity": draw(st.sampled_from(["on-demand", "spot"])),
-        }
-    }
-    values["teams"] = {team: {"namespace": "people", "quota": {group: count * shape.chips}}}
-    values["job"] |= {"name": job, "team": team, "slices": {"group": group, "count": count}}
-    values["job"]["training"] = {"global_batch": count * shape.devices}
-    fsdp = gcd(shape.devices, _WEIGHT_ROWS)
-    values["job"]["mesh"] = {"replica": count * shape.devices // fsdp, "fsdp": fsdp}
-    return values
 
 
 @hypothesis_settings(deadline=None)

@@ -53,6 +53,7 @@ def test_the_node_count_is_per_zone() -> None:
         ({"nodeConfig": {"machineType": "ct6e-standard-16t"}}, "does not support TPU topology"),
         ({"nodeConfig": {"machineType": "n2-standard-8"}}, "does not support TPU topology"),
         ({"nodeConfig": {"diskType": "pd-balanced"}}, "pd-balanced disk type cannot be used"),
+        ({"nodeConfig": {"bootDisk": {"diskType": "pd-ssd"}}}, "pd-ssd disk type cannot be used"),
         ({"nodeConfig": {"flexStart": True}}, "Flex start node pools require autoscaling enabled."),
         ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
     ],
@@ -103,3 +104,57 @@ def test_zones_are_the_pools_own_or_those_of_its_region() -> None:
     assert zones(SLICE, CLUSTER) == ("us-east5-a",)
     assert zones({"location": "us-east5-c"}, CLUSTER) == ("us-east5-c",)
     assert zones({}, CLUSTER) == ("us-east5-a", "us-east5-b", "us-east5-c")
+
+
+FLEX: dict[str, Any] = {
+    **{key: item for key, item in SLICE.items() if key != "nodeCount"},
+    "autoscaling": {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"},
+    "nodeConfig": {
+        "machineType": "ct6e-standard-4t",
+        "flexStart": True,
+        "maxRunDuration": "14400s",
+        "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
+    },
+    "management": {"autoRepair": False},
+}
+RESERVATION = {
+    "consumeReservationType": "SPECIFIC_RESERVATION",
+    "key": "compute.googleapis.com/reservation-name",
+    "values": ["chips"],
+}
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
+    properties = FLEX | {"queuedProvisioning": {"enabled": queued}}
+    require_valid(properties, CLUSTER, None)
+    assert pool_of(properties, CLUSTER, None).nodes_per_zone == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"nodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
+        ({"initialNodeCount": 4}, "Flex start node pools require initial node count to be set to 0."),
+        ({"autoscaling": {"minNodeCount": 4}}, "Flex start node pools require initial node count to be set to 0."),
+        ({"autoscaling": {"maxNodeCount": 8}}, "Maximum node count 8 is not a valid size of TPU pod slice"),
+        ({"nodeConfig": {"spot": True}}, "neither spot VMs nor reservations"),
+        ({"nodeConfig": {"reservationAffinity": RESERVATION}}, "neither spot VMs nor reservations"),
+        ({"management": {"autoRepair": True}}, "require node auto-repair to be disabled"),
+        ({"nodeConfig": {"maxRunDuration": "599s"}}, 'Invalid max run duration "599s"'),
+        ({"nodeConfig": {"maxRunDuration": "604801s"}}, "must be between 600s and 604800s"),
+        ({"nodeConfig": {"maxRunDuration": "4h"}}, 'Invalid max run duration "4h"'),
+        ({"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}}, "not supported for machine type ct5lp-hightpu-4t"),
+    ],
+)
+def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Object, told: str) -> None:
+    assert told in refusal(merged(FLEX, change))
+
+
+def test_a_specific_reservation_is_exactly_one() -> None:
+    require_valid(merged(SLICE, {"nodeConfig": {"reservationAffinity": RESERVATION}}), CLUSTER, None)
+    for values in ([], ["chips", "more"]):
+        affinity = RESERVATION | {"values": values}
+        assert "exactly one value" in refusal(merged(SLICE, {"nodeConfig": {"reservationAffinity": affinity}}))
+    keyless = RESERVATION | {"key": ""}
+    assert "exactly one value" in refusal(merged(SLICE, {"nodeConfig": {"reservationAffinity": keyless}}))

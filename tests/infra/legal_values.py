@@ -1,0 +1,63 @@
+"""Stack files that must be accepted, for tests that hold for each of them."""
+
+from math import gcd
+from typing import Any
+
+from hypothesis import strategies as st
+
+from infra.accelerators import SliceShape, all_shapes
+from infra.capacity import CHIPS_OF_A_BLOCK, CHIPS_OF_A_SUB_BLOCK, GENERATION_WITH_BLOCKS, offers_flex_start
+from tests.infra.recording import Values, stack_values
+
+_WEIGHT_ROWS = 64
+"""Divides the first dimension of every matrix of the preset."""
+_NAMES = st.from_regex(r"[a-z]{1,63}", fullmatch=True)
+
+
+def _capacities(shape: SliceShape, count: int) -> st.SearchStrategy[str | Values]:
+    """Whatever capacity GKE has for so many slices."""
+    parts: Values = {}
+    if shape.generation == GENERATION_WITH_BLOCKS and count * shape.chips <= CHIPS_OF_A_BLOCK:
+        parts["block"] = _NAMES
+    if parts and count * shape.chips <= CHIPS_OF_A_SUB_BLOCK:
+        parts["sub_block"] = _NAMES
+    plain: st.SearchStrategy[str | Values] = st.sampled_from(["on-demand", "spot"])
+    reserved = st.fixed_dictionaries(
+        {"kind": st.just("reservation"), "name": _NAMES},
+        optional={"project": st.from_regex(r"[a-z]{6,30}", fullmatch=True)},
+    )
+    divided = st.fixed_dictionaries({"kind": st.just("reservation"), "name": _NAMES, **parts})
+    if not offers_flex_start(shape):
+        return plain | reserved | divided
+    hours = st.floats(0.17, 168) | st.integers(1, 168)
+    on_request = st.fixed_dictionaries({"kind": st.sampled_from(["flex-start", "queued"]), "max_run_hours": hours})
+    return plain | reserved | divided | on_request
+
+
+@st.composite
+def legal_values(draw: st.DrawFn) -> Values:
+    """Stack files with any slice of any capacity, at any length of name."""
+    shape: SliceShape = draw(st.sampled_from(all_shapes()))
+    count = draw(st.integers(1, 40)) if shape.multi_host else 1
+    capacity = draw(_capacities(shape, count))
+    # A queued request brings one slice.
+    used = 1 if isinstance(capacity, dict) and capacity["kind"] == "queued" else count
+    values: dict[str, Any] = stack_values("dev")
+    group, team, job = (draw(st.from_regex(rf"[a-z]{{1,{limit}}}", fullmatch=True)) for limit in (30, 40, 40))
+    values["cloud"]["project"] = draw(st.from_regex(r"[a-z]{6,30}", fullmatch=True))
+    values["cluster"]["name"] = draw(st.from_regex(r"[a-z]{1,20}", fullmatch=True))
+    values["slices"] = {
+        group: {
+            "generation": shape.generation,
+            "topology": shape.topology,
+            "machine_type": shape.machine_type,
+            "count": count,
+            "capacity": capacity,
+        }
+    }
+    values["teams"] = {team: {"namespace": "people", "quota": {group: count * shape.chips}}}
+    values["job"] |= {"name": job, "team": team, "slices": {"group": group, "count": used}}
+    values["job"]["training"] = {"global_batch": used * shape.devices}
+    fsdp = gcd(shape.devices, _WEIGHT_ROWS)
+    values["job"]["mesh"] = {"replica": used * shape.devices // fsdp, "fsdp": fsdp}
+    return values

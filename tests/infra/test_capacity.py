@@ -1,0 +1,285 @@
+"""Kinds of capacity: what is refused and why, and what is declared for each on Google Cloud and in Kueue."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from infra.flavors import flavor_labels
+from infra.settings import SettingsError, parse
+from infra.slices import TpuSlicesArgs, pool_args
+from sandbox.providers.node_pools import require_valid
+from tests.infra.legal_values import legal_values
+from tests.infra.recording import Recording, Registration, Values, run_program, stack_values
+
+POOL = "gcp:container/nodePool:NodePool"
+KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
+CUBES = {"generation": "v5p", "topology": "4x4x4"}
+IRONWOOD = {"generation": "7x", "topology": "4x4x4"}
+RESERVED = {"kind": "reservation", "name": "chips"}
+FLEX = {"kind": "flex-start", "max_run_hours": 4}
+QUEUED = {"kind": "queued", "max_run_hours": 4}
+OUTSIDE = "hours from 0.17 (10 minutes) to 168 (7 days)"
+NAME = "a name of at most 63 lower-case letters"
+
+_REFUSED: list[tuple[object, Values, str, str]] = [
+    ("reservation", {}, "capacity.name", "a value, got nothing; add slices.trillium.capacity.name"),
+    ("flex-start", {}, "capacity.max_run_hours", "got nothing; add slices.trillium.capacity.max_run_hours"),
+    ("queued", {}, "capacity.max_run_hours", "got nothing; add slices.trillium.capacity.max_run_hours"),
+    ("dws", {}, "capacity", "one of 'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'dws'; change"),
+    (7, {}, "capacity", "got 7; change slices.trillium.capacity"),
+    (None, {}, "capacity", "got None; change slices.trillium.capacity"),
+    ({"name": "chips"}, {}, "capacity.kind", "got nothing; add slices.trillium.capacity.kind"),
+    ({"kind": "flex"}, {}, "capacity", "'flex-start', 'queued', got 'flex'"),
+    ({"kind": "spot", "max_run_hours": 1}, {}, "capacity.max_run_hours", "one of the keys kind, got 'max_run_hours'"),
+    ({**FLEX, "max_run_hour": 1}, {}, "capacity.max_run_hour", "rename it to max_run_hours"),
+    ({**RESERVED, "max_run_hours": 1}, {}, "capacity.max_run_hours", "one of the keys block, kind, name, project"),
+    ({**FLEX, "max_run_hours": 0}, {}, "capacity.max_run_hours", f"{OUTSIDE}, the run times that Compute Engine"),
+    ({**FLEX, "max_run_hours": 0.1}, {}, "capacity.max_run_hours", f"{OUTSIDE}, the run times that Compute Engine"),
+    ({**FLEX, "max_run_hours": -4}, {}, "capacity.max_run_hours", OUTSIDE),
+    ({**FLEX, "max_run_hours": 169}, {}, "capacity.max_run_hours", "got 169"),
+    ({**QUEUED, "max_run_hours": 168.1}, {}, "capacity.max_run_hours", "got 168.1"),
+    ({**QUEUED, "max_run_hours": float("inf")}, {}, "capacity.max_run_hours", OUTSIDE),
+    ({**QUEUED, "max_run_hours": "a day"}, {}, "capacity.max_run_hours", "a valid number, unable to parse"),
+    ({**RESERVED, "name": "Chips"}, {}, "capacity.name", f"{NAME}, digits and hyphens"),
+    ({**RESERVED, "name": "projects/p/reservations/r"}, {}, "capacity.name", NAME),
+    ({**RESERVED, "name": ["a", "b"]}, {}, "capacity.name", "a valid string, got ['a', 'b']"),
+    ({**RESERVED, "project": "p" * 31}, {}, "capacity.project", "a name of at most 30 lower-case letters"),
+    ({**RESERVED, "block": ""}, IRONWOOD, "capacity.block", NAME),
+    ({**RESERVED, "sub_block": "s"}, IRONWOOD, "capacity", "a block to which the sub_block belongs"),
+    ({**RESERVED, "block": "b"}, CUBES, "capacity", "those of 7x alone have blocks, got block b for v5p; remove block"),
+    (
+        {**RESERVED, "block": "b", "sub_block": "s"},
+        IRONWOOD,
+        "capacity.sub_block",
+        "the 64 chips of a sub_block, got 128 chips (2 x 4x4x4); remove sub_block, lower count",
+    ),
+    (
+        {**RESERVED, "block": "b"},
+        {**IRONWOOD, "count": 145},
+        "capacity.block",
+        "the 9216 chips of a block, got 9280 chips (145 x 4x4x4)",
+    ),
+    (
+        FLEX,
+        {"generation": "v4", "topology": "4x4x4"},
+        "capacity",
+        "on-demand, spot or a reservation, since Compute Engine has flex-start for v5p, v6e, 7x alone,"
+        " got flex-start for v4; write spot, or choose v5p 4x4x4",
+    ),
+    (FLEX, {"generation": "v5e", "topology": "4x4"}, "capacity", "for v5e; write spot, or choose v6e 4x4"),
+    (QUEUED, {"generation": "v5e", "topology": "2x2"}, "capacity", "got queued for v5e; write spot, or choose v6e 2x2"),
+    (QUEUED, {"generation": "v4", "topology": "2x2x1"}, "capacity", "got queued for v4; write spot"),
+]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "group", "place", "words"),
+    _REFUSED,
+    ids=[f"{index}-{place}" for index, (_, _, place, _) in enumerate(_REFUSED)],
+)
+def test_a_capacity_that_cannot_be_had_is_refused_with_the_reason(
+    values: Values, capacity: object, group: Values, place: str, words: str
+) -> None:
+    values["slices"]["trillium"] |= {**group, "capacity": capacity}
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    told = [str(fault) for fault in raised.value.faults if fault.path == f"slices.trillium.{place}"]
+    assert any(words in line for line in told), raised.value
+
+
+def test_a_job_on_queued_slices_takes_one_of_them(values: Values) -> None:
+    values["slices"]["trillium"]["capacity"] = QUEUED
+    with pytest.raises(
+        SettingsError, match="1, since trillium is queued .*, got 2; lower it or write flex-start"
+    ) as told:
+        parse(values)
+    assert [fault.path for fault in told.value.faults] == ["job.slices.count"]
+
+
+def program_with(values: Values, capacity: object, *, slices: int = 2) -> Recording:
+    values["slices"]["trillium"]["capacity"] = capacity
+    values["job"] |= {"slices": {"group": "trillium", "count": slices}}
+    return run_program(values)
+
+
+def pool(recording: Recording) -> Any:
+    return recording.named(POOL, "slices-trillium-0").inputs
+
+
+def jobset(recording: Recording) -> Any:
+    return recording.named("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training").inputs
+
+
+def pod(recording: Recording) -> Any:
+    return jobset(recording)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(("capacity", "spot"), [("on-demand", False), ("spot", True), ({"kind": "spot"}, True)])
+def test_capacity_that_stays_has_all_hosts_from_the_start(values: Values, capacity: object, spot: bool) -> None:
+    declared = pool(program_with(values, capacity))
+    assert (declared["nodeCount"], declared["nodeConfig"]["spot"]) == (2, spot)
+    assert declared["management"]["autoRepair"]
+    assert not declared.keys() & {"autoscaling", "queuedProvisioning"}
+    assert not declared["nodeConfig"].keys() & {"flexStart", "maxRunDuration"}
+    assert declared["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+
+
+@pytest.mark.parametrize(
+    ("more", "value"),
+    [
+        ({}, "chips"),
+        ({"project": "bank"}, "projects/bank/reservations/chips"),
+        ({"block": "b"}, "projects/my-project/reservations/chips/reservationBlocks/b"),
+        (
+            {"project": "bank", "block": "b", "sub_block": "s"},
+            "projects/bank/reservations/chips/reservationBlocks/b/reservationSubBlocks/s",
+        ),
+    ],
+)
+def test_a_reservation_is_named_by_one_value(values: Values, more: Values, value: str) -> None:
+    values["slices"]["trillium"] |= {"generation": "7x", "topology": "2x2x2"}
+    values["job"]["mesh"] = {"replica": 2, "fsdp": 16}
+    declared = pool(program_with(values, RESERVED | more))
+    assert declared["nodeConfig"]["reservationAffinity"] == {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [value],
+    }
+    assert declared["nodeCount"] == 2
+
+
+@pytest.mark.parametrize(("kind", "queued"), [("flex-start", None), ("queued", {"enabled": True})])
+def test_capacity_on_request_starts_at_no_hosts_and_comes_as_a_whole(
+    values: Values, kind: str, queued: Values | None
+) -> None:
+    declared = pool(program_with(values, {"kind": kind, "max_run_hours": 0.5}, slices=1))
+    assert declared["autoscaling"] == {"minNodeCount": 0, "maxNodeCount": 2, "locationPolicy": "ANY"}
+    assert "nodeCount" not in declared
+    assert declared.get("queuedProvisioning") == queued
+    assert not declared["management"]["autoRepair"]
+    config = declared["nodeConfig"]
+    assert (config["flexStart"], config["maxRunDuration"], config["spot"]) == (True, "1800s", False)
+    assert config["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+
+
+def test_only_queued_nodes_need_a_label_for_their_capacity(values: Values) -> None:
+    def labels(capacity: object) -> tuple[Values, Values]:
+        recording = program_with(values, capacity, slices=1)
+        flavor = recording.named(f"{KUEUE}:ResourceFlavor", "flavor-trillium").inputs["spec"]["nodeLabels"]
+        assert pod(recording)["nodeSelector"] == flavor
+        return pool(recording)["nodeConfig"]["labels"], flavor
+
+    for capacity in ("on-demand", "spot", RESERVED, FLEX):
+        own, flavor = labels(capacity)
+        assert own == {"slice-group": "trillium"}
+        assert "cloud.google.com/gke-queued" not in flavor
+    own, flavor = labels(QUEUED)
+    assert own == {"slice-group": "trillium", "cloud.google.com/gke-queued": "true"}
+    assert own.items() <= flavor.items()
+
+
+def test_a_queued_job_waits_for_a_provisioning_request(values: Values) -> None:
+    recording = program_with(values, QUEUED, slices=1)
+    configuration = recording.named(f"{KUEUE}:ProvisioningRequestConfig", "provisioning-trillium")
+    check = recording.named(f"{KUEUE}:AdmissionCheck", "check-trillium")
+    queue = recording.named(f"{KUEUE}:ClusterQueue", "quota-research")
+    assert configuration.urn in recording.closure(check)
+    assert check.urn in recording.closure(queue)
+    spec: Any = configuration.inputs["spec"]
+    assert spec["provisioningClassName"] == "queued-provisioning.gke.io"
+    assert (spec["managedResources"], spec["parameters"]) == (["google.com/tpu"], {"tpu-topology": "2x4"})
+    assert check.inputs["spec"]["controllerName"] == "kueue.x-k8s.io/provisioning-request"
+    assert check.inputs["spec"]["parameters"]["name"] == configuration.inputs["metadata"]["name"]
+    name = check.inputs["metadata"]["name"]
+    checks = [{"name": name, "onFlavors": ["trillium"]}]
+    assert queue.inputs["spec"]["admissionChecksStrategy"] == {"admissionChecks": checks}
+    assert jobset(recording)["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "14400"}
+
+
+def test_a_queued_pod_tolerates_every_taint_that_its_flavor_has(values: Values) -> None:
+    recording = program_with(values, QUEUED, slices=1)
+    taints = recording.named(f"{KUEUE}:ResourceFlavor", "flavor-trillium").inputs["spec"]["nodeTaints"]
+    assert {taint["key"]: taint["value"] for taint in taints} == {
+        "google.com/tpu": "present",
+        "cloud.google.com/gke-queued": "true",
+    }
+    assert [toleration["key"] for toleration in pod(recording)["tolerations"]] == [taint["key"] for taint in taints]
+
+
+def test_a_team_without_quota_of_queued_chips_has_no_check(values: Values) -> None:
+    values["slices"]["extra"] = {**values["slices"]["trillium"], "capacity": QUEUED}
+    recording = run_program(values)
+    assert recording.named(f"{KUEUE}:AdmissionCheck", "check-extra")
+    assert "admissionChecksStrategy" not in recording.named(f"{KUEUE}:ClusterQueue", "quota-research").inputs["spec"]
+
+
+@pytest.mark.parametrize("capacity", ["on-demand", "spot", RESERVED])
+def test_slices_with_nodes_are_kept_apart_by_jobset(values: Values, capacity: object) -> None:
+    recording = program_with(values, capacity)
+    annotations = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+    assert jobset(recording)["metadata"]["annotations"] == annotations
+    assert "affinity" not in pod(recording)
+    assert not [found for found in recording.registrations if found.type.endswith((":AdmissionCheck", "Config"))]
+
+
+def test_slices_without_nodes_are_kept_apart_by_the_scheduler(values: Values) -> None:
+    recording = program_with(values, FLEX)
+    assert "annotations" not in jobset(recording)["metadata"]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = pod(recording)["affinity"]
+    (together,), (apart,) = affinity["podAffinity"][required], affinity["podAntiAffinity"][required]
+    assert together["topologyKey"] == apart["topologyKey"] == "cloud.google.com/gke-nodepool"
+    assert together["matchLabelKeys"] == apart["mismatchLabelKeys"] == ["jobset.sigs.k8s.io/job-key"]
+    assert apart["namespaceSelector"] == {}
+    # The API server refuses a key that a term has in its selector, too.
+    assert together["labelSelector"]["matchExpressions"][0]["key"] == "jobset.sigs.k8s.io/jobset-name"
+
+
+@pytest.mark.parametrize(
+    ("capacity", "patience"), [("spot", "30m"), (RESERVED, "30m"), (QUEUED, "30m"), (FLEX, "168h")]
+)
+def test_kueue_waits_long_for_pods_that_themselves_ask_for_nodes(
+    values: Values, capacity: object, patience: str
+) -> None:
+    recording = program_with(values, capacity, slices=1)
+    chart: Any = recording.named("kubernetes:helm.sh/v4:Chart", "kueue").inputs["values"]
+    configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
+    assert configuration["waitForPodsReady"]["timeout"] == patience
+
+
+def _slice_pools(recording: Recording) -> list[Registration]:
+    return [found for found in recording.of_type(POOL) if found.name != "cluster-system"]
+
+
+@pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod"])
+def test_gke_would_accept_the_pools_of_every_stack(stack: str) -> None:
+    recording = run_program(stack_values(stack))
+    cluster = recording.named("gcp:container/cluster:Cluster", "cluster").inputs
+    pools = _slice_pools(recording)
+    assert len(pools) >= 2
+    for found in pools:
+        require_valid(found.inputs, cluster, None)
+
+
+@hypothesis_settings(deadline=None)
+@given(legal_values())
+def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(values: Values) -> None:
+    accepted = parse(values)
+    ((group_name, group),) = accepted.slices.items()
+    name = f"{group_name}-{group.count - 1}"
+    cluster = accepted.cluster.name
+    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "nodes@my-project.example", accepted.slices)
+    declared: Any = pool_args(name, group_name, None, args)
+    config: Any = declared.node_config
+    affinity: Any = config.reservation_affinity
+    scaled = declared.autoscaling is not None
+    assert len(declared.name) <= 40
+    assert (declared.autoscaling.max_node_count if scaled else declared.node_count) == group.shape.hosts
+    assert scaled == (declared.node_count is None) == bool(config.flex_start) == (config.max_run_duration is not None)
+    assert [bool(config.spot), scaled, affinity.consume_reservation_type == "SPECIFIC_RESERVATION"].count(True) <= 1
+    assert len(affinity.values or ["-"]) == 1
+    assert config.boot_disk.disk_type in group.shape.boot_disk_types
+    assert config.labels.items() <= flavor_labels(group_name, group).items()
