@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train preview test lint format programs lock
+.PHONY: up down train test lint format programs lock
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)

@@ -2,8 +2,8 @@
 
 Owns one node pool for each slice. A slice is one piece: GKE makes, repairs and deletes its hosts
 together, so its pool has all of them or, where capacity comes on request, none; every change of its
-shape replaces it. GKE itself labels the
-nodes with accelerator and topology and taints them with `google.com/tpu`.
+shape replaces it. GKE itself labels the nodes with accelerator and topology and taints them with
+`google.com/tpu`.
 """
 
 from collections.abc import Mapping
