@@ -22,6 +22,10 @@ CHECKOUT = Path(__file__).parent.parent
 READY = "ready"
 """Last phase that `start` reports; nodes, queues and pods are served from here on."""
 
+WEBHOOK_PORT = 443
+"""Where the API server calls a webhook's Service."""
+
+_FIRST_UNPRIVILEGED_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _POLL_SECONDS = 0.1
@@ -49,11 +53,13 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
     The programs must be there (`sandbox.programs.prepare`).
 
     Raises:
-        SandboxError: a port is taken, or a server did not start. Nothing is left running.
+        SandboxError: a port is taken or not for this user, or a server did not start. Nothing is left running.
     """
     if running(site) is not None:
         on_phase(READY)
         return
+    if fault := webhook_port_fault(os.geteuid(), int(_FIRST_UNPRIVILEGED_PORT.read_text())):
+        raise SandboxError(fault)
     if ports := taken_ports(site):
         listed = ", ".join(str(port) for port in ports)
         raise SandboxError(
@@ -73,6 +79,17 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
             start_new_session=True,
         )
     _follow_start(site, daemon, log, on_phase)
+
+
+def webhook_port_fault(user: int, first_unprivileged_port: int) -> str | None:
+    """Why `user` cannot run the sandbox, which serves webhooks where Kubernetes calls them, if so."""
+    if user == 0 or first_unprivileged_port <= WEBHOOK_PORT:
+        return None
+    return (
+        f"the sandbox must listen on port {WEBHOOK_PORT} of loopback addresses, and this user may listen from port"
+        f" {first_unprivileged_port} on; run `sudo sysctl net.ipv4.ip_unprivileged_port_start={WEBHOOK_PORT}`,"
+        " or run as root"
+    )
 
 
 def stop(site: Site) -> bool:

@@ -20,6 +20,7 @@ import yaml
 
 from sandbox import certificates
 from sandbox.api_server import JSON_PATCH, UNREACHABLE, ApiServer, Json
+from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import Programs
 from sandbox.server_process import ServerProcess
 from sandbox.site import Site
@@ -32,7 +33,6 @@ OPERATORS = ("jobset", "kueue")
 _WEBHOOK_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _CONFIG_KEY = "controller_manager_config.yaml"
 _HEALTH_PORT = 8081
-_WEBHOOK_PORT = 443
 _TOKEN_SECONDS = 30 * 24 * 3600
 _STOP_SECONDS = 5
 _TICK_SECONDS = 0.2
@@ -244,7 +244,7 @@ def configuration(settings: Json, address: str, serving: Path) -> Json:
     """
     changed = json.loads(json.dumps(settings))
     changed["leaderElection"] = {"leaderElect": False}
-    changed["webhook"] = {"host": address, "port": _WEBHOOK_PORT, "certDir": str(serving)}
+    changed["webhook"] = {"host": address, "port": WEBHOOK_PORT, "certDir": str(serving)}
     changed["health"] = {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"}
     changed["metrics"] = {"bindAddress": "0"}
     if _insists_on_folder(settings):
