@@ -1,7 +1,7 @@
 """Follows one JobSet through the Kubernetes API and feeds what it sees into a display.
 
-Owns connections and threads. What an event means is `cli.view.reduce`'s affair. Speaks HTTP itself:
-the Python client of Kubernetes takes seconds to import and sends even loopback through a proxy.
+Owns connections and threads. What an event means is `cli.view.reduce`'s affair. Reads line by
+line itself, since a break within a line must leave the piece for the next connection.
 """
 
 import http.client

@@ -5,13 +5,11 @@ addresses, so the API server reaches a webhook at its Service without any proxy.
 """
 
 import os
-import ssl
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 
+from sandbox.api_server import ApiServer
 from sandbox.programs import Programs
-from sandbox.server_process import ServerProcess
+from sandbox.server_process import ServerProcess, answers
 from sandbox.site import Site
 
 _READY_SECONDS = 60
@@ -48,9 +46,9 @@ class ControlPlane:
         """
         site = self.site
         etcd = self._start("etcd", _etcd_flags(site))
-        etcd.wait_ready(lambda: _answers(f"http://{site.address}:{site.etcd_port}/health"), _READY_SECONDS)
+        etcd.wait_ready(lambda: answers(f"http://{site.address}:{site.etcd_port}/health"), _READY_SECONDS)
         api_server = self._start("kube-apiserver", _api_server_flags(site))
-        api_server.wait_ready(lambda: api_ready(site), _READY_SECONDS)
+        api_server.wait_ready(ApiServer.of(site).ready, _READY_SECONDS)
 
     def start_controllers(self) -> None:
         """Start the controller manager and the scheduler."""
@@ -83,13 +81,6 @@ class ControlPlane:
         server = ServerProcess.start(name, command, log, environment)
         self.servers.append(server)
         return server
-
-
-def api_ready(site: Site) -> bool:
-    """Whether the API server of `site` answers and says that it is ready."""
-    context = ssl.create_default_context(cafile=str(site.pki / "ca.crt"))
-    context.load_cert_chain(site.pki / "admin.crt", site.pki / "admin.key")
-    return _answers(f"{site.api_server_url}/readyz", context)
 
 
 def _etcd_flags(site: Site) -> list[str]:
@@ -133,14 +124,3 @@ def _api_server_flags(site: Site) -> list[str]:
         "--enable-admission-plugins=ExtendedResourceToleration",
         "--profiling=false",
     ]
-
-
-def _answers(url: str, context: ssl.SSLContext | None = None) -> bool:
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if context is not None:
-        handlers.append(urllib.request.HTTPSHandler(context=context))
-    try:
-        with urllib.request.build_opener(*handlers).open(url, timeout=2) as response:
-            return response.status == 200
-    except (urllib.error.URLError, OSError):
-        return False

@@ -11,8 +11,6 @@ import json
 import logging
 import os
 import threading
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from sandbox import certificates
 from sandbox.api_server import JSON_PATCH, UNREACHABLE, ApiServer, Json
 from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import Programs
-from sandbox.server_process import ServerProcess
+from sandbox.server_process import ServerProcess, answers
 from sandbox.site import Site
 
 _log = logging.getLogger(__name__)
@@ -194,7 +192,7 @@ class Operators:
         return folder
 
     def _report(self, operator: _Operator) -> None:
-        if operator.available or not _ready(operator.health_url):
+        if operator.available or not answers(operator.health_url):
             return
         metadata, replicas = operator.deployment["metadata"], operator.deployment["spec"]["replicas"]
         status = {
@@ -252,12 +250,3 @@ def configuration(settings: Json, address: str, serving: Path) -> Json:
     else:
         changed["featureGates"] = {**changed.get("featureGates", {}), "VisibilityOnDemand": False}
     return changed
-
-
-def _ready(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=1) as response:
-            return response.status == 200
-    except (urllib.error.URLError, OSError):
-        return False

@@ -2,12 +2,15 @@
 
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _POLL_SECONDS = 0.05
 _LOG_LINES_TOLD = 8
+_PROBE_SECONDS = 1
 
 
 class ServerError(RuntimeError):
@@ -70,3 +73,14 @@ class ServerProcess:
     def _told(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:]
         return "".join(["; the end of ", str(self.log), ":", *(f"\n  {line}" for line in lines)])
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP server of this machine answers `url` with 200."""
+    # No proxy of the environment stands between a process and its own loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_PROBE_SECONDS) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False

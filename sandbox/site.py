@@ -18,6 +18,9 @@ from pathlib import Path
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
 """Environment variable by which the sandbox's own processes find their site."""
 
+NODE_LABEL = "tpu-multislice.dev/sandbox-node"
+"""Label of the nodes whose pods run on this machine."""
+
 _FIRST_BLOCK, _LAST_BLOCK = 64, 250
 
 
@@ -106,6 +109,10 @@ class Site:
     def daemon_pid(self) -> Path:
         return self.root / "daemon.pid"
 
+    def pod_logs(self, folder: str) -> Path:
+        """Where the logs of a pod lie, one file for each container; they outlive the pod."""
+        return self.logs / "pods" / folder
+
     def pod_address(self, namespace: str, name: str) -> str:
         """The loopback address of a pod: a hash of its name, so that it is known beforehand."""
         digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
@@ -118,6 +125,11 @@ class Site:
             "TENSORSTORE_GCS_HTTP_URL": self.gcs_url,
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "sandbox",
         }
+
+
+def pod_folder(namespace: str, name: str, uid: str) -> str:
+    """Name of a pod's folder in `pods` and `logs/pods`."""
+    return f"{namespace}_{name}_{uid}"
 
 
 def load(root: Path) -> Site:

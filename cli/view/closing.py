@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cli.view.render import duration, exit_words, restart_lines
 from cli.view.snapshot import Outcome, Pod, Snapshot
-from sandbox.site import Site
+from sandbox.site import Site, pod_folder
 
 _LOG_LINES_TOLD = 30
 
@@ -42,7 +42,7 @@ class Place:
 
     def log_folder(self, pod: Pod) -> Path:
         """Where the node agent keeps the pod's logs."""
-        return self.site.logs / "pods" / f"{pod.namespace}_{pod.name}_{pod.uid}"
+        return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 
 def completed(snapshot: Snapshot, place: Place) -> Text:

@@ -21,12 +21,10 @@ from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_worker import PodWorker
 from sandbox.node_agent.status import NODE_SHUTDOWN
-from sandbox.site import Site
+from sandbox.site import NODE_LABEL, Site
 from sandbox.watch import Watch
 
 log = logging.getLogger(__name__)
-
-NODE_LABEL = "tpu-multislice.dev/sandbox-node"
 
 _SHUTDOWN_GRACE_SECONDS = 5
 _CHECK_SECONDS = 1

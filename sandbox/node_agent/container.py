@@ -65,7 +65,7 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
 
 def log_file(site: Site, folder_name: str, container: str, *, previous: bool) -> Path:
     """Log of a container's present run, or of the run before it."""
-    return site.logs / "pods" / folder_name / f"{container}{'.previous' if previous else ''}.log"
+    return site.pod_logs(folder_name) / f"{container}{'.previous' if previous else ''}.log"
 
 
 def object_lookup(api: ApiServer, namespace: str) -> Lookup:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from sandbox.site import pod_folder
+
 type Json = dict[str, Any]
 
 
@@ -65,7 +67,7 @@ class Pod:
     @property
     def folder_name(self) -> str:
         """Name of its folders, for working files and for logs."""
-        return f"{self.namespace}_{self.name}_{self.uid}"
+        return pod_folder(self.namespace, self.name, self.uid)
 
     @property
     def node(self) -> str:

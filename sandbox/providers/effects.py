@@ -11,11 +11,11 @@ import urllib3
 from sandbox.api_server import ApiServer
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
-from sandbox.providers.nodes import NODE_LABEL, NODE_POOL_LABEL, nodes
+from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
 from sandbox.providers.values import UNKNOWN, Object
-from sandbox.site import Site
+from sandbox.site import NODE_LABEL, Site
 
 
 class Effect:

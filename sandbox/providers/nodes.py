@@ -11,10 +11,7 @@ from typing import Any
 
 from infra.accelerators import TPU_RESOURCE, SliceShape
 from sandbox.providers.values import Object
-from sandbox.site import Site
-
-NODE_LABEL = "tpu-multislice.dev/sandbox-node"
-"""Marks the Nodes that the node agent runs pods for; its value is `true`."""
+from sandbox.site import NODE_LABEL, Site
 
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from sandbox.daemon import CHECKOUT
@@ -105,3 +106,9 @@ def wait_until(holds: Callable[[], bool], timeout_seconds: float, story: Callabl
 
 def ignore(_: object) -> None:
     """Takes an engine event."""
+
+
+def processes_of(site: Site) -> list[psutil.Process]:
+    """Processes of this machine whose command names the sandbox's folder."""
+    every = psutil.process_iter(["cmdline"])
+    return [process for process in every if str(site.root) in " ".join(process.info["cmdline"] or [])]

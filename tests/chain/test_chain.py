@@ -16,7 +16,7 @@ from cli.down import down
 from cli.up import up
 from sandbox import daemon
 from sandbox.site import taken_ports
-from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, wait_until
+from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, processes_of, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -98,7 +98,7 @@ def test_no_credential_is_in_clear_in_the_state(chain: Chain):
 
 
 def test_nothing_of_the_sandbox_listens_beyond_loopback(chain: Chain):
-    listening = addresses_listened_on(processes_of(chain))
+    listening = addresses_listened_on(processes_of(chain.site))
     assert len(listening) > 5
     assert [address for address in listening if not address.is_loopback] == []
 
@@ -148,7 +148,7 @@ def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):
     assert [record.name.partition("-")[0] for record in chain.site.cloud.iterdir()] == ["storage.Bucket"]
     assert (chain.run_folder("crash") / "checkpoints" / str(STEPS)).is_dir()
     assert taken_ports(chain.site) == []
-    wait_until(lambda: processes_of(chain) == [], 5, lambda: str(processes_of(chain)))
+    wait_until(lambda: processes_of(chain.site) == [], 5, lambda: str(processes_of(chain.site)))
 
 
 def test_a_second_down_is_one_quiet_line(chain: Chain):
@@ -178,11 +178,6 @@ def test_objects_survive_a_stop_of_the_sandbox(chain: Chain):
 def told(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-def processes_of(chain: Chain) -> list[psutil.Process]:
-    root = str(chain.site.root)
-    return [process for process in psutil.process_iter(["cmdline"]) if root in " ".join(process.info["cmdline"] or [])]
 
 
 def addresses_listened_on(processes: list[psutil.Process]) -> list[IPv4Address | IPv6Address]:

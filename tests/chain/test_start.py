@@ -1,12 +1,11 @@
 from pathlib import Path
 
-import psutil
 import pytest
 
 from sandbox import daemon, programs
 from sandbox.daemon import SandboxError
 from sandbox.site import create, taken_ports
-from tests.chain.stack import ignore, wait_until
+from tests.chain.stack import ignore, processes_of, wait_until
 
 
 def test_a_sandbox_that_cannot_start_cleans_up_and_says_why(tmp_path: Path):
@@ -17,9 +16,4 @@ def test_a_sandbox_that_cannot_start_cleans_up_and_says_why(tmp_path: Path):
         daemon.start(site, ignore)
     assert daemon.running(site) is None
     assert taken_ports(site) == []
-
-    def processes() -> list[psutil.Process]:
-        every = psutil.process_iter(["cmdline"])
-        return [process for process in every if str(site.root) in " ".join(process.info["cmdline"] or [])]
-
-    wait_until(lambda: processes() == [], 5, lambda: str(processes()))
+    wait_until(lambda: processes_of(site) == [], 5, lambda: str(processes_of(site)))

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from infra.accelerators import shape_of
-from sandbox.providers.nodes import NODE_LABEL, Pool, allocatable, nodes
-from sandbox.site import Site
+from sandbox.providers.nodes import Pool, allocatable, nodes
+from sandbox.site import NODE_LABEL, Site
 
 SITE = Site(Path("/nowhere"), 64)
 TPU = Pool(
