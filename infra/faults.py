@@ -61,19 +61,23 @@ def missing_key(path: str) -> Fault:
 
 def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
     keys, known = _followed(model, detail["loc"])
-    place = ".".join((path, *keys))
+    place = _joined(path, *keys)
     match detail:
         case {"type": "missing"}:
             return missing_key(place)
         case {"type": "union_tag_not_found"}:
             return missing_key(f"{place}.kind")
         case {"type": "extra_forbidden"}:
-            return unknown_key(".".join((path, *keys[:-1])), keys[-1], known)
+            return unknown_key(_joined(path, *keys[:-1]), keys[-1], known)
         case {"type": "union_tag_invalid", "ctx": {"expected_tags": tags, "tag": tag}}:
             return Fault(place, f"one of {tags}", repr(tag), f"change {place} in the stack file")
         case _:
             got = repr(detail["input"])
             return Fault(place, expectation(detail["msg"]), got, f"change {place} in the stack file")
+
+
+def _joined(*keys: str) -> str:
+    return ".".join(filter(None, keys))
 
 
 def expectation(message: str) -> str:

@@ -123,8 +123,8 @@ def cluster_queue(name: str, team: Team, queued: Iterable[str]) -> Manifest:
                     "coveredResources": [TPU_RESOURCE],
                     "flavors": [
                         # A quantity as text, as the API server returns it: a number would show as drift.
-                        {"name": group, "resources": [{"name": TPU_RESOURCE, "nominalQuota": str(chips)}]}
-                        for group, chips in team.quota.items()
+                        {"name": group, "resources": [{"name": TPU_RESOURCE, "nominalQuota": str(share.chips)}]}
+                        for group, share in team.quota.items()
                     ],
                 }
             ],

@@ -13,10 +13,13 @@ import pulumi
 from pulumi.runtime.config import CONFIG
 from pydantic import TypeAdapter, ValidationError
 
-from infra import rules
+from infra.addresses import Network
 from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
 from infra.names import GroupName, TeamName
-from infra.stack_file import Cloud, Cluster, Datasets, Image, Job, Settings, SliceGroup, Team
+from infra.rules.check import check
+from infra.rules.draft import Draft
+from infra.scheduling import Scheduling
+from infra.stack_file import Cloud, Cluster, Datasets, Image, Job, Options, Settings, SliceGroup, Team
 from workloads.spec import Spec
 
 __all__ = ["Settings", "SettingsError", "load", "parse"]
@@ -47,20 +50,38 @@ def parse(raw: Mapping[str, object]) -> Settings:
     image = _section(raw, "image", Image, faults)
     job = _section(raw, "job", Job, faults)
     datasets = _section(raw, "datasets", Datasets, faults) if "datasets" in raw else None
-    faults += rules.check(
-        rules.Draft(
+    network = _read(raw.get("network", {}), "network", Network, faults)
+    scheduling = _read(raw.get("scheduling", {}), "scheduling", Scheduling, faults)
+    options = _read({key: raw[key] for key in Options.model_fields if key in raw}, "", Options, faults)
+    faults += check(
+        Draft(
             cloud=cloud,
+            cluster=cluster,
             slices=slices,
             written_slices={name: _entries(entry) for name, entry in _entries(raw.get("slices")).items()},
             teams=teams,
             written_teams={name: _entries(entry) for name, entry in _entries(raw.get("teams")).items()},
             job=job,
             written_job=_entries(raw.get("job")),
+            datasets=datasets,
+            network=network or Network(),
+            scheduling=scheduling or Scheduling(),
         ),
     )
-    if faults or not (cloud and cluster and image and job):
+    if faults or not (cloud and cluster and image and job and network and scheduling and options):
         raise SettingsError(faults)
-    return Settings(cloud=cloud, cluster=cluster, slices=slices, teams=teams, image=image, job=job, datasets=datasets)
+    return Settings(
+        cloud=cloud,
+        cluster=cluster,
+        slices=slices,
+        teams=teams,
+        image=image,
+        job=job,
+        datasets=datasets,
+        network=network,
+        scheduling=scheduling,
+        **dict(options),
+    )
 
 
 def _value(text: str) -> object:

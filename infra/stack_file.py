@@ -11,14 +11,20 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from infra.accelerators import SliceShape, resolve
+from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.names import ClusterName, DnsLabel, ProjectName
+from infra.scheduling import Preemption, Scheduling, TeamQuota
 from workloads.spec import MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
+_DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 def _pinned(reference: str) -> str:
@@ -33,6 +39,28 @@ def _bucket(name: str) -> str:
     return name
 
 
+def _disk_image(name: str) -> str:
+    if not _DISK_IMAGE.fullmatch(name):
+        raise ValueError("a disk image by its full name, projects/PROJECT/global/images/IMAGE")
+    return name
+
+
+def _instant(text: str) -> str:
+    if not _INSTANT.fullmatch(text):
+        raise ValueError("a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks")
+    return text
+
+
+def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
+    if bad:
+        raise ValueError(
+            "keys and values of at most 63 lower-case letters, digits, hyphens and underscores, keys beginning with a"
+            f" letter (not so: {', '.join(bad)})"
+        )
+    return labels
+
+
 class Cloud(Spec):
     """Where everything lies. A change of any of these replaces the cluster."""
 
@@ -40,6 +68,17 @@ class Cloud(Spec):
     region: str
     zone: str
     """The zone of all nodes: a slice lies in one zone, and slices of a job near each other."""
+
+
+class MaintenanceWindow(Spec):
+    """A recurring time for maintenance, in the terms of GKE."""
+
+    start: Annotated[str, AfterValidator(_instant)]
+    """First begin, such as 2026-01-03T02:00:00Z."""
+    end: Annotated[str, AfterValidator(_instant)]
+    """First end; at least 48 hours in 32 days must be open to maintenance."""
+    recurrence: str
+    """As in RFC 5545, such as FREQ=WEEKLY;BYDAY=SA,SU."""
 
 
 class Cluster(Spec):
@@ -53,6 +92,11 @@ class Cluster(Spec):
     system_machine_type: str
     """Machine type of the CPU nodes that run JobSet, Kueue and GKE's own pods."""
     system_nodes: PositiveInt
+    authorized_networks: Mapping[str, Cidr] = {}
+    """Networks by name from which the control plane's IP endpoint answers. Empty: it has none, and the
+    DNS endpoint, which asks for a Google identity, is the only way in."""
+    maintenance: MaintenanceWindow | None = None
+    """Unset: GKE maintains control plane and system nodes at any time. TPU nodes are left alone either way."""
 
 
 class SliceGroup(Spec):
@@ -66,6 +110,14 @@ class SliceGroup(Spec):
     """Slices; a node pool each."""
     capacity: Capacity
     """`on-demand`, `spot`, or a mapping with `kind` and the settings of one class of `infra.capacity`."""
+    boot_disk_gb: Annotated[int, Field(ge=50)] = 100
+    """Images, logs and files that pods write to their own file system must fit."""
+    image_disk: Annotated[str, AfterValidator(_disk_image)] | None = None
+    """A disk image that holds the trainer's image, so that nodes need not pull it
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading)."""
+    second_network: bool = False
+    """Hosts use their second network interface, on a network of its own. Pods of a job with
+    `host_network` alone gain from it."""
 
     @property
     def shape(self) -> SliceShape:
@@ -82,9 +134,14 @@ class Team(Spec):
     """People who share a namespace, a queue and a quota."""
 
     namespace: DnsLabel
-    quota: Annotated[Mapping[str, Annotated[int, Field(ge=0)]], Field(min_length=1)]
-    """Chips by slice group that are the team's own. 0: it may only borrow idle ones. A group that
-    is not named is closed to the team."""
+    quota: Annotated[Mapping[str, TeamQuota], Field(min_length=1)]
+    """Chips by slice group. A group that is not named is closed to the team. A job with fallback
+    groups takes the first in this order that has room."""
+    weight: Annotated[float, Field(gt=0)] | None = None
+    """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
+    preemption: Preemption = Preemption()
+    admission: Literal["open", "hold", "drain"] = "open"
+    """`hold`: no new job starts. `drain`: running ones are stopped as well, and wait."""
 
 
 class Datasets(Spec):
@@ -93,6 +150,8 @@ class Datasets(Spec):
     bucket: Annotated[str, AfterValidator(_bucket)]
     """A bucket that exists. The stack does not make it: data outlive a cluster and serve several.
     The trainers of all teams may read it."""
+    mount: bool = False
+    """Pods see it as the folder `/datasets`, read-only, through Cloud Storage FUSE."""
 
 
 class Image(Spec):
@@ -117,6 +176,14 @@ class JobSlices(Spec):
     group: str
     count: PositiveInt
     """Slices that the job takes of the group."""
+    fallback: tuple[str, ...] = ()
+    """Groups of equal slices to take instead, all slices from one, in this order, when those of
+    `group` are not free."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """All groups that the job may run on, the best first."""
+        return (self.group, *self.fallback)
 
 
 class Job(Spec):
@@ -133,13 +200,30 @@ class Job(Spec):
     """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
     existing_run: Literal["resume", "anew"]
     """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
+    grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    """Time between the request to stop and the end, which must cover a save; a restart waits as long
+    for a host that hangs."""
+    max_hours: Annotated[float, Field(gt=0)] | None = None
+    """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
+    host_network: bool = False
+    """Pods use the interfaces of their host: faster between slices, but they act as the service
+    account of the nodes, which is then granted the buckets."""
     training: Mapping[str, object] = {}
     """Replaces single values of the preset's `training` section."""
     mesh: MeshSpec | None = None
     """Unset: one replica per slice, parameters sharded over the whole slice."""
 
 
-class Settings(Spec):
+class Options(Spec):
+    """What is said of the whole stack."""
+
+    labels: Annotated[Mapping[str, str], AfterValidator(_labels)] = {}
+    """Labels of cluster, nodes and buckets in the bill."""
+    allow_interruption: bool = False
+    """Agree to a change or destroy that takes the slices away from a running job."""
+
+
+class Settings(Options):
     """A whole stack file. Made by `infra.settings`, which checks what must hold between sections."""
 
     cloud: Cloud
@@ -149,6 +233,8 @@ class Settings(Spec):
     image: Image
     job: Job
     datasets: Datasets | None = None
+    network: Network = Network()
+    scheduling: Scheduling = Scheduling()
 
     @property
     def checkpoint_bucket(self) -> str:
@@ -167,5 +253,10 @@ class Settings(Spec):
 
     @property
     def job_group(self) -> SliceGroup:
-        """The slice group that the job runs on."""
+        """The slice group that the job is meant for; those it may fall back to have equal slices."""
         return self.slices[self.job.slices.group]
+
+    @property
+    def job_groups(self) -> Mapping[str, SliceGroup]:
+        """The slice groups that the job may run on, the best first."""
+        return {name: self.slices[name] for name in self.job.slices.groups}

@@ -51,10 +51,14 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         _set("clouds", {}),
         "clouds",
-        "one of the keys cloud, cluster, datasets, image, job, slices, teams, got 'clouds'; rename it to cloud",
+        "scheduling, slices, teams, got 'clouds'; rename it to cloud",
     ),
     (_set("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
-    (_set("job.slices.grup", "a"), "job.slices.grup", "one of the keys count, group, got 'grup'; rename it to group"),
+    (
+        _set("job.slices.grup", "a"),
+        "job.slices.grup",
+        "one of the keys count, fallback, group, got 'grup'; rename it to group",
+    ),
     (_set("job.mesh", {"replica": 2, "fsdp": 8, "zebra": 1}), "job.mesh.zebra", "got 'zebra'; remove it"),
     (_set("job", "tiny"), "job", "got 'tiny'; change job in the stack file"),
     (_set("cloud.zone", "us-east1-b"), "cloud.zone", "a zone of us-east5, such as us-east5-b, got 'us-east1-b'"),
@@ -241,6 +245,6 @@ def test_every_accepted_job_fits_its_teams_quota_and_its_mesh(values: Values) ->
     spec = job_spec(accepted)
     assert (
         spec.slices.count * spec.slices.hosts * spec.slices.chips_per_host
-        <= accepted.job_team.quota[accepted.job.slices.group]
+        <= accepted.job_team.quota[accepted.job.slices.group].chips
     )
     assert spec.mesh.replica * spec.mesh.fsdp == spec.slices.devices

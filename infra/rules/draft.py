@@ -1,0 +1,43 @@
+"""What could be read of a stack file, for the rules to judge.
+
+Owns nothing else: a rule takes a draft and yields the faults that it finds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from infra.accelerators import SliceShape
+from infra.addresses import Network
+from infra.scheduling import Scheduling
+from infra.stack_file import Cloud, Cluster, Datasets, Job, SliceGroup, Team
+
+type Written = Mapping[str, object]
+"""A section as it stands in the file, whatever is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The sections; those that could not be read are None or missing."""
+
+    cloud: Cloud | None
+    cluster: Cluster | None
+    slices: Mapping[str, SliceGroup]
+    """The valid ones."""
+    written_slices: Mapping[str, Written]
+    """All, as they are written, so that a job may name a group that has a fault of its own."""
+    teams: Mapping[str, Team]
+    written_teams: Mapping[str, Written]
+    job: Job | None
+    written_job: Written
+    datasets: Datasets | None
+    network: Network
+    scheduling: Scheduling
+
+
+type Shapes = Mapping[str, SliceShape]
+"""Shapes of the slice groups that GKE offers, by group."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a fault's text."""
+    return ", ".join(sorted(names)) or "(there are none)"

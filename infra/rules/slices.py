@@ -1,0 +1,71 @@
+"""Rules of the slice groups, one by one: does GKE offer them, with that capacity."""
+
+from collections.abc import Iterator
+
+from infra.accelerators import resolve
+from infra.capacity import (
+    CHIPS_OF_A_BLOCK,
+    CHIPS_OF_A_SUB_BLOCK,
+    FLEX_START_GENERATIONS,
+    GENERATION_WITH_BLOCKS,
+    FlexStart,
+    Queued,
+    Reservation,
+    nearest_with_flex_start,
+    offers_flex_start,
+)
+from infra.faults import Fault
+from infra.rules.draft import Written
+from infra.stack_file import SliceGroup
+
+
+def offered(path: str, group: Written) -> Fault | None:
+    """The fault of a group whose slices do not exist."""
+    generation, topology, machine_type = (group.get(key) for key in ("generation", "topology", "machine_type"))
+    if not isinstance(generation, str) or not isinstance(topology, str) or not isinstance(machine_type, str | None):
+        return None
+    try:
+        resolve(generation, topology, machine_type)
+    except ValueError as error:
+        asked = " ".join(filter(None, (generation, topology, machine_type)))
+        return Fault(path, "a slice that GKE offers", asked, str(error))
+    return None
+
+
+def check(path: str, group: SliceGroup) -> Iterator[Fault]:
+    """Faults of one slice group that GKE offers."""
+    yield from _capacity(f"{path}.capacity", group)
+
+
+def _capacity(path: str, group: SliceGroup) -> Iterator[Fault]:
+    shape, capacity = group.shape, group.capacity
+    if isinstance(capacity, FlexStart | Queued) and not offers_flex_start(shape):
+        nearest = nearest_with_flex_start(shape)
+        yield Fault(
+            path,
+            f"on-demand, spot or a reservation, since Compute Engine has flex-start for"
+            f" {', '.join(FLEX_START_GENERATIONS)} alone",
+            f"{capacity.kind} for {shape.generation}",
+            f"write spot, or choose {nearest.generation} {nearest.topology}",
+        )
+    if isinstance(capacity, Reservation) and capacity.block:
+        yield from _block(path, group, capacity)
+
+
+def _block(path: str, group: SliceGroup, reservation: Reservation) -> Iterator[Fault]:
+    if group.generation != GENERATION_WITH_BLOCKS:
+        yield Fault(
+            path,
+            f"a reservation without block, since those of {GENERATION_WITH_BLOCKS} alone have blocks",
+            f"block {reservation.block} for {group.generation}",
+            "remove block and sub_block; the reservation's name is enough",
+        )
+        return
+    part, chips = ("sub_block", CHIPS_OF_A_SUB_BLOCK) if reservation.sub_block else ("block", CHIPS_OF_A_BLOCK)
+    if group.chips > chips:
+        yield Fault(
+            f"{path}.{part}",
+            f"slices that fit the {chips} chips of a {part}",
+            f"{group.chips} chips ({group.count} x {group.topology})",
+            f"remove {part}, lower count or choose a smaller topology",
+        )
