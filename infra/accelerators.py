@@ -1,50 +1,19 @@
-"""The TPU table: which machine types and topologies GKE offers, and what a slice of them is made of.
+"""What a TPU slice is made of: generation and topology become machines, hosts, chips and devices.
 
-Owns every number about chips, hosts and topologies; nothing else in the repository repeats one.
-Knows no settings, no prices, no Pulumi. It holds what GKE's node pools accept, not Cloud TPU's
-accelerator types such as `v5p-32`, whose suffix counts cores on one generation and chips on another.
-
-Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus for machine types,
-https://cloud.google.com/tpu/docs/system-architecture-tpu-vm for chips, and for the lists of
-topologies AI-Hypercomputer/xpk and google/pathways-job, which agree.
+Owns the way from a stack file's words to one `SliceShape`, and the answer to words that name none.
+The numbers are those of `infra.generations`. Knows no settings, no prices, no Pulumi.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from math import prod
+
+from infra.generations import Generation, Machine, generations
 
 TPU_RESOURCE = "google.com/tpu"
 """Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
 
 _SHOWN_ALTERNATIVES = 5
-
-
-@dataclass(frozen=True)
-class Generation:
-    """One TPU generation. Peaks and memory are per chip, as Google's system architecture pages state them."""
-
-    name: str
-    accelerator: str
-    """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
-    machines: tuple["Machine", ...]
-    devices_per_chip: int
-    """JAX devices per chip: 2 where each chiplet is a device of its own."""
-    peak_bf16_tflops_per_chip: float
-    hbm_gib_per_chip: float
-    boot_disk_types: tuple[str, ...]
-    """Boot disks that its machines take, the usual one first."""
-    uses_workload_policy: bool
-    """Multi-host slices are placed by a workload policy (a Compute Engine resource policy)."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A machine type, its chips, and the topologies of slices that are made of it."""
-
-    name: str
-    chips: int
-    topologies: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,6 +27,8 @@ class SliceShape:
     topology: str
     """Value of the node label `cloud.google.com/gke-tpu-topology`."""
     chips_per_host: int
+    vcpus_per_host: int
+    memory_gib_per_host: int
     devices_per_chip: int
     peak_bf16_tflops_per_chip: float
     hbm_gib_per_chip: float
@@ -99,14 +70,14 @@ def dimensions(topology: str) -> tuple[int, ...]:
 
 def generation_names() -> list[str]:
     """Names of the generations, oldest first."""
-    return [generation.name for generation in _generations()]
+    return [generation.name for generation in generations()]
 
 
 def all_shapes() -> list[SliceShape]:
     """Every slice that GKE offers, by generation, machine type and size."""
     return [
         _shape(generation, machine, topology)
-        for generation in _generations()
+        for generation in generations()
         for machine in generation.machines
         for topology in machine.topologies
     ]
@@ -143,7 +114,7 @@ def shape_of(machine_type: str, topology: str) -> SliceShape:
     Raises:
         ValueError: GKE does not offer it; the message lists what it offers instead.
     """
-    machines = {machine.name: generation.name for generation in _generations() for machine in generation.machines}
+    machines = {machine.name: generation.name for generation in generations() for machine in generation.machines}
     if machine_type not in machines:
         raise ValueError(f"{machine_type!r} is not a TPU machine type; choose one of {', '.join(machines)}")
     return resolve(machines[machine_type], topology, machine_type)
@@ -170,124 +141,11 @@ def _shape(generation: Generation, machine: Machine, topology: str) -> SliceShap
         machine_type=machine.name,
         topology=topology,
         chips_per_host=machine.chips,
+        vcpus_per_host=machine.vcpus,
+        memory_gib_per_host=machine.memory_gib,
         devices_per_chip=generation.devices_per_chip,
         peak_bf16_tflops_per_chip=generation.peak_bf16_tflops_per_chip,
         hbm_gib_per_chip=generation.hbm_gib_per_chip,
         boot_disk_types=generation.boot_disk_types,
         workload_policy_required=multi_host and generation.uses_workload_policy,
-    )
-
-
-@cache
-def _generations() -> tuple[Generation, ...]:
-    v5e, v6e = _flat_generations()
-    v4, v5p, ironwood = _cube_generations()
-    return (v4, v5e, v5p, v6e, ironwood)
-
-
-def _flat_generations() -> tuple[Generation, Generation]:
-    """Those whose chips form a 2D torus."""
-    return (
-        Generation(
-            name="v5e",
-            accelerator="tpu-v5-lite-podslice",
-            machines=_flat_machines("ct5lp-hightpu"),
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=197,
-            hbm_gib_per_chip=16,
-            boot_disk_types=("pd-balanced", "pd-ssd"),
-            uses_workload_policy=False,
-        ),
-        Generation(
-            name="v6e",
-            accelerator="tpu-v6e-slice",
-            machines=_flat_machines("ct6e-standard"),
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=918,
-            hbm_gib_per_chip=32,
-            boot_disk_types=("hyperdisk-balanced",),
-            uses_workload_policy=False,
-        ),
-    )
-
-
-def _cube_generations() -> tuple[Generation, Generation, Generation]:
-    """Those whose chips form a 3D torus of 4x4x4 cubes."""
-    return (
-        Generation(
-            name="v4",
-            accelerator="tpu-v4-podslice",
-            machines=(Machine("ct4p-hightpu-4t", 4, _V4_TOPOLOGIES),),
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=275,
-            hbm_gib_per_chip=32,
-            boot_disk_types=("pd-balanced", "pd-ssd", "pd-standard", "hyperdisk-balanced"),
-            uses_workload_policy=False,
-        ),
-        Generation(
-            name="v5p",
-            accelerator="tpu-v5p-slice",
-            # Above 96 cubes a slice cannot be scheduled (https://cloud.google.com/tpu/docs/v5p).
-            machines=(Machine("ct5p-hightpu-4t", 4, _cube_topologies()),),
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=459,
-            hbm_gib_per_chip=95,
-            boot_disk_types=("pd-balanced", "pd-ssd"),
-            uses_workload_policy=False,
-        ),
-        Generation(
-            name="7x",
-            accelerator="tpu7x",
-            machines=(
-                Machine("tpu7x-standard-1t", 1, ("1x1x1",)),
-                Machine("tpu7x-standard-4t", 4, _cube_topologies(108, 128, 140, 144)),
-            ),
-            devices_per_chip=2,
-            peak_bf16_tflops_per_chip=2307,
-            hbm_gib_per_chip=192,
-            boot_disk_types=("hyperdisk-balanced",),
-            uses_workload_policy=True,
-        ),
-    )
-
-
-_BELOW_A_CUBE = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
-
-_V4_TOPOLOGIES = (
-    *_BELOW_A_CUBE,
-    *("4x4x4", "4x4x8", "4x4x12", "4x4x16", "4x8x8", "8x8x8", "8x8x12", "4x16x16", "8x8x16", "8x16x16", "16x16x16"),
-)
-
-
-def _flat_machines(family: str) -> tuple[Machine, ...]:
-    """Machines of the generations with a 2D torus (v5e, v6e)."""
-    return (
-        Machine(f"{family}-1t", 1, ("1x1",)),
-        Machine(f"{family}-4t", 4, ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")),
-        Machine(f"{family}-8t", 8, ("2x4",)),
-    )
-
-
-def _cube_topologies(*larger_cube_counts: int) -> tuple[str, ...]:
-    """Topologies of v5p and 7x: parts of one 4x4x4 cube, then one arrangement for each number of cubes.
-
-    The published lists follow a law: up to 96 cubes, the arrangement nearest to a cube, unless it
-    were longer than 64 cubes; a few larger numbers are named one by one.
-    """
-    arrangements = [_nearest_to_a_cube(cubes) for cubes in (*range(1, 97), *larger_cube_counts)]
-    whole = (
-        "x".join(str(4 * cubes) for cubes in arrangement) for arrangement in arrangements if max(arrangement) <= 64
-    )
-    return (*_BELOW_A_CUBE, *whole)
-
-
-def _nearest_to_a_cube(cubes: int) -> tuple[int, int, int]:
-    return min(
-        (
-            (short, middle, cubes // (short * middle))
-            for short in range(1, cubes + 1)
-            for middle in range(short, cubes // short + 1)
-            if cubes % (short * middle) == 0 and cubes // (short * middle) >= middle
-        ),
-        key=sum,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.jobset import SERVICE_ACCOUNT
+from infra.pods import SERVICE_ACCOUNT
 
 _NODE_ROLE = "roles/container.defaultNodeServiceAccount"
 _CHECKPOINT_ROLES = {

@@ -32,4 +32,6 @@ ClusterName = Annotated[str, AfterValidator(_at_most(20))]
 GroupName = Annotated[str, AfterValidator(_at_most(30))]
 """Node pools add an index and end at 40 characters."""
 TeamName = Annotated[str, AfterValidator(_at_most(40))]
+JobName = Annotated[str, AfterValidator(_at_most(26))]
+"""Twice in the coordinator's name, which is a label of at most 63 characters."""
 DnsLabel = Annotated[str, AfterValidator(_at_most(63))]

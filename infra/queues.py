@@ -13,8 +13,8 @@ import pulumi_kubernetes as kubernetes
 
 from infra import flavors
 from infra.capacity import Queued
-from infra.jobset import SERVICE_ACCOUNT
 from infra.kubernetes_objects import KubernetesObject
+from infra.pods import SERVICE_ACCOUNT
 from infra.stack_file import SliceGroup, Team
 
 

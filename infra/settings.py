@@ -74,7 +74,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         cloud=cloud,
         cluster=cluster,
         slices=slices,
-        teams=teams,
+        teams=teams | {job.team: _in_the_jobs_order(teams[job.team], job)},
         image=image,
         job=job,
         datasets=datasets,
@@ -82,6 +82,15 @@ def parse(raw: Mapping[str, object]) -> Settings:
         scheduling=scheduling,
         **dict(options),
     )
+
+
+def _in_the_jobs_order(team: Team, job: Job) -> Team:
+    """The team with the job's slice groups first in its quota: Kueue tries them as they stand there.
+
+    The stack file cannot say it by its own order, for Pulumi hands mappings over sorted by key.
+    """
+    first = {name: team.quota[name] for name in job.slices.groups if name in team.quota}
+    return team.model_copy(update={"quota": first | dict(team.quota)})
 
 
 def _value(text: str) -> object:

@@ -13,12 +13,13 @@ from pydantic import AfterValidator, Field, model_validator
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
-from infra.names import ClusterName, DnsLabel, ProjectName
+from infra.names import ClusterName, DnsLabel, JobName, ProjectName
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from workloads.spec import MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
 
+_HOURS_PER_YEAR = 8760
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
@@ -135,8 +136,7 @@ class Team(Spec):
 
     namespace: DnsLabel
     quota: Annotated[Mapping[str, TeamQuota], Field(min_length=1)]
-    """Chips by slice group. A group that is not named is closed to the team. A job with fallback
-    groups takes the first in this order that has room."""
+    """Chips by slice group. A group that is not named is closed to the team."""
     weight: Annotated[float, Field(gt=0)] | None = None
     """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
     preemption: Preemption = Preemption()
@@ -187,9 +187,12 @@ class JobSlices(Spec):
 
 
 class Job(Spec):
-    """The training job. Any change but of `priority` replaces the JobSet: training starts over or resumes."""
+    """The training job. Any change replaces the JobSet: training starts over or resumes.
 
-    name: DnsLabel
+    Only `priority` changes in place, and only if the job has no `fallback` and no queued group.
+    """
+
+    name: JobName
     team: str
     slices: JobSlices
     preset: str
@@ -202,8 +205,9 @@ class Job(Spec):
     """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
     grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Time between the request to stop and the end, which must cover a save; a restart waits as long
-    for a host that hangs."""
-    max_hours: Annotated[float, Field(gt=0)] | None = None
+    for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
+    here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
+    max_hours: Annotated[float, Field(gt=0, le=_HOURS_PER_YEAR)] | None = None
     """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
     host_network: bool = False
     """Pods use the interfaces of their host: faster between slices, but they act as the service

@@ -6,28 +6,20 @@ Owns the declaration of the JobSet and how a change to it is carried out; `infra
 import pulumi
 
 from infra import jobset
-from infra.job_spec import job_spec
 from infra.kubernetes_objects import KubernetesObject
+from infra.placement import rewrites_node_selector
 from infra.stack_file import Settings
+from infra.submission import submission
 
 
 def training_job(settings: Settings, image: pulumi.Input[str], opts: pulumi.ResourceOptions) -> KubernetesObject:
     """The stack's training job on `image`, submitted to its team's queue.
 
-    JobSet refuses changes of its spec, and a second one of the same name cannot stand beside the
-    first: a changed job is deleted, then made anew.
+    What JobSet and Kueue refuse to change while the job runs replaces it. A second one of the same
+    name cannot stand beside the first: it is deleted, then made anew.
     """
-    manifest = jobset.render(
-        jobset.Submission(
-            spec=job_spec(settings),
-            group_name=settings.job.slices.group,
-            group=settings.job_group,
-            namespace=settings.job_team.namespace,
-            queue=settings.job.team,
-            priority=settings.job.priority,
-            image=image,
-            max_restarts=settings.job.max_restarts,
-        )
-    )
-    replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
-    return KubernetesObject("training", manifest, pulumi.ResourceOptions.merge(opts, replaced))
+    submitted = submission(settings, image)
+    fixed = [jobset.MAX_TIME_LABEL] + [jobset.PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
+    paths = ["spec", *(f'metadata.labels["{label}"]' for label in fixed)]
+    replaced = pulumi.ResourceOptions(replace_on_changes=paths, delete_before_replace=True)
+    return KubernetesObject("training", jobset.render(submitted), pulumi.ResourceOptions.merge(opts, replaced))

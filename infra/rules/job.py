@@ -5,11 +5,12 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from infra import job_spec, jobset
+from infra import job_spec
 from infra.accelerators import SliceShape
-from infra.capacity import Queued
+from infra.capacity import FlexStart, Queued
 from infra.faults import Fault, expectation, from_validation
 from infra.rules.draft import Draft, Shapes, Written, listed
+from infra.scheduling import Placement
 from infra.stack_file import Job, SliceGroup, Team
 from workloads.spec import Preset, TrainingSpec, load_preset, preset_names
 
@@ -19,60 +20,115 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     yield from _names(draft)
     if draft.job:
         yield from _job(draft, draft.job, shapes)
+        yield from _mount(draft, draft.job)
 
 
 def _names(draft: Draft) -> Iterator[Fault]:
     """What the job refers to, also when something else of the job could not be read."""
-    team, slices, preset = (draft.written_job.get(key) for key in ("team", "slices", "preset"))
-    group = cast(Written, slices).get("group") if isinstance(slices, Mapping) else None
+    team, preset = (draft.written_job.get(key) for key in ("team", "preset"))
     if isinstance(team, str) and team not in draft.written_teams:
         among = f"one of the teams {listed(draft.written_teams)}"
         yield Fault("job.team", among, repr(team), "rename it or add the team")
-    if isinstance(group, str) and group not in draft.written_slices:
-        among = f"one of the slice groups {listed(draft.written_slices)}"
-        yield Fault("job.slices.group", among, repr(group), "rename it or add the group")
+    for path, group in _written_groups(draft.written_job.get("slices")):
+        if isinstance(group, str) and group not in draft.written_slices:
+            among = f"one of the slice groups {listed(draft.written_slices)}"
+            yield Fault(path, among, repr(group), "rename it or add the group")
     if isinstance(preset, str) and preset not in preset_names():
         yield Fault("job.preset", f"one of the presets {', '.join(preset_names())}", repr(preset), "rename it")
 
 
+def _written_groups(slices: object) -> Iterator[tuple[str, object]]:
+    """The groups that the job names, with their paths."""
+    if not isinstance(slices, Mapping):
+        return
+    written = cast(Written, slices)
+    yield "job.slices.group", written.get("group")
+    fallback = written.get("fallback")
+    if isinstance(fallback, list):
+        yield from (("job.slices.fallback", group) for group in cast(list[object], fallback))
+
+
 def _job(draft: Draft, job: Job, shapes: Shapes) -> Iterator[Fault]:
     shape = shapes.get(job.slices.group)
+    groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
+    for name, group in groups.items():
+        yield from _job_slices(job, name, group)
+    yield from _placement(draft.scheduling.placement, groups)
     if shape:
-        yield from _job_slices(job, draft.slices[job.slices.group], shape)
+        yield from _fallback(job, groups, shape)
         yield from _job_quota(job, draft.teams.get(job.team), shape)
     if job.preset in preset_names():
         yield from _job_sizes(job, shape, load_preset(job.preset))
 
 
-def _job_slices(job: Job, group: SliceGroup, shape: SliceShape) -> Iterator[Fault]:
+def _mount(draft: Draft, job: Job) -> Iterator[Fault]:
+    if job.host_network and draft.datasets and draft.datasets.mount:
+        yield Fault(
+            "datasets.mount",
+            "no mount beside job.host_network: such pods act as their node, and Cloud Storage FUSE as the pod",
+            "both",
+            "remove one of them; a trainer reads gs:// paths without a mount",
+        )
+
+
+def _job_slices(job: Job, name: str, group: SliceGroup) -> Iterator[Fault]:
+    shape = group.shape
     if job.slices.count > group.count:
         yield Fault(
             "job.slices.count",
-            f"at most the {group.count} slices of {job.slices.group}",
+            f"at most the {group.count} slices of {name}",
             str(job.slices.count),
-            f"lower it or raise slices.{job.slices.group}.count",
+            f"lower it or raise slices.{name}.count",
         )
     if job.slices.count > 1 and not shape.multi_host:
         yield Fault(
             "job.slices.count",
             f"1, since a {shape.topology} of {shape.machine_type} has one host and GKE joins multi-host slices only",
             str(job.slices.count),
-            f"lower it or choose a larger slices.{job.slices.group}.topology",
+            f"lower it or choose a larger slices.{name}.topology",
         )
     if job.slices.count > 1 and isinstance(group.capacity, Queued):
         yield Fault(
             "job.slices.count",
-            f"1, since {job.slices.group} is queued and a queued request brings the hosts of one slice",
+            f"1, since {name} is queued and a queued request brings the hosts of one slice",
             str(job.slices.count),
-            f"lower it or write flex-start as slices.{job.slices.group}.capacity.kind",
+            f"lower it or write flex-start as slices.{name}.capacity.kind",
         )
-    limit = jobset.longest_name(job.slices.count, shape.hosts)
-    if len(job.name) > limit:
+
+
+def _fallback(job: Job, groups: Mapping[str, SliceGroup], shape: SliceShape) -> Iterator[Fault]:
+    path = "job.slices.fallback"
+    repeated = sorted({name for name in job.slices.groups if job.slices.groups.count(name) > 1})
+    if repeated:
+        yield Fault(path, "each group once, and not job.slices.group", ", ".join(repeated), "remove it there")
+    for name, group in groups.items():
+        if group.shape != shape:
+            yield Fault(
+                path,
+                f"groups of {shape.generation} {shape.topology} on {shape.machine_type}, as {job.slices.group}",
+                f"{name} of {group.generation} {group.topology} on {group.shape.machine_type}",
+                "remove it there: the job is made for one shape of slice",
+            )
+
+
+def _placement(placement: Placement, groups: Mapping[str, SliceGroup]) -> Iterator[Fault]:
+    flexible = [name for name, group in groups.items() if isinstance(group.capacity, FlexStart)]
+    queued = [name for name, group in groups.items() if isinstance(group.capacity, Queued)]
+    if flexible and queued:
         yield Fault(
-            "job.name",
-            f"at most {limit} characters, for pods add to it",
-            f"{len(job.name)} ({job.name!r})",
-            "shorten it",
+            "job.slices.fallback",
+            "either queued or flex-start groups: pods that wait together ask for flex-start slices, and"
+            " a queued request knows no other pods",
+            f"{listed(queued)} (queued) beside {listed(flexible)} (flex-start)",
+            "remove one of the two kinds",
+        )
+    if placement == "topology-aware" and (flexible or queued):
+        yield Fault(
+            "scheduling.placement",
+            f"exclusive-topology, since Kueue counts free hosts before it admits a job and {listed(flexible + queued)}"
+            " has none before that",
+            repr(placement),
+            "write exclusive-topology, or choose standing capacity for the job",
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.accelerators import TPU_RESOURCE, SliceShape
+from infra.generations import generations
 from sandbox.providers.values import Object
 from sandbox.site import NODE_LABEL, Site
 
@@ -17,19 +18,6 @@ NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 
-# (vCPUs, memory in GiB): https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
-_TPU_MACHINES = {
-    "ct4p-hightpu-4t": (240, 407),
-    "ct5lp-hightpu-1t": (24, 48),
-    "ct5lp-hightpu-4t": (112, 192),
-    "ct5lp-hightpu-8t": (224, 384),
-    "ct5p-hightpu-4t": (208, 448),
-    "ct6e-standard-1t": (44, 176),
-    "ct6e-standard-4t": (180, 720),
-    "ct6e-standard-8t": (180, 1440),
-    "tpu7x-standard-1t": (56, 240),
-    "tpu7x-standard-4t": (224, 960),
-}
 _GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
 _SHARED_CORE = (2, 4)
 """Size of a machine whose name does not tell it, such as e2-medium."""
@@ -79,8 +67,10 @@ def allocatable(machine_type: str) -> tuple[int, int]:
 
 
 def _size(machine_type: str) -> tuple[int, int]:
-    if machine_type in _TPU_MACHINES:
-        return _TPU_MACHINES[machine_type]
+    for generation in generations():
+        for machine in generation.machines:
+            if machine.name == machine_type:
+                return machine.vcpus, machine.memory_gib
     named = re.search(r"-(standard|highmem|highcpu)-(\d+)$", machine_type)
     if named is None:
         return _SHARED_CORE

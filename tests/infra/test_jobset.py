@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from infra import jobset
 from infra.job_spec import job_spec
-from infra.jobset import Submission, render
+from infra.jobset import render
 from infra.settings import Settings, parse
+from infra.submission import submission
 from tests.infra.recording import Values
 from workloads.spec import ExitCode, JobSpec
 
@@ -24,19 +24,7 @@ _ACTIONS = {
 
 
 def _rendered(settings: Settings) -> Any:
-    job = settings.job
-    return render(
-        Submission(
-            spec=job_spec(settings),
-            group_name=job.slices.group,
-            group=settings.job_group,
-            namespace=settings.job_team.namespace,
-            queue=job.team,
-            priority=job.priority,
-            image="trainer@sha256:0",
-            max_restarts=job.max_restarts,
-        )
-    )
+    return render(submission(settings, "trainer@sha256:0"))
 
 
 def _job(rendered: Any) -> Any:
@@ -97,7 +85,6 @@ def test_slices_become_replicas_and_hosts_become_pods(values: Values) -> None:
     job = _job(rendered)
     assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 3
     assert job["parallelism"] == job["completions"] == 4
-    assert job["template"]["spec"]["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
 
 
 def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
@@ -107,10 +94,10 @@ def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
     assert JobSpec.model_validate_json(environment["JOB_SPEC"]) == job_spec(settings)
 
 
+def test_the_time_that_a_job_may_hold_chips_is_counted_by_kueue(values: Values) -> None:
+    values["job"]["max_hours"] = 0.0001
+    assert _rendered(parse(values))["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] == "1"
+
+
 def test_kueue_alone_suspends_and_nothing_removes_a_finished_job(values: Values) -> None:
     assert not _rendered(parse(values))["spec"].keys() & {"suspend", "ttlSecondsAfterFinished"}
-
-
-def test_the_longest_name_still_fits_the_last_pod() -> None:
-    limit = jobset.longest_name(slices=12, hosts=64)
-    assert len("x" * limit + "-slice-11-63-abcde") == 63

@@ -67,7 +67,8 @@ def test_what_stays_with_the_bucket_is_its_provider(program: Recording) -> None:
 
 def test_a_changed_job_is_deleted_before_it_is_made_anew(program: Recording) -> None:
     request = program.named(*JOB).request
-    assert list(request.replaceOnChanges) == ["spec"]
+    max_time = 'metadata.labels["kueue.x-k8s.io/max-exec-time-seconds"]'
+    assert list(request.replaceOnChanges) == ["spec", max_time]
     assert request.deleteBeforeReplace
 
 

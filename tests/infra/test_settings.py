@@ -124,7 +124,14 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "job.slices.count",
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
-    (_set("job.name", "x" * 48), "job.name", "at most 47 characters, for pods add to it, got 48"),
+    (_set("job.name", "x" * 27), "job.name", "a name of at most 26 lower-case letters"),
+    (_set("job.slices.fallback", ["ironwood"]), "job.slices.fallback", "groups trillium, got 'ironwood'; rename it or"),
+    (
+        _set("job.slices.fallback", ["trillium"]),
+        "job.slices.fallback",
+        "each group once, and not job.slices.group, got",
+    ),
+    (_set("job.max_hours", 9000), "job.max_hours", "less than or equal to 8760, got 9000"),
     (_set("job.preset", "huge"), "job.preset", "one of the presets tiny, got 'huge'; rename it"),
     (_set("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
     (_set("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
@@ -215,6 +222,14 @@ def test_the_mesh_follows_from_the_slices_when_the_stack_file_names_none(values:
     assert (mesh.replica, mesh.fsdp) == (2, 8)
 
 
+def test_kueue_tries_the_jobs_groups_in_the_order_that_the_job_names(values: Values) -> None:
+    trillium = values["slices"]["trillium"]
+    values["slices"] |= {"a-spare": trillium, "b-other": trillium}
+    values["teams"]["research"]["quota"] = {"a-spare": 16, "b-other": 16, "trillium": 16}
+    _set("job.slices.fallback", ["a-spare"])(values)
+    assert list(parse(values).job_team.quota) == ["trillium", "a-spare", "b-other"]
+
+
 def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
     _set("job.training", {"steps": 7})(values)
     training = job_spec(parse(values)).training
@@ -231,8 +246,12 @@ def test_every_accepted_stack_file_keeps_the_limits_of_google_cloud_and_kubernet
     accepted = parse(values)
     (group_name,) = accepted.slices
     spec = job_spec(accepted)
-    last_pod = f"{spec.name}-slice-{spec.slices.count - 1}-{spec.slices.hosts - 1}-abcde"
-    assert len(last_pod) <= 63
+    first_pod = f"{spec.name}-slice-0-0"
+    last_job = f"{spec.name}-slice-{spec.slices.count - 1}"
+    last_pod = f"{last_job}-{spec.slices.hosts - 1}-abcde"
+    coordinator = f"{first_pod}.{spec.name}"
+    workload = f"jobset-{spec.name}-abcde"
+    assert max(map(len, (spec.name, last_job, last_pod, coordinator, workload))) <= 63
     assert len(f"{group_name}-{accepted.job_group.count - 1}") <= 40
     assert len(accepted.checkpoint_bucket) <= 63
     assert 6 <= len(f"{accepted.cluster.name}-nodes") <= 30

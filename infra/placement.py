@@ -1,0 +1,109 @@
+"""Where the pods of a job go: which nodes they may use, and what keeps a slice in one node pool.
+
+Owns selectors, tolerations, affinity and the annotations that ask for placement. No slice may
+straddle two node pools and no pool serve two slices; there are four ways to that, by where the
+nodes come from and who counts them:
+
+- standing nodes: JobSet's exclusive topology, or Kueue's topology-aware scheduling, never both,
+  since followers would wait for a leader that Kueue still holds back;
+- nodes that come for waiting pods (flex-start): affinity, told to the scheduler and the autoscaler;
+- nodes that come by request (queued): nothing, for a request brings one slice by itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from infra import flavors
+from infra.capacity import FlexStart, Queued
+from infra.flavors import SLICE_GROUP_LABEL, flavor_labels
+from infra.scheduling import Placement
+from infra.stack_file import SliceGroup
+
+type Manifest = dict[str, object]
+type Groups = Mapping[str, SliceGroup]
+type Way = Placement | Literal["affinity", "request"]
+
+_NODE_POOL = "cloud.google.com/gke-nodepool"
+_JOB_KEY = "jobset.sigs.k8s.io/job-key"
+"""Pod label that is the same for the hosts of one slice and for no others."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
+    """What keeps a slice together wherever the job lands: the way that its most demanding group needs."""
+    capacities = [group.capacity for group in groups]
+    if any(isinstance(capacity, FlexStart) for capacity in capacities):
+        return "affinity"
+    if all(isinstance(capacity, Queued) for capacity in capacities):
+        return "request"
+    return placement
+
+
+def rewrites_node_selector(groups: Groups) -> bool:
+    """Whether Kueue adds to the pods' node selector when it admits the job.
+
+    It adds the labels of the flavor it chose, and of a queued request the nodes that came for it. The
+    field is Kueue's from then on: server-side apply refuses to change anything else of the JobSet.
+    """
+    return len(groups) > 1 or any(isinstance(group.capacity, Queued) for group in groups.values())
+
+
+def jobset_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
+    """Annotations of the JobSet that place it."""
+    run_seconds = [group.capacity.max_run_seconds for group in groups.values() if isinstance(group.capacity, Queued)]
+    request = {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
+    if way(groups.values(), placement) == "exclusive-topology":
+        return {"alpha.jobset.sigs.k8s.io/exclusive-topology": _NODE_POOL, **request}
+    return request
+
+
+def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
+    """Annotations of the pods that place them: a "podset slice" of Kueue is one slice of `hosts` pods.
+
+    The plain `podset-required-topology` would force all slices of the job into one node pool.
+    """
+    if way(groups.values(), placement) != "topology-aware":
+        return {}
+    return {
+        "kueue.x-k8s.io/podset-slice-required-topology": _NODE_POOL,
+        "kueue.x-k8s.io/podset-slice-size": str(hosts),
+    }
+
+
+def node_selector(groups: Groups) -> dict[str, str]:
+    """The labels that the nodes of all groups have."""
+    first, *others = (flavor_labels(name, group) for name, group in groups.items())
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+
+
+def tolerations(groups: Groups) -> list[Manifest]:
+    """What a pod needs to run on the nodes of any of the groups."""
+    wanted: list[Manifest] = []
+    for group in groups.values():
+        wanted += [toleration for toleration in flavors.tolerations(group) if toleration not in wanted]
+    return wanted
+
+
+def affinity(groups: Groups, placement: Placement) -> Manifest:
+    """Affinity of the pods, empty if they need none."""
+    rules: Manifest = {}
+    if len(groups) > 1:
+        one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
+        # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that one.
+        rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
+    if way(groups.values(), placement) == "affinity":
+        rules |= _one_pool_for_each_slice()
+    return rules
+
+
+def _one_pool_for_each_slice() -> Manifest:
+    """Exclusive topology for pools without nodes, told to the scheduler and the autoscaler alone.
+
+    JobSet lets followers through its webhook once their leader runs, but an empty pool gets its
+    nodes only if the pods of all hosts wait for them.
+    """
+    of_jobsets: Manifest = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
+    term: Manifest = {"topologyKey": _NODE_POOL, "labelSelector": of_jobsets}
+    together = {**term, "matchLabelKeys": [_JOB_KEY]}
+    apart = {**term, "mismatchLabelKeys": [_JOB_KEY], "namespaceSelector": {}}
+    return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}

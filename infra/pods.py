@@ -1,0 +1,112 @@
+"""The pod template of a job: one pod for each host.
+
+Owns the container, what it is told and given, and its volumes. Where pods go is the business of
+`infra.placement`, what their end means of `infra.jobset`.
+
+One process drives all chips of its host, on 7x all eight devices of both NUMA nodes. JAX allows a
+process for each NUMA node there as well; the trainer needs no second one, and one process for
+each host is one rule for all generations.
+"""
+
+from infra import placement
+from infra.accelerators import TPU_RESOURCE, SliceShape
+from infra.placement import Manifest
+from infra.submission import Submission
+from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
+
+SERVICE_ACCOUNT = "trainer"
+"""Kubernetes service account of the pods, one in each team's namespace."""
+CONTAINER = "trainer"
+
+_TPU_METRICS_PORT = 8431
+"""Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
+_COORDINATOR_PORT = 8482
+"""JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
+_REQUESTED_SHARE = 0.75
+"""Share of a machine's CPU and memory that its pod requests."""
+_HOST_NETWORK: Manifest = {
+    "hostNetwork": True,
+    # Without it such pods ask the node's resolver, which does not know their peers.
+    "dnsPolicy": "ClusterFirstWithHostNet",
+}
+_DATASETS = "datasets"
+_SHARED_MEMORY = "shared-memory"
+
+
+def pod_template(submission: Submission) -> Manifest:
+    """Metadata and spec of the pods."""
+    annotations = {
+        **placement.pod_annotations(submission.groups, submission.placement, submission.spec.slices.hosts),
+        **({"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}),
+    }
+    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": _pod(submission)}
+
+
+def _pod(submission: Submission) -> Manifest:
+    affinity = placement.affinity(submission.groups, submission.placement)
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": SERVICE_ACCOUNT,
+        # The metadata server gives Google credentials; the pod has no business with the API server.
+        "automountServiceAccountToken": False,
+        **(_HOST_NETWORK if submission.job.host_network else {}),
+        "terminationGracePeriodSeconds": submission.job.grace_seconds,
+        "nodeSelector": placement.node_selector(submission.groups),
+        "tolerations": placement.tolerations(submission.groups),
+        **({"affinity": affinity} if affinity else {}),
+        "containers": [_container(submission)],
+        "volumes": _volumes(submission.mounted_bucket),
+    }
+
+
+def _volumes(mounted_bucket: str | None) -> list[Manifest]:
+    # The default of 64 MiB is too small for libtpu's transfers between host and chips.
+    shared_memory: Manifest = {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}}
+    if mounted_bucket is None:
+        return [shared_memory]
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+    bucket: Manifest = {
+        "driver": "gcsfuse.csi.storage.gke.io",
+        "readOnly": True,
+        "volumeAttributes": {"bucketName": mounted_bucket, "mountOptions": "implicit-dirs"},
+    }
+    return [shared_memory, {"name": _DATASETS, "csi": bucket}]
+
+
+def _container(submission: Submission) -> Manifest:
+    mounts: list[Manifest] = [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}]
+    if submission.mounted_bucket:
+        mounts.append({"name": _DATASETS, "mountPath": "/datasets", "readOnly": True})
+    return {
+        "name": CONTAINER,
+        "image": submission.image,
+        "command": ["python", "-m", "workloads.training"],
+        "env": [
+            {"name": JOB_SPEC_VARIABLE, "value": submission.spec.model_dump_json()},
+            _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
+            _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
+        ],
+        "ports": [
+            {"name": "tpu-metrics", "containerPort": _TPU_METRICS_PORT},
+            {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
+        ],
+        "resources": _resources(submission.shape),
+        "volumeMounts": mounts,
+    }
+
+
+def _resources(shape: SliceShape) -> Manifest:
+    """All chips of the host, and most of the rest.
+
+    So much that no second large pod fits beside the trainer, yet no more than remains when kubelet
+    and daemons have their part. No limits: to throttle the only large pod of a host helps nobody, and
+    a memory limit would kill it, /dev/shm and all, while memory is free. Kubelet bounds all pods alike.
+    """
+    chips = str(shape.chips_per_host)
+    cpu = str(int(_REQUESTED_SHARE * shape.vcpus_per_host))
+    memory = f"{int(_REQUESTED_SHARE * shape.memory_gib_per_host)}Gi"
+    return {"requests": {"cpu": cpu, "memory": memory, TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+
+
+def _label_variable(name: str, label: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
