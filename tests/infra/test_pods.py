@@ -56,10 +56,10 @@ def test_on_the_network_of_their_host_pods_still_find_each_other_by_name(values:
 def test_data_sets_are_a_folder_only_where_the_stack_file_says_so(values: Values) -> None:
     values["datasets"] = {"bucket": "text"}
     assert len(_template(values)["spec"]["volumes"]) == 1
-    values["datasets"]["mount"] = True
+    values["datasets"] = {"bucket": "text", "mount": True}
     template = _template(values)
     assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
-    (volume,) = [volume for volume in template["spec"]["volumes"] if "csi" in volume]
-    (mount,) = [mount for mount in template["spec"]["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]]
+    volume, mount = template["spec"]["volumes"][1], template["spec"]["containers"][0]["volumeMounts"][1]
+    assert volume["name"] == mount["name"]
     assert volume["csi"]["volumeAttributes"]["bucketName"] == "text"
     assert (mount["mountPath"], mount["readOnly"]) == ("/datasets", True)

@@ -1,0 +1,81 @@
+"""Every kind of JobSet that settings lead to, before the real API server with JobSet's and Kueue's webhooks.
+
+Nothing is created: each is a dry run, of the JobSet and of the Job that JobSet would make of it,
+since the API server looks at pods only there.
+"""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.jobset import render
+from infra.settings import parse
+from infra.submission import submission
+from sandbox.daemon import CHECKOUT
+from sandbox.providers.values import merged
+from tests.chain.stack import NAMESPACE, Chain, ignore, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+_EQUAL_SLICES = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}
+_QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}
+
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "fallback": {"slices": {"spare": _EQUAL_SLICES}, "job": {"slices": {"fallback": ["spare"]}}},
+    "flex-start": {"slices": {"trillium": {"capacity": {"kind": "flex-start", "max_run_hours": 2}}}},
+    "queued": {"slices": {"trillium": _QUEUED}, "job": {"slices": {"count": 1}}},
+    "topology-aware": {"scheduling": {"placement": "topology-aware"}},
+    "host-network": {"job": {"host_network": True, "grace_seconds": 300}},
+    "mounted-data": {"datasets": {"bucket": "text", "mount": True}},
+    "time-limit": {"job": {"max_hours": 0.5}},
+    "longest-name": {"job": {"name": "a" * 26}},
+}
+
+
+@pytest.fixture(scope="module")
+def operators(chain: Chain) -> Chain:
+    """The sandbox with JobSet and Kueue at work, whether or not an earlier test has brought them up."""
+    if not chain.objects("deployments"):
+        chain.engine(name="steady").up(ignore)
+
+    def answer() -> bool:
+        try:
+            return bool(_dry_run(chain, _jobset("plain")))
+        except AssertionError as error:
+            return "failed calling webhook" not in str(error)
+
+    wait_until(answer, 60, lambda: chain.kubectl("get", "deployments", "-A"))
+    return chain
+
+
+def _jobset(variant: str) -> Any:
+    config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
+    values = {key.removeprefix("tpu-multislice:"): value for key, value in config.items()}
+    values["job"]["name"] = "variant"
+    return render(submission(parse(merged(values, _VARIANTS[variant])), "trainer@sha256:0"))
+
+
+def _dry_run(chain: Chain, manifest: Any) -> Any:
+    """The object as it would be stored; unknown fields are faults."""
+    created = chain.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(manifest))
+    return json.loads(created)
+
+
+@pytest.mark.parametrize("variant", _VARIANTS)
+def test_jobset_kueue_and_the_api_server_accept_the_jobset_and_its_pods(operators: Chain, variant: str):
+    jobset = _jobset(variant)
+    stored = _dry_run(operators, jobset)
+    assert stored["spec"]["suspend"] is True
+    (slices,) = jobset["spec"]["replicatedJobs"]
+    metadata = {"name": "variant", "namespace": NAMESPACE}
+    _dry_run(operators, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, **slices["template"]})
+
+
+def test_a_longer_name_than_settings_allow_is_refused_by_jobset(operators: Chain):
+    jobset = _jobset("longest-name")
+    jobset["metadata"]["name"] += "a"
+    with pytest.raises(AssertionError, match="invalid label value"):
+        _dry_run(operators, jobset)
