@@ -90,13 +90,13 @@ def _container(submission: Submission) -> Manifest:
             {"name": "tpu-metrics", "containerPort": _TPU_METRICS_PORT},
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
         ],
-        "resources": _resources(submission.shape),
+        "resources": resources(submission.shape),
         "volumeMounts": mounts,
     }
 
 
-def _resources(shape: SliceShape) -> Manifest:
-    """All chips of the host, and most of the rest.
+def resources(shape: SliceShape) -> Manifest:
+    """What a pod takes of its host: all chips, and most of the rest.
 
     So much that no second large pod fits beside the trainer, yet no more than remains when kubelet
     and daemons have their part. No limits: to throttle the only large pod of a host helps nobody, and

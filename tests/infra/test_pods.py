@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from infra.accelerators import SliceShape, all_shapes
-from infra.pods import pod_template
+from infra.pods import pod_template, resources
 from infra.settings import parse
 from infra.submission import submission
 from sandbox.providers.nodes import allocatable
-from tests.infra.recording import Values, stack_values
+from tests.infra.recording import Values
 
 _SHARE = 0.9
 """Of what GKE leaves to pods; its daemons take the rest."""
@@ -20,29 +19,15 @@ def _template(values: Values) -> Any:
     return pod_template(submission(parse(values), "trainer@sha256:0"))
 
 
-def _asked(shape: SliceShape) -> dict[str, str]:
-    values = stack_values("dev")
-    values["slices"]["trillium"] = {
-        "generation": shape.generation,
-        "topology": shape.topology,
-        "machine_type": shape.machine_type,
-        "count": 1,
-        "capacity": "spot",
-    }
-    values["teams"]["research"]["quota"]["trillium"] = shape.chips
-    values["job"] |= {"slices": {"group": "trillium", "count": 1}, "training": {"global_batch": shape.devices * 64}}
-    values["job"]["mesh"] = {"replica": shape.devices, "fsdp": 1}
-    return _template(values)["spec"]["containers"][0]["resources"]["requests"]
+_MACHINES = {shape.machine_type: shape for shape in all_shapes()}
 
 
-@given(st.sampled_from(all_shapes()))
+@pytest.mark.parametrize("shape", _MACHINES.values(), ids=_MACHINES)
 def test_a_pod_leaves_room_for_daemons_but_for_no_second_pod_of_its_size(shape: SliceShape) -> None:
-    asked = _asked(shape)
+    asked: Any = resources(shape)["requests"]
     millicores, memory_mib = allocatable(shape.machine_type)
-    cpu_share = int(asked["cpu"]) * 1000 / millicores
-    memory_share = int(asked["memory"].removesuffix("Gi")) * 1024 / memory_mib
-    assert 0.5 < cpu_share <= _SHARE
-    assert 0.5 < memory_share <= _SHARE
+    assert 0.5 < int(asked["cpu"]) * 1000 / millicores <= _SHARE
+    assert 0.5 < int(asked["memory"].removesuffix("Gi")) * 1024 / memory_mib <= _SHARE
     assert asked["google.com/tpu"] == str(shape.chips_per_host)
 
 
