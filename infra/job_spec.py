@@ -1,7 +1,7 @@
 """Settings to JobSpec: what the trainer is told.
 
 Owns the derivation of a job's numbers from preset, stack file and accelerator table. How the
-JobSpec reaches the pod is the business of `infra.jobset`.
+JobSpec reaches the pod is the business of `infra.pods`.
 """
 
 from infra.accelerators import SliceShape

@@ -1,7 +1,7 @@
 """How the queues share chips and where jobs are placed.
 
 Owns the settings in Kueue's terms: quota, limits, preemption, requeueing, placement. Rendering them
-is the business of `infra.flavors`, `infra.operators` and `infra.jobset`.
+is the business of `infra.flavors`, `infra.operators` and `infra.placement`.
 """
 
 from typing import Annotated, Literal
