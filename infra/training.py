@@ -8,15 +8,20 @@ import pulumi
 from infra import jobset
 from infra.job_spec import job_spec
 from infra.kubernetes_objects import KubernetesObject
+from infra.slices import TpuSlices
 from infra.stack_file import Settings
 
 
-def training_job(settings: Settings, image: pulumi.Input[str], opts: pulumi.ResourceOptions) -> KubernetesObject:
+def training_job(
+    settings: Settings, image: pulumi.Input[str], slices: TpuSlices, opts: pulumi.ResourceOptions
+) -> KubernetesObject:
     """The stack's training job on `image`, submitted to its team's queue.
 
     JobSet refuses changes of its spec, and a second one of the same name cannot stand beside the
-    first: a changed job is deleted, then made anew.
+    first: a changed job is deleted, then made anew. So is a job whose slices are replaced, ahead of
+    them: it saves and ends while it still has its hosts, and its queue never sees half a slice.
     """
+    pools: list[pulumi.Resource] = [pool for group in settings.job_groups for pool in slices.pools[group]]
     manifest = jobset.render(
         jobset.Submission(
             spec=job_spec(settings),
@@ -29,5 +34,7 @@ def training_job(settings: Settings, image: pulumi.Input[str], opts: pulumi.Reso
             max_restarts=settings.job.max_restarts,
         )
     )
-    replaced = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
+    replaced = pulumi.ResourceOptions(
+        replace_on_changes=["spec"], replace_with=pools, delete_before_replace=True, depends_on=[slices]
+    )
     return KubernetesObject("training", manifest, pulumi.ResourceOptions.merge(opts, replaced))
