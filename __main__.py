@@ -34,19 +34,22 @@ nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", r
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
 cluster = Cluster("cluster", ClusterArgs(cloud, settings.cluster, network, nodes.email), on_network)
 in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
-slices = TpuSlices("slices", TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices), in_cluster)
+kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
+footing = guard.footing(kubernetes)
+on_footing = ResourceOptions(provider=google, depends_on=[cluster, footing])
+slices = TpuSlices("slices", TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices), on_footing)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
 namespaces = [team.namespace for team in settings.teams.values()]
 access = TrainerAccess(
     "access", TrainerAccessArgs(cloud.project, number, bucket.name, settings.dataset_bucket, namespaces), in_cluster
 )
 
-kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
 operators = Operators("operators", settings.slices.values(), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
-job = training_job(settings, image, slices, ResourceOptions(provider=kubernetes, depends_on=[queues, access]))
+on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access])
+job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 
 pulumi.export("cluster", cluster.name)

@@ -1,12 +1,13 @@
-"""Refuses to take slices away from a running job.
+"""Refuses to take slices away from a running job, and ends a job ahead of its slices.
 
-Owns two records in the stack's state, which are no resources anywhere else, and the hooks on them.
-`ground` comes before all that can be replaced: when what the slices stand on changes, its hook looks
-for jobs there before anything is touched. `in-use` comes after all: `destroy` begins with it. Hooks
-run in previews as well. `allow_interruption` in the settings agrees to the loss.
+Owns three records in the stack's state that exist nowhere else, and the hooks on them. `ground` comes
+before all that can be replaced: when what the slices stand on changes, its hook looks for jobs there
+before anything is touched. `footing` comes before the slices, is replaced when those of the stack's
+own job will be, and takes the job along: it saves and ends while it still has its hosts. `in-use`
+comes last, so `destroy` begins with it. Hooks run in previews as well. `allow_interruption` agrees to
+the loss.
 
-What a change of a setting does to slices is said here once more than in the plan, since the engine
-deletes a job ahead of its pools and a hook on these would come too late.
+Hooks on the node pools would come too late: the engine deletes a job ahead of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,13 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import live_jobs
-from infra.stack_file import Settings
+from infra.stack_file import Settings, SliceGroup
 
-DELETE_UNREACHABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
-"""Environment variable of the Kubernetes provider: objects of a cluster that is gone are forgotten."""
+type Texts = Mapping[str, str]
+"""Values of settings, as text, by path."""
 
-_AGREE = "wait until it has ended, or agree to stop it: pulumi config set allow_interruption true"
+_AGREE = "agree to stop it: pulumi config set allow_interruption true"
+_WIDENED_IN_PLACE = "network.nodes"
 
 
 class InterruptionError(Exception):
@@ -39,90 +41,96 @@ class Loss:
     """Node pools; None: all of them, with the cluster."""
 
 
-def ground(settings: Settings) -> Mapping[str, Mapping[str, str]]:
-    """What each slice stands on, as text by setting: first the cluster, then node pools by name."""
-    cloud, network = settings.cloud, settings.network
-    cluster = {
-        **{f"cloud.{key}": value for key, value in cloud.model_dump().items()},
-        "cluster.name": settings.cluster.name,
-        **{f"network.{key}": value for key, value in network.model_dump().items()},
-        "second_network": str(any(group.second_network for group in settings.slices.values())),
-    }
+def ground(settings: Settings) -> dict[str, Texts]:
+    """What each slice stands on: of the cluster under the empty name, then of node pools by name."""
     pools = {
-        f"{name}-{index}": {
-            f"slices.{name}.{key}": str(value) for key, value in group.model_dump(exclude={"count"}).items()
-        }
+        f"{name}-{index}": _of_group(name, group)
         for name, group in settings.slices.items()
         for index in range(group.count)
     }
-    return {"": cluster, **pools}
+    return {"": _of_cluster(settings), **pools}
 
 
-def lost(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> Loss:
+def footing(settings: Settings) -> Texts:
+    """What replaces the slices of the stack's own job, cluster aside."""
+    of_groups = (_of_group(name, group) for name, group in settings.job_groups.items())
+    return {key: text for texts in of_groups for key, text in texts.items()}
+
+
+def lost(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
     """What going from one ground to another takes away."""
     of_cluster = tuple(_changes(old[""], new[""]))
     if of_cluster:
         return Loss(of_cluster, None)
     reasons: dict[str, None] = {}
     pools: list[str] = []
-    for pool in old.keys() - {""}:
+    for pool in sorted(old.keys() - {""}):
         found = list(_changes(old[pool], new[pool])) if pool in new else [f"node pool {pool} is removed"]
         reasons |= dict.fromkeys(found)
         pools += [pool] if found else []
-    return Loss(tuple(sorted(reasons)), tuple(sorted(pools)))
+    return Loss(tuple(reasons), tuple(pools))
 
 
-def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+def _of_cluster(settings: Settings) -> Texts:
+    places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
+    wide = any(group.second_network for group in settings.slices.values())
+    return {**_flat("", places), "cluster.name": settings.cluster.name, "second networks": str(wide)}
+
+
+def _of_group(name: str, group: SliceGroup) -> Texts:
+    return _flat(f"slices.{name}", group.model_dump(exclude={"count"}))
+
+
+def _flat(path: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {path: str(value)}
+    prefix = f"{path}." if path else ""
+    return {key: text for name, item in value.items() for key, text in _flat(f"{prefix}{name}", item).items()}
+
+
+def _changes(old: Texts, new: Texts) -> Iterator[str]:
     for key in sorted({*old, *new}):
-        before, after = old.get(key, "unset"), new.get(key, "unset")
-        if before != after and not _is_widened(key, before, after):
-            yield f"{key}: {before} -> {after}"
-
-
-def _is_widened(key: str, before: str, after: str) -> bool:
-    """Whether a subnet's range only grows, which Google Cloud does in place."""
-    return (
-        key == "network.nodes"
-        and "unset" not in (before, after)
-        and IPv4Network(after).supernet_of(IPv4Network(before))
-    )
+        before, after = old.get(key), new.get(key)
+        widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))
+        if before != after and not widened:
+            yield f"{key}: {before or 'not set'} -> {after or 'not set'}"
 
 
 class Guard:
-    """The two records of one stack."""
+    """The records of one stack."""
 
-    ground: pulumi.Stash
+    ground: pulumi.Resource
     """All that can be replaced depends on it."""
 
     def __init__(self, settings: Settings, google: gcp.Provider) -> None:
         self._settings = settings
         self._google = google
-        hook = pulumi.ResourceHook(
-            "slices-of-running-jobs-stay", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
+        watched = pulumi.ResourceHookBinding(before_update=[_hook("slices-of-running-jobs-stay", self._before_change)])
+        self.ground = pulumi.Stash("ground", input=ground(settings), opts=pulumi.ResourceOptions(hooks=watched))
+
+    def footing(self, kubernetes: pulumi.Resource) -> pulumi.Resource:
+        """Declare what slices and job depend on; `kubernetes` is the provider that deletes the job."""
+        options = pulumi.ResourceOptions(
+            replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.ground, kubernetes]
         )
-        binding = pulumi.ResourceHookBinding(before_update=[hook])
-        self.ground = pulumi.Stash("ground", input=ground(settings), opts=pulumi.ResourceOptions(hooks=binding))
+        return pulumi.Stash("footing", input=footing(self._settings), opts=options)
 
     def close(self, standing: Sequence[pulumi.Resource]) -> None:
         """Declare that `standing`, which is all there is, is in use."""
-        hook = pulumi.ResourceHook("no-job-runs", self._before_destroy, pulumi.ResourceHookOptions(on_dry_run=True))
-        binding = pulumi.ResourceHookBinding(before_delete=[hook])
-        options = pulumi.ResourceOptions(depends_on=standing, hooks=binding)
+        watched = pulumi.ResourceHookBinding(before_delete=[_hook("no-job-runs", self._before_destroy)])
+        options = pulumi.ResourceOptions(depends_on=standing, hooks=watched)
         pulumi.Stash("in-use", input=self._settings.cluster.name, opts=options)
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
-        old, new = change.old_inputs, change.new_inputs
-        if old is None or new is None:
-            return
-        loss = lost(old["input"], new["input"])
+        old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
+        loss = lost(old, new)
         if loss.reasons:
-            place = old["input"][""]
-            await self._require_no_jobs(place, loss, "this change takes slices away")
+            await self._require_no_jobs(old[""], loss, "this change takes slices away")
 
     async def _before_destroy(self, _: pulumi.ResourceHookArgs) -> None:
-        await self._require_no_jobs(ground(self._settings)[""], Loss((), None), "this destroy takes all slices away")
+        await self._require_no_jobs(_of_cluster(self._settings), Loss((), None), "this destroy takes all slices away")
 
-    async def _require_no_jobs(self, place: Mapping[str, str], loss: Loss, what: str) -> None:
+    async def _require_no_jobs(self, place: Texts, loss: Loss, what: str) -> None:
         """Raises InterruptionError if there are jobs where `place` says the cluster is."""
         if self._settings.allow_interruption:
             return
@@ -134,15 +142,14 @@ class Guard:
             jobs = live_jobs.live_jobs(live_jobs.connect(endpoint), loss.pools)
         except live_jobs.UNREACHABLE as error:
             raise InterruptionError(
-                f"{what}, and whether jobs run there cannot be told, since the cluster does not answer"
-                f" ({error}):{because}\nrun it where the cluster can be reached, or agree to stop whatever runs:"
-                " pulumi config set allow_interruption true"
+                f"{what}, and nobody can tell from whom, since the cluster does not answer ({error}):{because}\n"
+                f"run this where the cluster can be reached, or whatever runs there, {_AGREE}"
             ) from None
         if jobs:
             told = "".join(f"\n  - {job}" for job in jobs)
-            raise InterruptionError(f"{what} from a running job:{because}{told}\n{_AGREE}")
+            raise InterruptionError(f"{what} from a running job:{because}{told}\nwait until it has ended, or {_AGREE}")
 
-    async def _endpoint(self, place: Mapping[str, str]) -> str | None:
+    async def _endpoint(self, place: Texts) -> str | None:
         """The DNS endpoint of the cluster that stands now; None when there is none."""
         found = gcp.container.get_cluster_output(
             name=place["cluster.name"],
@@ -152,8 +159,12 @@ class Guard:
         )
         try:
             cluster: Any = await found.future()
-        except Exception as error:  # The SDK raises plain ones for whatever the provider answers.
+        except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
             if "not found" in str(error):
                 return None
             raise
         return cluster.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
+
+
+def _hook(name: str, callback: Any) -> pulumi.ResourceHook:
+    return pulumi.ResourceHook(name, callback, pulumi.ResourceHookOptions(on_dry_run=True))

@@ -6,7 +6,7 @@ shape replaces it. GKE itself labels the nodes with accelerator and topology and
 `google.com/tpu`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
@@ -37,30 +37,23 @@ class TpuSlicesArgs:
 class TpuSlices(pulumi.ComponentResource):
     """All TPU slices of the stack."""
 
-    pools: Mapping[str, Sequence[gcp.container.NodePool]]
-    """Node pools by slice group."""
-
     def __init__(self, name: str, args: TpuSlicesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
-        self.pools = {group_name: self._pools(name, group_name, args) for group_name in args.groups}
+        for group_name, group in args.groups.items():
+            placement = self._placement(name, group_name, args)
+            for index in range(group.count):
+                gcp.container.NodePool(
+                    f"{name}-{group_name}-{index}",
+                    pool_args(f"{group_name}-{index}", group_name, placement, args),
+                    # GKE takes a changed topology or machine type for an update and drops it, and a
+                    # slice's name and capacity are free again only when the old one is gone.
+                    opts=pulumi.ResourceOptions(
+                        parent=self,
+                        replace_on_changes=["placementPolicy.tpuTopology", "nodeConfig.machineType"],
+                        delete_before_replace=True,
+                    ),
+                )
         self.register_outputs({})
-
-    def _pools(self, name: str, group_name: str, args: TpuSlicesArgs) -> list[gcp.container.NodePool]:
-        placement = self._placement(name, group_name, args)
-        return [
-            gcp.container.NodePool(
-                f"{name}-{group_name}-{index}",
-                pool_args(f"{group_name}-{index}", group_name, placement, args),
-                # GKE takes a changed topology or machine type for an update and drops it, and a
-                # slice's name and capacity are free again only when the old one is gone.
-                opts=pulumi.ResourceOptions(
-                    parent=self,
-                    replace_on_changes=["placementPolicy.tpuTopology", "nodeConfig.machineType"],
-                    delete_before_replace=True,
-                ),
-            )
-            for index in range(args.groups[group_name].count)
-        ]
 
     def _placement(
         self, name: str, group_name: str, args: TpuSlicesArgs
