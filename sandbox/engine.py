@@ -54,8 +54,13 @@ class Engine:
         """Read what is there into the state."""
         return self._stack().refresh(on_event=on_event)
 
-    def destroy(self, on_event: OnEvent) -> None:
-        """Destroy all but protected resources and what those need."""
+    def destroy(self, on_event: OnEvent, *, stop_jobs: bool = False) -> None:
+        """Destroy all but protected resources and what those need.
+
+        With `stop_jobs` also while a job is running. Raises CommandError when a step fails, or one is.
+        """
+        if stop_jobs:
+            self._stack().set_config("allow_interruption", automation.ConfigValue("true"))
         # The program runs too, for its hooks ask whether a job is running.
         with self._tools_found():
             self._stack().destroy(on_event=on_event, exclude_protected=True, run_program=True)
