@@ -6,6 +6,7 @@ from pulumi import InvokeOutputOptions, ResourceOptions
 
 from infra.apis import GoogleApis
 from infra.cluster import Cluster, ClusterArgs
+from infra.guard import Guard
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number
 from infra.image import image_reference, image_repository
 from infra.job_spec import job_spec
@@ -23,7 +24,8 @@ cloud, name = settings.cloud, settings.cluster.name
 
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 bucket = checkpoint_bucket("checkpoints", settings.checkpoint_bucket, cloud.region, ResourceOptions(provider=google))
-apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google))
+guard = Guard(settings, google)
+apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
 network = Network("network", NetworkArgs(name, cloud.region), on_google)
 repository = image_repository("images", name, cloud.region, on_google)
@@ -32,19 +34,23 @@ nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", r
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
 cluster = Cluster("cluster", ClusterArgs(cloud, settings.cluster, network, nodes.email), on_network)
 in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
-slices = TpuSlices("slices", TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices), in_cluster)
+kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
+footing = guard.footing(kubernetes)
+on_footing = ResourceOptions(provider=google, depends_on=[cluster, footing])
+slices = TpuSlices("slices", TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices), on_footing)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
 namespaces = [team.namespace for team in settings.teams.values()]
 access = TrainerAccess(
     "access", TrainerAccessArgs(cloud.project, number, bucket.name, settings.dataset_bucket, namespaces), in_cluster
 )
 
-kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
 operators = Operators("operators", settings.slices.values(), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
-training_job(settings, image, ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access]))
+on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access])
+job = training_job(settings, image, footing, on_all)
+guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 
 pulumi.export("cluster", cluster.name)
 pulumi.export("region", cloud.region)

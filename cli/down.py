@@ -8,6 +8,7 @@ import argparse
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +22,10 @@ from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
 from sandbox import daemon, programs
 from sandbox.site import Site, load
 
-_DESTROY_ADVICE = "The sandbox goes on running. Repair the cause and run `make down` again"
+_DESTROY_ADVICE = (
+    "The sandbox goes on running. Repair the cause and run `make down` again; `make down ARGS=--stop-jobs` stops"
+    " running jobs, which the next `make up` resumes"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,17 @@ class Bucket:
         return f"gs://{self.name}  {self.size_bytes / 2**20:.1f} MiB  {self.folder}"
 
 
-def down(settings: Path, root: Path, delete_checkpoints: bool, agreed: bool, console: Console) -> int:
+@dataclass(frozen=True)
+class Consent:
+    """What the user agreed to lose."""
+
+    delete_checkpoints: bool = False
+    without_asking: bool = False
+    """Delete them though nobody is there to answer."""
+    stop_jobs: bool = False
+
+
+def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
     """Take the stack of the file `settings` down; the exit status.
 
     Raises:
@@ -47,17 +61,17 @@ def down(settings: Path, root: Path, delete_checkpoints: bool, agreed: bool, con
         _say(console, f"nothing to take down: there is no sandbox in {root}")
         return 0
     site = load(root)
-    if delete_checkpoints and not agreed:
+    if consent.delete_checkpoints and not consent.without_asking:
         _require_agreement(buckets(site), console)
     with changing(site):
         title = f"tpu-multislice · {stack_file.stack_name(settings)}"
-        removed = _remove(site, settings, Display(console, Snapshot(title, DOWN_PHASES)))
+        removed = _remove(site, settings, Display(console, Snapshot(title, DOWN_PHASES)), consent.stop_jobs)
         left = buckets(site)
-        if delete_checkpoints:
+        if consent.delete_checkpoints:
             shutil.rmtree(site.root)
-    fate = "deleted" if delete_checkpoints else "kept"
+    fate = "deleted" if consent.delete_checkpoints else "kept"
     lines = [f"{fate}: {bucket.line()}" for bucket in left]
-    if not removed and not delete_checkpoints:
+    if not removed and not consent.delete_checkpoints:
         lines = ["; ".join([f"nothing to take down: the sandbox in {root} is down already", *lines])]
     _say(console, "\n".join(lines))
     return 0
@@ -83,7 +97,7 @@ def _require_agreement(found: list[Bucket], console: Console) -> None:
         raise Halt("nothing was touched")
 
 
-def _remove(site: Site, settings: Path, display: Display) -> bool:
+def _remove(site: Site, settings: Path, display: Display, stop_jobs: bool) -> bool:
     """Destroy and stop what there is; False when there was nothing."""
     # The Automation API takes a second to import.
     from sandbox.engine import Engine
@@ -95,7 +109,7 @@ def _remove(site: Site, settings: Path, display: Display) -> bool:
     with display.shown():
         if destroyable:
             start_control_plane(display, site)
-            operate(display, Phase.DESTROY, engine.destroy, _DESTROY_ADVICE)
+            operate(display, Phase.DESTROY, partial(engine.destroy, stop_jobs=stop_jobs), _DESTROY_ADVICE)
         with phase(display, Phase.STOP):
             daemon.stop(site)
     return True
@@ -111,12 +125,12 @@ def main() -> int:
     parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
     parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
     parser.add_argument("--delete-checkpoints", action="store_true", help="delete the whole folder of the sandbox")
+    parser.add_argument("--stop-jobs", action="store_true", help="also while a job is running")
     parser.add_argument("--yes", action="store_true", help="delete without asking")
     given = parser.parse_args()
     console = Console(highlight=False)
-    return exit_status(
-        lambda: down(stack_file.find(given.stack), given.sandbox, given.delete_checkpoints, given.yes, console)
-    )
+    consent = Consent(given.delete_checkpoints, given.yes, given.stop_jobs)
+    return exit_status(lambda: down(stack_file.find(given.stack), given.sandbox, consent, console))
 
 
 if __name__ == "__main__":

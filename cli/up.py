@@ -85,7 +85,8 @@ def follow(display: Display, target: Target) -> None:
             watcher.drain_log(_DRAIN_SECONDS)
         except KeyboardInterrupt:
             raise Halt(
-                "the view is closed; the job goes on.\nSee it again with `make up`, stop everything with `make down`",
+                "the view is closed; the job goes on.\n"
+                "See it again with `make up`, stop everything with `make down ARGS=--stop-jobs`",
                 INTERRUPTED,
             ) from None
 

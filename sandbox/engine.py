@@ -9,7 +9,8 @@ import os
 import runpy
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sandbox.site import SITE_VARIABLE, Site
 
 OnEvent = Callable[[automation.EngineEvent], None]
 
+_FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _PROVIDER_PREFIX = "pulumi:providers:"
 _STACK_TYPE = "pulumi:pulumi:Stack"
 
@@ -39,20 +41,29 @@ class Engine:
 
     def preview(self, on_event: OnEvent) -> automation.PreviewResult:
         """What `up` would do. Raises CommandError when the plan is refused."""
-        return self._stack().preview(on_event=on_event)
+        with self._tools_found():
+            return self._stack().preview(on_event=on_event)
 
     def up(self, on_event: OnEvent) -> Mapping[str, Any]:
         """Make it so; the stack's outputs. Raises CommandError when a step fails."""
-        outputs = self._stack().up(on_event=on_event).outputs
+        with self._tools_found():
+            outputs = self._stack().up(on_event=on_event).outputs
         return {name: output.value for name, output in outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
         """Read what is there into the state."""
         return self._stack().refresh(on_event=on_event)
 
-    def destroy(self, on_event: OnEvent) -> None:
-        """Destroy all but protected resources and what those need."""
-        self._stack().destroy(on_event=on_event, exclude_protected=True)
+    def destroy(self, on_event: OnEvent, *, stop_jobs: bool = False) -> None:
+        """Destroy all but protected resources and what those need.
+
+        With `stop_jobs` also while a job is running. Raises CommandError when a step fails, or one is.
+        """
+        if stop_jobs:
+            self._stack().set_config("allow_interruption", automation.ConfigValue("true"))
+        # The program runs too, for its hooks ask whether a job is running.
+        with self._tools_found():
+            self._stack().destroy(on_event=on_event, exclude_protected=True, run_program=True)
 
     def resources(self) -> list[dict[str, Any]]:
         """Resources in the state, without providers and the stack itself."""
@@ -104,6 +115,19 @@ class Engine:
             earlier = yaml.safe_load(target.read_text())
             content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
         target.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    @contextmanager
+    def _tools_found(self) -> Generator[None]:
+        """The program, which runs in this process, finds what the engine finds: credential plugin and trust."""
+        before = {name: os.environ.get(name) for name in _FOR_THE_PROGRAM}
+        environment = self._environment()
+        os.environ.update({name: environment[name] for name in _FOR_THE_PROGRAM})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                os.environ.update({} if value is None else {name: value})
 
     def _environment(self) -> dict[str, str]:
         return {

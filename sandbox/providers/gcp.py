@@ -110,11 +110,22 @@ class GcpPlugin(Plugin):
             case "gcp:organizations/getProject:getProject":
                 number = _project_number(project)
                 return {"id": f"projects/{project}", "projectId": project, "name": project, "number": number}
+            case "gcp:container/getCluster:getCluster":
+                return self._cluster(arguments)
             case "gcp:organizations/getClientConfig:getClientConfig":
                 places = {key: self.config.get(key, "") for key in ("project", "region", "zone")}
                 return {"id": project, "accessToken": Secret("sandbox"), "defaultLabels": {}, **places}
             case _:
                 return super().invoke(token, arguments)
+
+    def _cluster(self, arguments: Object) -> Object:
+        """What the data source of clusters answers: blocks are lists in it."""
+        cluster_id = filled(row(CLUSTER).id, arguments)
+        found = self._cloud.find(CLUSTER, cluster_id)
+        if found is None:
+            raise Refusal(f"{cluster_id} not found")
+        dns = found["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]
+        return {**arguments, "id": cluster_id, "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [dns]}]}
 
     def _effect(self, urn: str) -> Effect:
         return self._effects.get(type_of(urn), Effect())

@@ -10,11 +10,13 @@ from typing import Any
 
 import psutil
 import yaml
+from pulumi.automation import EngineEvent
 
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.site import Site
+from tests.infra.recording import Values
 
 NAMESPACE = "research"
 STEPS = 24
@@ -42,6 +44,13 @@ class Chain:
         path = self.folder / "Pulumi.local.yaml"
         path.write_text(yaml.safe_dump(content))
         return path
+
+    def engine_on(self, values: Values) -> Engine:
+        """The engine on the stack `local` with these values by section."""
+        path = self.folder / "Pulumi.local.yaml"
+        config = {f"tpu-multislice:{section}": value for section, value in values.items()}
+        path.write_text(yaml.safe_dump({"config": config}))
+        return Engine(self.site, self.programs, path)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What `kubectl` prints; fails with what it complains about."""
@@ -106,6 +115,25 @@ def wait_until(holds: Callable[[], bool], timeout_seconds: float, story: Callabl
 
 def ignore(_: object) -> None:
     """Takes an engine event."""
+
+
+class Operations:
+    """What the engine does to which resource, in the order in which it is done."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, str]] = []
+        """(operation, resource) of all that is not left as it is."""
+        self.ended: list[tuple[str, str]] = []
+
+    def __call__(self, event: EngineEvent) -> None:
+        for told, to in ((event.resource_pre_event, self.begun), (event.res_outputs_event, self.ended)):
+            if told and told.metadata.op.value != "same":
+                to.append((told.metadata.op.value, told.metadata.urn.rpartition("::")[2]))
+
+    @property
+    def changes(self) -> set[tuple[str, str]]:
+        """Once per operation and resource, however often and in whatever order."""
+        return set(self.begun)
 
 
 def processes_of(site: Site) -> list[psutil.Process]:

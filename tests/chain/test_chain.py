@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from cli.down import down
+from cli.down import Consent, down
 from cli.up import up
 from sandbox import daemon
 from sandbox.site import taken_ports
@@ -142,7 +142,7 @@ def test_a_job_above_the_quota_waits_in_the_queue(chain: Chain):
 def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):
     engine, console = chain.engine(name="crash"), Console(file=io.StringIO(), width=200)
     assert engine.destroyable()
-    assert down(chain.stack_file(name="crash"), chain.site.root, False, False, console) == 0
+    assert down(chain.stack_file(name="crash"), chain.site.root, Consent(), console) == 0
     assert "kept: gs://sandbox-local-checkpoints" in told(console)
     assert [resource["type"] for resource in engine.resources()] == ["gcp:storage/bucket:Bucket"]
     assert [record.name.partition("-")[0] for record in chain.site.cloud.iterdir()] == ["storage.Bucket"]
@@ -153,7 +153,7 @@ def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):
 
 def test_a_second_down_is_one_quiet_line(chain: Chain):
     console = Console(file=io.StringIO(), width=200)
-    assert down(chain.stack_file(name="crash"), chain.site.root, False, False, console) == 0
+    assert down(chain.stack_file(name="crash"), chain.site.root, Consent(), console) == 0
     assert told(console).startswith("nothing to take down")
 
 

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from cli import stack_file
-from cli.down import buckets, down
+from cli.down import Consent, buckets, down
 from cli.halt import Halt
 from sandbox.site import create
 
@@ -21,7 +21,7 @@ def told(console: Console) -> str:
 
 
 def test_without_a_sandbox_there_is_one_quiet_line(tmp_path: Path, console: Console) -> None:
-    assert down(stack_file.find("local"), tmp_path, delete_checkpoints=False, agreed=False, console=console) == 0
+    assert down(stack_file.find("local"), tmp_path, Consent(), console) == 0
 
     assert told(console) == f"nothing to take down: there is no sandbox in {tmp_path}\n"
     assert not list(tmp_path.iterdir())
@@ -36,7 +36,7 @@ def test_checkpoints_are_not_deleted_off_a_terminal_without_consent(
     checkpoint.write_bytes(bytes(3 * 2**20))
 
     with pytest.raises(Halt, match=r"gs://checkpoints  3\.0 MiB  .*\nNothing was touched. Add --yes"):
-        down(stack_file.find("local"), tmp_path, delete_checkpoints=True, agreed=False, console=console)
+        down(stack_file.find("local"), tmp_path, Consent(delete_checkpoints=True), console)
 
     assert checkpoint.exists()
 

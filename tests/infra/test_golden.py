@@ -8,7 +8,7 @@ import yaml
 
 from tests.infra.recording import ROOT, Recording, Registration, Values, run_program, stack_values
 
-_OPTIONS = ("protect", "deleteBeforeReplace", "replaceOnChanges", "ignoreChanges")
+_OPTIONS = ("protect", "deleteBeforeReplace", "replaceOnChanges", "replace_with", "ignoreChanges")
 
 
 def _described(found: Registration) -> Values:

@@ -1,0 +1,170 @@
+"""Refuses to take slices away from a running job, and ends a job ahead of its slices.
+
+Owns three records in the stack's state that exist nowhere else, and the hooks on them. `ground` comes
+before all that can be replaced: when what the slices stand on changes, its hook looks for jobs there
+before anything is touched. `footing` comes before the slices, is replaced when those of the stack's
+own job will be, and takes the job along: it saves and ends while it still has its hosts. `in-use`
+comes last, so `destroy` begins with it. Hooks run in previews as well. `allow_interruption` agrees to
+the loss.
+
+Hooks on the node pools would come too late: the engine deletes a job ahead of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra import live_jobs
+from infra.stack_file import Settings, SliceGroup
+
+type Texts = Mapping[str, str]
+"""Values of settings, as text, by path."""
+
+_AGREE = "agree to stop it: pulumi config set allow_interruption true"
+_WIDENED_IN_PLACE = "network.nodes"
+
+
+class InterruptionError(Exception):
+    """The change would stop a running job, or nobody can tell."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a change takes away."""
+
+    reasons: tuple[str, ...]
+    pools: tuple[str, ...] | None
+    """Node pools; None: all of them, with the cluster."""
+
+
+def ground(settings: Settings) -> dict[str, Texts]:
+    """What each slice stands on: of the cluster under the empty name, then of node pools by name."""
+    pools = {
+        f"{name}-{index}": _of_group(name, group)
+        for name, group in settings.slices.items()
+        for index in range(group.count)
+    }
+    return {"": _of_cluster(settings), **pools}
+
+
+def footing(settings: Settings) -> Texts:
+    """What replaces the slices of the stack's own job, cluster aside."""
+    of_groups = (_of_group(name, group) for name, group in settings.job_groups.items())
+    return {key: text for texts in of_groups for key, text in texts.items()}
+
+
+def lost(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
+    """What going from one ground to another takes away."""
+    of_cluster = tuple(_changes(old[""], new[""]))
+    if of_cluster:
+        return Loss(of_cluster, None)
+    reasons: dict[str, None] = {}
+    pools: list[str] = []
+    for pool in sorted(old.keys() - {""}):
+        found = list(_changes(old[pool], new[pool])) if pool in new else [f"node pool {pool} is removed"]
+        reasons |= dict.fromkeys(found)
+        pools += [pool] if found else []
+    return Loss(tuple(reasons), tuple(pools))
+
+
+def _of_cluster(settings: Settings) -> Texts:
+    places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
+    wide = any(group.second_network for group in settings.slices.values())
+    return {**_flat("", places), "cluster.name": settings.cluster.name, "second networks": str(wide)}
+
+
+def _of_group(name: str, group: SliceGroup) -> Texts:
+    return _flat(f"slices.{name}", group.model_dump(exclude={"count"}))
+
+
+def _flat(path: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {path: str(value)}
+    prefix = f"{path}." if path else ""
+    return {key: text for name, item in value.items() for key, text in _flat(f"{prefix}{name}", item).items()}
+
+
+def _changes(old: Texts, new: Texts) -> Iterator[str]:
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))
+        if before != after and not widened:
+            yield f"{key}: {before or 'not set'} -> {after or 'not set'}"
+
+
+class Guard:
+    """The records of one stack."""
+
+    ground: pulumi.Resource
+    """All that can be replaced depends on it."""
+
+    def __init__(self, settings: Settings, google: gcp.Provider) -> None:
+        self._settings = settings
+        self._google = google
+        watched = pulumi.ResourceHookBinding(before_update=[_hook("slices-of-running-jobs-stay", self._before_change)])
+        self.ground = pulumi.Stash("ground", input=ground(settings), opts=pulumi.ResourceOptions(hooks=watched))
+
+    def footing(self, kubernetes: pulumi.Resource) -> pulumi.Resource:
+        """Declare what slices and job depend on; `kubernetes` is the provider that deletes the job."""
+        options = pulumi.ResourceOptions(
+            replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.ground, kubernetes]
+        )
+        return pulumi.Stash("footing", input=footing(self._settings), opts=options)
+
+    def close(self, standing: Sequence[pulumi.Resource]) -> None:
+        """Declare that `standing`, which is all there is, is in use."""
+        watched = pulumi.ResourceHookBinding(before_delete=[_hook("no-job-runs", self._before_destroy)])
+        options = pulumi.ResourceOptions(depends_on=standing, hooks=watched)
+        pulumi.Stash("in-use", input=self._settings.cluster.name, opts=options)
+
+    async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
+        old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
+        loss = lost(old, new)
+        if loss.reasons:
+            await self._require_no_jobs(old[""], loss, "this change takes slices away")
+
+    async def _before_destroy(self, _: pulumi.ResourceHookArgs) -> None:
+        await self._require_no_jobs(_of_cluster(self._settings), Loss((), None), "this destroy takes all slices away")
+
+    async def _require_no_jobs(self, place: Texts, loss: Loss, what: str) -> None:
+        """Raises InterruptionError if there are jobs where `place` says the cluster is."""
+        if self._settings.allow_interruption:
+            return
+        because = "".join(f"\n  - {reason}" for reason in loss.reasons)
+        endpoint = await self._endpoint(place)
+        if endpoint is None:
+            return
+        try:
+            jobs = live_jobs.live_jobs(live_jobs.connect(endpoint), loss.pools)
+        except live_jobs.UNREACHABLE as error:
+            raise InterruptionError(
+                f"{what}, and nobody can tell from whom, since the cluster does not answer ({error}):{because}\n"
+                f"run this where the cluster can be reached, or whatever runs there, {_AGREE}"
+            ) from None
+        if jobs:
+            told = "".join(f"\n  - {job}" for job in jobs)
+            raise InterruptionError(f"{what} from a running job:{because}{told}\nwait until it has ended, or {_AGREE}")
+
+    async def _endpoint(self, place: Texts) -> str | None:
+        """The DNS endpoint of the cluster that stands now; None when there is none."""
+        found = gcp.container.get_cluster_output(
+            name=place["cluster.name"],
+            location=place["cloud.region"],
+            project=place["cloud.project"],
+            opts=pulumi.InvokeOutputOptions(provider=self._google),
+        )
+        try:
+            cluster: Any = await found.future()
+        except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
+            if "not found" in str(error):
+                return None
+            raise
+        return cluster.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
+
+
+def _hook(name: str, callback: Any) -> pulumi.ResourceHook:
+    return pulumi.ResourceHook(name, callback, pulumi.ResourceHookOptions(on_dry_run=True))

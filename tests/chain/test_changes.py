@@ -1,0 +1,220 @@
+"""Changes to a stack on the real engine: what is touched, in which order, and what is refused.
+
+Nothing but the job under guard trains here: the queue is held, so that jobs wait and cost no time.
+"""
+
+import copy
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pulumi.automation import CommandError
+
+from tests.chain.stack import NAMESPACE, Chain, Operations, ignore
+from tests.infra.recording import Values, stack_values
+
+pytestmark = pytest.mark.timeout(900)
+
+DIGEST = "trainer@sha256:" + "1" * 64
+SPOT = "spot"
+
+type Edit = Callable[[Any], object]
+
+
+def _held(**job: object) -> Values:
+    """The local stack with a queue that starts nothing, to be changed."""
+    values: Any = stack_values("local")
+    values["job"] |= {"name": "held", **job}
+    values["teams"]["research"]["admission"] = "hold"
+    return values
+
+
+def _changed(values: Values, *edits: Edit) -> Values:
+    changed = copy.deepcopy(values)
+    for edit in edits:
+        edit(changed)
+    return changed
+
+
+def _touched(operations: Operations, operation: str) -> set[str]:
+    return {name for told, name in operations.changes if told == operation}
+
+
+def _applied(chain: Chain, values: Values) -> Operations:
+    """Preview, up, preview: what was announced is what happened, and nothing is left to do."""
+    announced, happened, left = Operations(), Operations(), Operations()
+    chain.engine_on(values).preview(announced)
+    chain.engine_on(values).up(happened)
+    chain.engine_on(values).preview(left)
+    assert happened.changes == announced.changes
+    assert left.changes == set()
+    return happened
+
+
+class TestUnderARunningJob:
+    """The guard."""
+
+    @pytest.fixture(scope="class")
+    def running(self, chain: Chain) -> Values:
+        """A job that trains until it is stopped, with a checkpoint."""
+        values: Any = stack_values("local")
+        training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
+        values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training}
+        chain.engine_on(values).up(ignore)
+        chain.wait_for_step("guarded", 8, 180)
+        return values
+
+    @pytest.fixture(autouse=True)
+    def untouched(self, chain: Chain, running: Values) -> Generator[None]:
+        """Nodes and pods are the same after the test."""
+        del running
+
+        def identities() -> set[str]:
+            every = [*chain.objects("nodes"), *chain.objects("pods", "-l=jobset.sigs.k8s.io/jobset-name")]
+            return {found["metadata"]["uid"] for found in every}
+
+        before = identities()
+        yield
+        assert identities() == before
+
+    @pytest.mark.parametrize("operation", ["preview", "up"])
+    def test_slices_are_not_replaced(self, chain: Chain, running: Values, operation: str):
+        spot = _changed(running, lambda values: values["slices"]["trillium"].update(capacity=SPOT))
+        with pytest.raises(CommandError) as refused:
+            getattr(chain.engine_on(spot), operation)(ignore)
+        told = str(refused.value)
+        assert "slices.trillium.capacity.kind: on-demand -> spot" in told
+        assert "job guarded in namespace research runs on trillium-0, trillium-1; its last checkpoint is step" in told
+        assert "pulumi config set allow_interruption true" in told
+
+    def test_nothing_is_destroyed(self, chain: Chain, running: Values):
+        with pytest.raises(CommandError, match="this destroy takes all slices away from a running job"):
+            chain.engine_on(running).destroy(ignore)
+
+    def test_a_new_slice_may_come(self, chain: Chain, running: Values):
+        more = _changed(running, lambda values: values["slices"]["trillium"].update(count=3))
+        operations = Operations()
+        chain.engine_on(more).preview(operations)
+        assert operations.changes == {("create", "slices-trillium-2"), ("update", "ground")}
+
+
+def test_an_agreed_change_ends_the_job_while_it_still_has_its_slices(chain: Chain):
+    values = _held(name="guarded")
+    values["slices"]["trillium"]["capacity"] = SPOT
+    values["allow_interruption"] = True
+    operations = Operations()
+    chain.engine_on(values).up(operations)
+    job_gone = operations.ended.index(("delete-replaced", "training"))
+    assert job_gone < operations.begun.index(("delete-replaced", "slices-trillium-0"))
+    ended = [name for operation, name in operations.ended if operation == "create-replacement"]
+    assert ended[-1] == "training"
+    assert chain.objects("pods", "-l=jobset.sigs.k8s.io/jobset-name") == []
+
+
+class TestOnlyWhatMustChangeIsTouched:
+    """A queue on hold, so that each change is a matter of seconds."""
+
+    @pytest.fixture(scope="class")
+    def base(self, chain: Chain) -> Values:
+        chain.engine_on(_held() | {"allow_interruption": True}).up(ignore)
+        values = _held()
+        chain.engine_on(values).up(ignore)
+        return values
+
+    def test_a_slice_more_is_a_pool_a_quota_and_the_job(self, chain: Chain, base: Values):
+        def one_more(values: Any) -> None:
+            values["slices"]["trillium"]["count"] = values["job"]["slices"]["count"] = 3
+            values["teams"]["research"]["quota"]["trillium"] = 24
+            values["job"]["training"] = {"global_batch": 48}
+
+        operations = _applied(chain, _changed(base, one_more))
+        assert _touched(operations, "create") == {"slices-trillium-2"}
+        assert _touched(operations, "update") == {"ground", "quota-research"}
+        assert _touched(operations, "replace") == {"training"}
+        _applied(chain, base)
+
+    def test_a_changed_image_replaces_the_job_alone(self, chain: Chain, base: Values):
+        operations = _applied(chain, _changed(base, lambda values: values["image"].update(reference=DIGEST)))
+        assert {name for _, name in operations.changes} == {"training"}
+        assert _touched(operations, "replace") == {"training"}
+
+    def test_a_changed_label_updates_in_place(self, chain: Chain, base: Values):
+        operations = _applied(chain, _changed(base, lambda values: values.update(labels={"cost-center": "research"})))
+        assert {operation for operation, name in operations.changes if name != "training"} == {"update"}
+        assert {"cluster", "slices-trillium-0", "slices-trillium-1"} <= _touched(operations, "update")
+
+    def test_a_changed_topology_replaces_pools_and_job_in_the_order_that_works(self, chain: Chain, base: Values):
+        def larger(values: Any) -> None:
+            values["slices"]["trillium"]["topology"] = "4x4"
+            values["teams"]["research"]["quota"]["trillium"] = 32
+
+        operations = _applied(chain, _changed(base, larger))
+        assert _touched(operations, "replace") >= {"slices-trillium-0", "slices-trillium-1", "training"}
+        order = [name for operation, name in operations.ended if operation in ("delete-replaced", "create-replacement")]
+        pools = ["slices-trillium-0", "slices-trillium-1"]
+        assert order[0] == order[-1] == "training"
+        assert {*pools} <= {*order[1:-1]}
+        assert len(chain.objects("nodes", "-l=cloud.google.com/gke-tpu-topology=4x4")) == 8
+        assert chain.objects("nodes", "-l=cloud.google.com/gke-tpu-topology=2x4") == []
+
+
+def _set(section: str, **values: object) -> Edit:
+    return lambda whole: whole.setdefault(section, {}).update(values)
+
+
+def _of_group(**values: object) -> Edit:
+    return lambda whole: whole["slices"]["trillium"].update(values)
+
+
+def _of_team(**values: object) -> Edit:
+    return lambda whole: whole["teams"]["research"].update(values)
+
+
+def _another_group(whole: Any) -> None:
+    whole["slices"]["lite"] = {"generation": "v5e", "topology": "4x4", "count": 1, "capacity": "spot"}
+    whole["teams"]["research"]["quota"]["lite"] = 16
+
+
+def _another_team(whole: Any) -> None:
+    whole["teams"]["product"] = {"namespace": "product", "quota": {"trillium": 0}}
+
+
+_EDITS: list[Edit] = [
+    _of_group(count=3),
+    _of_group(capacity=SPOT),
+    _of_group(boot_disk_gb=150),
+    _of_team(preemption={"within_team": "never"}),
+    _set("job", priority="high"),
+    _set("job", max_restarts=9),
+    _set("job", max_hours=4),
+    _set("image", reference=DIGEST),
+    _set("scheduling", ready_minutes=20),
+    lambda whole: whole.update(labels={"owner": "me"}),
+    _another_group,
+    _another_team,
+]
+
+
+@hypothesis_settings(
+    max_examples=4,
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(edits=st.lists(st.sampled_from(_EDITS), min_size=2, max_size=5, unique=True))
+def test_what_a_preview_announces_is_what_happens_whatever_the_change(chain: Chain, edits: list[Edit]):
+    """Each example goes from where the one before it ended."""
+    _applied(chain, _changed(_held(), *edits))
+
+
+def test_destroy_takes_the_job_first_then_its_queue_and_the_cluster_last(chain: Chain):
+    operations = Operations()
+    chain.engine_on(_held()).destroy(operations)
+    ended = [name for operation, name in operations.ended if operation == "delete"]
+    order = ["in-use", "training", "queue-research", "quota-research", "kueue", "jobset", "cluster", "network"]
+    assert [name for name in ended if name in order] == order
+    assert NAMESPACE not in chain.kubectl("get", "namespaces", "-o", "name")

@@ -1,0 +1,121 @@
+"""What a change of settings takes away from running jobs, told before anything is touched."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from infra.guard import Loss, footing, ground, lost
+from infra.settings import parse
+from tests.infra.legal_values import legal_values
+from tests.infra.recording import Recording, Values, stack_values
+
+RESERVED = {"kind": "reservation", "name": "chips"}
+
+
+def _loss(before: Values, after: Values) -> Loss:
+    return lost(ground(parse(before)), ground(parse(after)))
+
+
+def _edited(path: str, value: object) -> Values:
+    values: Any = stack_values("local")
+    *parents, last = path.split(".")
+    section = values
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[last] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("slices.trillium.capacity", RESERVED, "slices.trillium.capacity.kind: on-demand -> reservation"),
+        ("slices.trillium.capacity", RESERVED, "slices.trillium.capacity.name: not set -> chips"),
+        ("slices.trillium.boot_disk_gb", 200, "slices.trillium.boot_disk_gb: 100 -> 200"),
+    ],
+)
+def test_a_changed_slice_group_takes_all_its_pools_away(path: str, value: object, reason: str) -> None:
+    loss = _loss(stack_values("local"), _edited(path, value))
+    assert reason in loss.reasons
+    assert loss.pools == ("trillium-0", "trillium-1")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("cluster.name", "other", "cluster.name: local -> other"),
+        ("cloud.zone", "us-east5-c", "cloud.zone: us-east5-b -> us-east5-c"),
+        ("network.pods", "10.32.0.0/12", "network.pods: 10.16.0.0/12 -> 10.32.0.0/12"),
+        ("network.nodes", "10.3.0.0/18", "network.nodes: 10.0.0.0/18 -> 10.3.0.0/18"),
+    ],
+)
+def test_a_moved_cluster_takes_everything_away(path: str, value: object, reason: str) -> None:
+    assert _loss(stack_values("local"), _edited(path, value)) == Loss((reason,), None)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("network.nodes", "10.0.0.0/17"),
+        ("labels", {"cost-center": "research"}),
+        ("cluster.release_channel", "STABLE"),
+        ("job.priority", "high"),
+        ("slices.trillium.count", 3),
+        ("slices.other", {"generation": "v5e", "topology": "4x4", "count": 1, "capacity": "spot"}),
+    ],
+)
+def test_a_change_that_leaves_the_slices_alone_takes_nothing_away(path: str, value: object) -> None:
+    values = _edited(path, value)
+    values["teams"]["research"]["quota"] |= {"other": 0} if "other" in values["slices"] else {}
+    assert _loss(stack_values("local"), values) == Loss((), ())
+
+
+def test_a_removed_slice_is_named() -> None:
+    fewer = _edited("slices.trillium.count", 1)
+    fewer["job"]["slices"]["count"] = 1
+    fewer["teams"]["research"]["quota"]["trillium"] = 8
+    assert _loss(stack_values("local"), fewer) == Loss(("node pool trillium-1 is removed",), ("trillium-1",))
+
+
+@hypothesis_settings(deadline=None)
+@given(legal_values())
+def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Values) -> None:
+    before = ground(parse(values))
+    assert lost(before, before) == Loss((), ())
+    (group,) = values["slices"]
+    changed = {
+        pool: {**texts, f"slices.{group}.topology": "other"} if pool else texts for pool, texts in before.items()
+    }
+    assert set(lost(before, changed).pools or ()) == before.keys() - {""}
+
+
+def test_the_jobs_footing_is_its_slice_groups_and_no_others(two_teams: Values) -> None:
+    assert {key.split(".")[1] for key in footing(parse(two_teams))} == {two_teams["job"]["slices"]["group"]}
+
+
+STASH = "pulumi:index:Stash"
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+
+
+def test_the_job_goes_with_its_footing_ahead_of_the_slices(program: Recording) -> None:
+    stash, job = program.named(STASH, "footing"), program.named(*JOB)
+    assert list(job.request.replace_with) == [stash.urn]
+    assert (list(stash.request.replaceOnChanges), stash.request.deleteBeforeReplace) == (["input"], True)
+    for pool in program.of_type("gcp:container/nodePool:NodePool"):
+        assert (stash.urn in program.closure(pool)) == (pool.name != "cluster-system")
+    # The engine deletes the job with a provider that it must have by then.
+    assert program.named("pulumi:providers:kubernetes", "kubernetes").urn in program.closure(stash)
+
+
+def test_jobs_are_asked_for_before_anything_is_changed_and_before_anything_is_destroyed(program: Recording) -> None:
+    first, last = program.named(STASH, "ground"), program.named(STASH, "in-use")
+    assert list(first.request.hooks.before_update) == ["slices-of-running-jobs-stay"]
+    assert list(last.request.hooks.before_delete) == ["no-job-runs"]
+    waits = program.closure(last)
+    spared = {"checkpoints", "google", "in-use", "tpu-multislice-test"}
+    for found in program.registrations:
+        if found.name not in spared:
+            assert found.urn in waits, found.name
+            assert found.name == "ground" or first.urn in program.closure(found), found.name
