@@ -13,16 +13,24 @@ from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
 from sandbox.providers.plugin import Refusal
+from sandbox.providers.plugin_rules import require_cluster, require_node_pool
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
-from sandbox.providers.values import UNKNOWN, Object
+from sandbox.providers.values import UNKNOWN, Object, at, with_value
 from sandbox.site import NODE_LABEL, Site
 
 
 class Effect:
     """A resource that is only remembered: the base of those that do more."""
 
-    def require(self, properties: Object) -> None:
-        """Refuse what the API would refuse; also called in previews, with unknown values."""
+    def require(self, properties: Object, before: Object | None) -> None:
+        """Refuse what plugin or API would refuse; also called in previews, with unknown values.
+
+        `before` is what an update starts from; None for a new resource.
+        """
+
+    def stored(self, properties: Object) -> Object:
+        """What the API keeps of the properties."""
+        return properties
 
     def create(self, properties: Object) -> None:
         """Make it real."""
@@ -46,7 +54,8 @@ class ClusterEffect(Effect):
     api: Callable[[], ApiServer]
 
     @override
-    def require(self, properties: Object) -> None:
+    def require(self, properties: Object, before: Object | None) -> None:
+        require_cluster(properties, before)
         others = [record["name"] for _, record in self.cloud.every(CLUSTER) if record["name"] != properties["name"]]
         if others:
             raise Refusal(f"a sandbox has one cluster, and {others[0]} exists; delete it, or use another sandbox")
@@ -77,11 +86,18 @@ class NodePoolEffect(Effect):
     api: Callable[[], ApiServer]
 
     @override
-    def require(self, properties: Object) -> None:
+    def require(self, properties: Object, before: Object | None) -> None:
+        require_node_pool(properties, before)
         cluster = self._find_cluster(properties)
         if is_decided(properties, cluster):
             planned = {"name": UNKNOWN, "location": properties.get("location", "")}
             require_valid(properties, cluster or planned, self._policy(properties))
+
+    @override
+    def stored(self, properties: Object) -> Object:
+        # https://github.com/GoogleCloudPlatform/magic-modules/issues/17643
+        by_policy = at(properties, "placementPolicy.policyName")
+        return with_value(properties, "placementPolicy.type", "") if by_policy else properties
 
     @override
     def create(self, properties: Object) -> None:
