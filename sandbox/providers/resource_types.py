@@ -95,11 +95,13 @@ def filled(template: Any, facts: Object) -> Any:
 
 @cache
 def _table() -> dict[str, ResourceType]:
-    rows: dict[str, Object] = yaml.load((Path(__file__).parent / "resource_types.yaml").read_text(), yaml.CSafeLoader)
-    return {
-        name: ResourceType(**{key: tuple(_flat(item)) if isinstance(item, list) else item for key, item in row.items()})
-        for name, row in rows["types"].items()
-    }
+    rows: Any = yaml.load((Path(__file__).parent / "resource_types.yaml").read_text(), yaml.CSafeLoader)
+    return {name: _row(columns) for name, columns in rows["types"].items()}
+
+
+def _row(columns: Object) -> ResourceType:
+    paths: Object = {key: tuple(_flat(item)) for key, item in columns.items() if isinstance(item, list)}
+    return ResourceType(**(columns | paths))
 
 
 def _flat(paths: list[Any]) -> Iterator[str]:

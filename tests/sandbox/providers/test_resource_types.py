@@ -3,7 +3,7 @@ from typing import Any, get_args
 
 import pulumi_gcp as gcp
 import pytest
-from pulumi import _types as pulumi_types
+from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, filled, row
