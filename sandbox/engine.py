@@ -51,8 +51,8 @@ class Engine:
         return self._stack().refresh(on_event=on_event)
 
     def destroy(self, on_event: OnEvent) -> None:
-        """Destroy all but protected resources and what those need."""
-        self._stack().destroy(on_event=on_event, exclude_protected=True)
+        """Destroy all but protected resources and what those need. The program runs: its hooks may refuse."""
+        self._stack().destroy(on_event=on_event, exclude_protected=True, run_program=True)
 
     def resources(self) -> list[dict[str, Any]]:
         """Resources in the state, without providers and the stack itself."""

@@ -7,8 +7,10 @@ from typing import Any, override
 from urllib.parse import quote
 
 import urllib3
+import yaml
 
-from sandbox.api_server import ApiServer
+from sandbox.api_server import APPLY_PATCH, ApiServer
+from sandbox.catalog import GKE_KINDS, copied_folder
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
@@ -48,7 +50,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class ClusterEffect(Effect):
-    """The one API server of the sandbox stands for the cluster's."""
+    """The one API server of the sandbox stands for the cluster's, with the kinds that GKE brings along."""
 
     cloud: Cloud
     api: Callable[[], ApiServer]
@@ -62,7 +64,8 @@ class ClusterEffect(Effect):
 
     @override
     def create(self, properties: Object) -> None:
-        self.api()
+        for kind in _gke_kinds():
+            self.api().request("PATCH", _path(kind), kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
 
     @override
     def delete(self, properties: Object) -> None:
@@ -75,6 +78,8 @@ class ClusterEffect(Effect):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
         self.api().request("DELETE", "/api/v1/nodes", query={"labelSelector": f"{NODE_LABEL}=true"})
+        for kind in _gke_kinds():
+            self.api().delete(_path(kind), {})
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,14 @@ def _node_patch(live: Object, before: Object, after: Object) -> Object:
     ours = {taint["key"] for taint in [*before["spec"]["taints"], *after["spec"]["taints"]]}
     others = [taint for taint in live["spec"].get("taints", []) if taint["key"] not in ours]
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
+
+
+def _gke_kinds() -> list[Object]:
+    return [yaml.safe_load(path.read_text()) for path in sorted(copied_folder(GKE_KINDS).glob("*.yaml"))]
+
+
+def _path(kind: Object) -> str:
+    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind['metadata']['name']}"
 
 
 def _last(cluster: str) -> str:
