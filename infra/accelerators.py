@@ -73,14 +73,15 @@ def generation_names() -> list[str]:
     return [generation.name for generation in generations()]
 
 
-def all_shapes() -> list[SliceShape]:
+@cache
+def all_shapes() -> tuple[SliceShape, ...]:
     """Every slice that GKE offers, by generation, machine type and size."""
-    return [
+    return tuple(
         _shape(generation, machine, topology)
         for generation in generations()
         for machine in generation.machines
         for topology in machine.topologies
-    ]
+    )
 
 
 def resolve(generation: str, topology: str, machine_type: str | None = None) -> SliceShape:

@@ -18,14 +18,14 @@ from filelock import FileLock, Timeout
 
 from sandbox.catalog import (
     BUILD_FLAGS,
-    CHARTS,
+    COPIES,
     KUBERNETES_STAMPS,
     TOOLS,
     Program,
     ProgramsError,
     cache_folder,
     cached_path,
-    chart_folder,
+    copied_folder,
     module_folder,
     module_version,
     version_of,
@@ -51,7 +51,7 @@ Report = Callable[[BuildProgress], None]
 
 
 def build(missing: Sequence[Program], report: Report) -> None:
-    """Build the `missing` programs and copy the charts.
+    """Build the `missing` programs and copy the folders of data.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
@@ -69,13 +69,13 @@ def build(missing: Sequence[Program], report: Report) -> None:
                 _build(program, progress)
         progress("built")
     with _writable_cache(), _locked(module_folder("kubernetes"), lambda _: None):
-        for name, go_module in CHARTS.items():
-            _copy_chart(name, go_module)
+        for name, go_module in COPIES.items():
+            _copy_folder(name, go_module)
 
 
 def _require_go(missing: Sequence[Program]) -> None:
     if shutil.which("go") is None:
-        names = ", ".join(program.name for program in missing) or "charts"
+        names = ", ".join(program.name for program in missing) or ", ".join(COPIES)
         raise ProgramsError(
             f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer on PATH,"
             " and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
@@ -154,17 +154,17 @@ def _run_go(command: list[str], program: Program, progress: Callable[[str], None
         )
 
 
-def _copy_chart(name: str, go_module: str) -> None:
-    target = chart_folder(name)
+def _copy_folder(name: str, go_module: str) -> None:
+    target = copied_folder(name)
     if target.is_dir():
         return
     command = ["go", "mod", "download", "-json", f"{go_module}@v{module_version('kubernetes', go_module)}"]
     listed = subprocess.run(command, cwd=TOOLS / "kubernetes", capture_output=True, text=True, check=True)
-    partial = target.with_name(f".{name}.partial")
+    partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     # The module cache is read-only; without this its copy could not be removed again.
-    shutil.copytree(Path(json.loads(listed.stdout)["Dir"]) / "charts" / name, partial, copy_function=shutil.copyfile)
+    shutil.copytree(Path(json.loads(listed.stdout)["Dir"]) / name, partial, copy_function=shutil.copyfile)
     for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
         folder.chmod(0o755)
     partial.replace(target)

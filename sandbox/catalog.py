@@ -1,8 +1,8 @@
 """The programs of the sandbox and where each lies once it is built.
 
-Owns the table of programs and charts, their versions (read from `tools/*/go.mod`, nowhere else
-written) and the layout of the user's cache folder. Building is `sandbox.builds`, finding is
-`sandbox.programs`.
+Owns the tables of programs and of folders copied from Go modules, their versions (read from
+`tools/*/go.mod`, nowhere else written) and the layout of the user's cache folder. Building is
+`sandbox.builds`, finding is `sandbox.programs`.
 """
 
 import hashlib
@@ -82,8 +82,17 @@ PROGRAMS = (
     Program("fake-gcs-server", "gcs", "github.com/fsouza/fake-gcs-server", "github.com/fsouza/fake-gcs-server", None),
 )
 
-CHARTS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue"}
-"""Helm charts and the Go module that carries each in `charts/NAME`."""
+CHARTS = ("jobset", "kueue")
+
+GKE_KINDS = "config/crd"
+"""Folder of the kinds that a GKE cluster has from the start: ProvisioningRequest."""
+
+COPIES = {
+    "charts/jobset": "sigs.k8s.io/jobset",
+    "charts/kueue": "sigs.k8s.io/kueue",
+    GKE_KINDS: "k8s.io/autoscaler/cluster-autoscaler/apis",
+}
+"""Folders of data, and the Go module that carries each."""
 
 
 class ProgramsError(RuntimeError):
@@ -123,6 +132,6 @@ def cached_path(program: Program) -> Path:
     return module_folder(program.module) / "bin" / program.name
 
 
-def chart_folder(name: str) -> Path:
-    """Where the Helm chart lies once it is copied."""
-    return module_folder("kubernetes") / "charts" / name
+def copied_folder(name: str) -> Path:
+    """Where the folder `name` of COPIES lies once it is copied."""
+    return module_folder("kubernetes") / name

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.builds import Report, build
-from sandbox.catalog import CHARTS, PROGRAMS, Program, ProgramsError, cached_path, chart_folder, version_of
+from sandbox.catalog import CHARTS, COPIES, PROGRAMS, Program, ProgramsError, cached_path, copied_folder, version_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def prepare(report: Report) -> Programs:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
     missing = [program for program in PROGRAMS if _existing(program) is None]
-    if missing or not all(chart_folder(name).is_dir() for name in CHARTS):
+    if missing or not all(copied_folder(name).is_dir() for name in COPIES):
         build(missing, report)
     return found()
 
@@ -51,12 +51,12 @@ def found() -> Programs:
     """
     paths = {program.name: _existing(program) for program in PROGRAMS}
     missing = [name for name, path in paths.items() if path is None]
-    missing += [f"chart {name}" for name in CHARTS if not chart_folder(name).is_dir()]
+    missing += [name for name in COPIES if not copied_folder(name).is_dir()]
     if missing:
         raise ProgramsError(f"not built yet: {', '.join(missing)}; build them with `make programs`")
     return Programs(
         {name: path for name, path in paths.items() if path is not None},
-        {name: chart_folder(name) for name in CHARTS},
+        {name: copied_folder(f"charts/{name}") for name in CHARTS},
     )
 
 

@@ -13,13 +13,17 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from sandbox.api_server import CONNECTIONS, ApiServer
+from sandbox.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object
 
-_START_SECONDS = 60.0
-"""How long a control plane may take to answer after the engine started."""
+_UNREACHABLE = "configured Kubernetes cluster is unreachable"
+_READY_SECONDS = 5.0
 _POLL_SECONDS = 0.25
+
+
+class UnreachableError(Refusal):
+    """The API server does not answer."""
 
 
 class UnknownKindError(Refusal):
@@ -53,14 +57,17 @@ class Cluster:
         """The cluster of a kubeconfig's content or path; a credential plugin it names is run once.
 
         Raises:
-            Refusal: the API server does not answer within a minute.
+            UnreachableError: the API server does not answer, or the kubeconfig names none.
         """
         settings: Any = client.Configuration()
         text = Path(kubeconfig).expanduser().read_text() if is_path(kubeconfig) else kubeconfig
         with tempfile.TemporaryDirectory() as keys:
-            config.load_kube_config_from_dict(
-                yaml.safe_load(text), context, settings, persist_config=False, temp_file_path=keys
-            )
+            try:
+                config.load_kube_config_from_dict(
+                    yaml.safe_load(text), context, settings, persist_config=False, temp_file_path=keys
+                )
+            except config.ConfigException as error:
+                raise UnreachableError(f"{_UNREACHABLE}: unable to load the kubeconfig: {error}") from None
             # Like every Go program, trust SSL_CERT_FILE where the kubeconfig names no authority.
             trust = ssl.create_default_context(cafile=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"))
             if settings.cert_file:
@@ -98,14 +105,26 @@ def is_path(kubeconfig: str) -> bool:
 
 
 def wait_ready(server: ApiServer) -> None:
-    """Block until the API server says that it is ready.
+    """Return when the API server says that it is ready.
+
+    One that answers is given some seconds; one that does not answer is given none, since whoever starts
+    the control plane waits for it before the engine starts.
 
     Raises:
-        Refusal: it did not within a minute.
+        UnreachableError: it does not answer, or is not ready.
     """
-    deadline = time.monotonic() + _START_SECONDS
-    while not server.ready():
-        if time.monotonic() > deadline:
-            reason = f"{server.url} is not ready after {_START_SECONDS:g} s; start the sandbox with `make up`"
-            raise Refusal(f"configured Kubernetes cluster is unreachable: {reason}")
+    deadline = time.monotonic() + _READY_SECONDS
+    while reason := _unready(server):
+        answered = isinstance(reason, ApiError)
+        if not answered or time.monotonic() > deadline:
+            told = f"{server.url} is not ready after {_READY_SECONDS:g} s" if answered else f"no answer at {server.url}"
+            raise UnreachableError(f"{_UNREACHABLE}: {told}: {reason}; start the sandbox with `make up`")
         time.sleep(_POLL_SECONDS)
+
+
+def _unready(server: ApiServer) -> Exception | None:
+    try:
+        server.open("/readyz", {}).close()
+    except UNREACHABLE as error:
+        return error
+    return None

@@ -7,22 +7,32 @@ from typing import Any, override
 from urllib.parse import quote
 
 import urllib3
+import yaml
 
-from sandbox.api_server import ApiServer
+from sandbox.api_server import APPLY_PATCH, ApiServer
+from sandbox.catalog import GKE_KINDS, copied_folder
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
 from sandbox.providers.plugin import Refusal
+from sandbox.providers.plugin_rules import require_cluster, require_node_pool
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
-from sandbox.providers.values import UNKNOWN, Object
+from sandbox.providers.values import UNKNOWN, Object, at, with_value
 from sandbox.site import NODE_LABEL, Site
 
 
 class Effect:
     """A resource that is only remembered: the base of those that do more."""
 
-    def require(self, properties: Object) -> None:
-        """Refuse what the API would refuse; also called in previews, with unknown values."""
+    def require(self, properties: Object, before: Object | None) -> None:
+        """Refuse what plugin or API would refuse; also called in previews, with unknown values.
+
+        `before` is what an update starts from; None for a new resource.
+        """
+
+    def stored(self, properties: Object) -> Object:
+        """What the API keeps of the properties."""
+        return properties
 
     def create(self, properties: Object) -> None:
         """Make it real."""
@@ -40,20 +50,22 @@ class Effect:
 
 @dataclass(frozen=True)
 class ClusterEffect(Effect):
-    """The one API server of the sandbox stands for the cluster's."""
+    """The one API server of the sandbox stands for the cluster's, with the kinds that GKE brings along."""
 
     cloud: Cloud
     api: Callable[[], ApiServer]
 
     @override
-    def require(self, properties: Object) -> None:
+    def require(self, properties: Object, before: Object | None) -> None:
+        require_cluster(properties, before)
         others = [record["name"] for _, record in self.cloud.every(CLUSTER) if record["name"] != properties["name"]]
         if others:
             raise Refusal(f"a sandbox has one cluster, and {others[0]} exists; delete it, or use another sandbox")
 
     @override
     def create(self, properties: Object) -> None:
-        self.api()
+        for kind in _gke_kinds():
+            self.api().request("PATCH", _path(kind), kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
 
     @override
     def delete(self, properties: Object) -> None:
@@ -66,6 +78,8 @@ class ClusterEffect(Effect):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
         self.api().request("DELETE", "/api/v1/nodes", query={"labelSelector": f"{NODE_LABEL}=true"})
+        for kind in _gke_kinds():
+            self.api().delete(_path(kind), {})
 
 
 @dataclass(frozen=True)
@@ -77,11 +91,18 @@ class NodePoolEffect(Effect):
     api: Callable[[], ApiServer]
 
     @override
-    def require(self, properties: Object) -> None:
+    def require(self, properties: Object, before: Object | None) -> None:
+        require_node_pool(properties, before)
         cluster = self._find_cluster(properties)
         if is_decided(properties, cluster):
             planned = {"name": UNKNOWN, "location": properties.get("location", "")}
             require_valid(properties, cluster or planned, self._policy(properties))
+
+    @override
+    def stored(self, properties: Object) -> Object:
+        # https://github.com/GoogleCloudPlatform/magic-modules/issues/17643
+        by_policy = at(properties, "placementPolicy.policyName")
+        return with_value(properties, "placementPolicy.type", "") if by_policy else properties
 
     @override
     def create(self, properties: Object) -> None:
@@ -188,6 +209,14 @@ def _node_patch(live: Object, before: Object, after: Object) -> Object:
     ours = {taint["key"] for taint in [*before["spec"]["taints"], *after["spec"]["taints"]]}
     others = [taint for taint in live["spec"].get("taints", []) if taint["key"] not in ours]
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
+
+
+def _gke_kinds() -> list[Object]:
+    return [yaml.safe_load(path.read_text()) for path in sorted(copied_folder(GKE_KINDS).glob("*.yaml"))]
+
+
+def _path(kind: Object) -> str:
+    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind['metadata']['name']}"
 
 
 def _last(cluster: str) -> str:

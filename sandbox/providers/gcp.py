@@ -15,7 +15,6 @@ from sandbox.providers.resource_types import BUCKET, CLUSTER, NODE_POOL, Resourc
 from sandbox.providers.values import (
     Object,
     Secret,
-    changes,
     conceal,
     has_unknown,
     merged,
@@ -24,6 +23,9 @@ from sandbox.providers.values import (
     unknown_leaves,
 )
 from sandbox.site import Site
+
+_MAPS = ("labels", "metadata", "resourceLabels", "resourceManagerTags")
+"""Objects of a cluster that are maps, not blocks."""
 
 
 class GcpPlugin(Plugin):
@@ -54,8 +56,9 @@ class GcpPlugin(Plugin):
         # Against the state, not the old inputs: what an update did not do shows again and again.
         state = reveal(old.state)
         before = merged(pruned(state, reveal(new)), pruned(state, reveal(old.inputs)))
-        found = tuple(changes(before, new))
-        replaces = frozenset(change.path for change in found if kind.is_replaced_by(change))
+        after = reveal(new)
+        found = tuple(kind.differences(before, after))
+        replaces = frozenset(change.path for change in found if kind.is_replaced_by(change, before, after))
         return Diff(found, replaces, same_name=kind.name is None or old.inputs.get(kind.name) == new.get(kind.name))
 
     @override
@@ -63,13 +66,14 @@ class GcpPlugin(Plugin):
         kind = row(type_of(urn))
         given = merged(kind.defaults, reveal(inputs))
         effect = self._effect(urn)
-        effect.require(given)
+        effect.require(given, None)
         if preview:
             outputs = unknown_leaves(kind.outputs)
             return "", conceal(merged(outputs, given), inputs)
         resource_id, properties = self._completed(kind, given)
         if self._cloud.find(type_of(urn), resource_id) is not None:
             raise Refusal(f"googleapi: Error 409: Already exists: {resource_id}, alreadyExists")
+        properties = effect.stored(properties)
         effect.create(properties)
         self._cloud.keep(type_of(urn), resource_id, properties)
         return resource_id, conceal(properties, inputs)
@@ -88,11 +92,11 @@ class GcpPlugin(Plugin):
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
         kind = row(old.type)
         before = reveal(old.state)
-        given = _with_inert(kind, before, merged(kind.defaults, reveal(new)))
+        given = kind.settled(before, merged(kind.defaults, reveal(new)))
         computed = {key: item for key, item in before.items() if key not in old.inputs}
-        properties = merged(computed, self._completed(kind, given)[1])
         effect = self._effect(old.urn)
-        effect.require(properties)
+        properties = effect.stored(merged(computed, self._completed(kind, given)[1]))
+        effect.require(properties, before)
         if not preview and not has_unknown(properties):
             effect.update(before, properties)
             self._cloud.keep(old.type, old.id, properties)
@@ -110,22 +114,18 @@ class GcpPlugin(Plugin):
             case "gcp:organizations/getProject:getProject":
                 number = _project_number(project)
                 return {"id": f"projects/{project}", "projectId": project, "name": project, "number": number}
-            case "gcp:container/getCluster:getCluster":
-                return self._cluster(arguments)
             case "gcp:organizations/getClientConfig:getClientConfig":
                 places = {key: self.config.get(key, "") for key in ("project", "region", "zone")}
                 return {"id": project, "accessToken": Secret("sandbox"), "defaultLabels": {}, **places}
+            case "gcp:container/getCluster:getCluster":
+                places = {"project": project, "location": self._facts().get("location")} | arguments
+                cluster_id = filled(row(CLUSTER).id, places)
+                found = self._cloud.find(CLUSTER, cluster_id)
+                if found is None:
+                    raise Refusal(f"{cluster_id} not found")
+                return {"id": cluster_id, **_as_data_source(found)}
             case _:
                 return super().invoke(token, arguments)
-
-    def _cluster(self, arguments: Object) -> Object:
-        """What the data source of clusters answers: blocks are lists in it."""
-        cluster_id = filled(row(CLUSTER).id, arguments)
-        found = self._cloud.find(CLUSTER, cluster_id)
-        if found is None:
-            raise Refusal(f"{cluster_id} not found")
-        dns = found["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]
-        return {**arguments, "id": cluster_id, "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [dns]}]}
 
     def _effect(self, urn: str) -> Effect:
         return self._effects.get(type_of(urn), Effect())
@@ -169,16 +169,19 @@ class GcpPlugin(Plugin):
             return self._connected
 
 
-def _with_inert(kind: ResourceType, before: Object, given: Object) -> Object:
-    """`given` with the values that the API does not change put back."""
-    for path in kind.inert:
-        block, _, leaf = path.partition(".")
-        if not leaf:
-            kept = {block: before[block]} if block in before else {}
-            given = {key: item for key, item in given.items() if key != block} | kept
-        elif block in given and leaf in before.get(block, {}):
-            given = given | {block: given[block] | {leaf: before[block][leaf]}}
-    return given
+def _as_data_source(properties: Object) -> Object:
+    """A cluster as the SDK's `get_cluster` reads it: every block as a list, under the plural of its name."""
+    told: Object = {}
+    for key, item in properties.items():
+        is_block = isinstance(item, dict) and key not in _MAPS
+        told |= {_plural(key): [_as_data_source(item)]} if is_block else {key: item}
+    return told
+
+
+def _plural(name: str) -> str:
+    if name.endswith("s"):
+        return f"{name}es" if name.endswith("us") else name
+    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
 
 
 def _project_number(project: str) -> str:

@@ -5,6 +5,7 @@ without force; a refused webhook call is not tried again; reads show only what t
 """
 
 import base64
+import os
 import threading
 import time
 from typing import Any, override
@@ -16,7 +17,7 @@ from sandbox import programs
 from sandbox.api_server import APPLY_PATCH, ApiError
 from sandbox.catalog import ProgramsError
 from sandbox.providers import awaiting, charts
-from sandbox.providers.cluster import Cluster, UnknownKindError, is_path
+from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
 from sandbox.providers.values import UNKNOWN, Object, Secret, changes, conceal, has_unknown, merged, pruned, reveal
 
@@ -35,6 +36,8 @@ _IMMUTABLE = {
 }
 """Paths whose change needs a new object. Only built-in kinds: of others the published provider knows none."""
 
+_DELETE_OPTION, _DELETE_VARIABLE = "deleteUnreachable", "PULUMI_K8S_DELETE_UNREACHABLE"
+
 _SERVER_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
@@ -43,7 +46,7 @@ class KubernetesPlugin(Plugin):
 
     def __init__(self) -> None:
         super().__init__("pulumi_kubernetes")
-        self._connected: Cluster | None = None
+        self._connected: Cluster | UnreachableError | None = None
         self._connecting = threading.Lock()
 
     @override
@@ -84,6 +87,8 @@ class KubernetesPlugin(Plugin):
 
     @override
     def read(self, resource: Resource) -> tuple[Object, Object] | None:
+        if self._is_gone_with_its_cluster(resource, "failed to read resource state due to unreachable cluster"):
+            return None
         try:
             live = self._cluster().server.find(self._path(_manifest(resource)))
         except UnknownKindError:
@@ -100,7 +105,7 @@ class KubernetesPlugin(Plugin):
 
     @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
-        if preview and has_unknown(new):
+        if preview and (has_unknown(new) or self._unreachable()):
             return merged(old.state, new)
         query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if preview else {})
         try:
@@ -113,6 +118,8 @@ class KubernetesPlugin(Plugin):
 
     @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
+        if self._is_gone_with_its_cluster(resource, "configured Kubernetes cluster is unreachable"):
+            return
         server, manifest = self._cluster().server, _manifest(resource)
         try:
             path = self._path(manifest)
@@ -135,8 +142,40 @@ class KubernetesPlugin(Plugin):
         with self._connecting:
             if self._connected is None:
                 kubeconfig = reveal(self.config.get("kubeconfig", "~/.kube/config"))
-                self._connected = Cluster.connect(kubeconfig, self.config.get("context"))
-            return self._connected
+                try:
+                    self._connected = Cluster.connect(kubeconfig, self.config.get("context"))
+                except UnreachableError as error:
+                    # Asked once for all objects, as the published provider does.
+                    self._connected = error
+        if isinstance(self._connected, UnreachableError):
+            raise UnreachableError(str(self._connected))
+        return self._connected
+
+    def _unreachable(self) -> str:
+        """Why the cluster cannot be reached; empty when it can."""
+        try:
+            self._cluster()
+        except UnreachableError as error:
+            return str(error)
+        return ""
+
+    def _is_gone_with_its_cluster(self, resource: Resource, complaint: str) -> bool:
+        """Whether the object is to leave the state because its cluster does not answer.
+
+        Raises:
+            Refusal: the cluster does not answer, and nobody asked for that.
+        """
+        if not (reason := self._unreachable()):
+            return False
+        self.warn(resource.urn, reason)
+        asked = self.config.get(_DELETE_OPTION, os.environ.get(_DELETE_VARIABLE, "false"))
+        if asked not in (True, "true"):
+            raise Refusal(
+                f"{complaint}. If the cluster was deleted, you can remove this resource from Pulumi state by rerunning"
+                f' the operation with the {_DELETE_VARIABLE} environment variable set to "true"'
+            )
+        self.warn(resource.urn, f"`{_DELETE_OPTION}` is set: the object leaves the state, whatever becomes of it")
+        return True
 
     def _path(self, manifest: Object, *, collection: bool = False) -> str:
         kind = self._cluster().kind(manifest["apiVersion"], manifest["kind"])
@@ -164,7 +203,7 @@ class KubernetesPlugin(Plugin):
 
     def _rehearse_creation(self, inputs: Object) -> None:
         """Let the API server judge the object; what is missing only because it comes later is tolerated."""
-        if has_unknown(inputs):
+        if has_unknown(inputs) or self._unreachable():
             return
         try:
             path = self._path(inputs, collection=True)

@@ -21,7 +21,7 @@ import grpc.aio
 from google.protobuf import any_pb2, empty_pb2, struct_pb2
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse, Provider
 from pulumi.provider.experimental.server import ProviderServicer
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from urllib3.exceptions import HTTPError
 
 from sandbox.api_server import ApiError
@@ -81,6 +81,8 @@ class Plugin(ABC):
     def __init__(self, package: str) -> None:
         self.version = version(package)
         self.config: Object = {}
+        self.warn: Callable[[str, str], None] = lambda urn, message: None
+        """Shows the user a warning about a resource; the engine's, once it is served."""
 
     def check_config(self, config: Object) -> Object:
         """The provider's configuration as it goes into the state."""
@@ -141,6 +143,7 @@ def serve(plugin: Plugin) -> None:
         # The SDK registers a component's children on these threads, each until the child exists.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_PARALLEL_CALLS))
         limits = [(f"grpc.max_{way}_message_length", _MESSAGE_BYTES) for way in ("send", "receive")]
+        plugin.warn = _warnings_to(sys.argv[-1])
         server = grpc.aio.server(options=limits)
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicer(plugin, sys.argv[-1]), server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -152,6 +155,15 @@ def serve(plugin: Plugin) -> None:
         os._exit(1)  # Threads that still wait for an object would hold a normal exit.
 
     asyncio.run(run())
+
+
+def _warnings_to(engine_address: str) -> Callable[[str, str], None]:
+    engine = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address))
+
+    def warn(urn: str, message: str) -> None:
+        engine.Log(engine_pb2.LogRequest(severity=engine_pb2.LogSeverity.WARNING, urn=urn, message=message))
+
+    return warn
 
 
 class _Components(Provider):

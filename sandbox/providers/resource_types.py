@@ -1,5 +1,6 @@
 """Reads the table of Google Cloud resource types, `resource_types.yaml`, which explains its columns."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import yaml
 
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Change, Object
+from sandbox.providers.values import Change, Object, at, changes, with_value
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -21,28 +22,61 @@ class ResourceType:
     """One row of the table."""
 
     id: str
-    replaces: list[Any]
-    """Paths, or lists of paths."""
+    replaces: tuple[str, ...]
     name: str | None = None
     outputs: Object = field(default_factory=dict[str, Any])
     defaults: Object = field(default_factory=dict[str, Any])
-    blocks: list[str] = field(default_factory=list[str])
-    inert: list[str] = field(default_factory=list[str])
+    replaces_when_off: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    inert: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
-    def is_replaced_by(self, change: Change) -> bool:
-        """Whether this change needs a new resource."""
-        if change.path in self.blocks:
-            return change.kind != "UPDATE"
-        paths = [path for entry in self.replaces for path in ([entry] if isinstance(entry, str) else entry)]
-        return any(change.is_under(path) for path in paths)
+    def differences(self, before: Object, after: Object) -> Iterator[Change]:
+        """What an update must change: not what the cloud computes when the program says nothing.
+
+        To the plugin a number or switch that is not set is 0 or false.
+        """
+        for change in changes(before, after):
+            computed = change.kind == "DELETE" and change.path in self.computed
+            unset = change.kind != "UPDATE" and at(after if change.kind == "ADD" else before, change.path) in (0, False)
+            if not computed and not unset:
+                yield change
+
+    def is_replaced_by(self, change: Change, before: Object, after: Object) -> bool:
+        """Whether this change from `before` to `after` needs a new resource."""
+        if change.path in self.replaces_when_off:
+            return at(before, change.path) is True
+        if change.path in self.blocks and change.kind != "UPDATE":
+            return True
+        # What comes or goes as a whole is one change; what lies in it counts too.
+        whole = after if change.kind == "ADD" else before
+        return any(
+            change.is_under(path) or (change.kind != "UPDATE" and _holds(whole, change.path, path))
+            for path in self.replaces
+        )
+
+    def settled(self, before: Object, given: Object) -> Object:
+        """What an update from `before` to `given` really makes of the resource."""
+        for path in self.inert:
+            given = with_value(given, path, at(before, path))
+        for path in (*self.computed, *self.kept):
+            if at(given, path) is None:
+                given = with_value(given, path, at(before, path))
+        return given
+
+
+def _holds(whole: Object, path: str, inner: str) -> bool:
+    return inner.startswith(f"{path}.") and bool(at(whole, inner))
 
 
 def row(resource_type: str) -> ResourceType:
     """The row of a type, or a general one."""
     if resource_type in _table():
-        return ResourceType(**_table()[resource_type])
+        return _table()[resource_type]
     plural = f"{resource_type.rpartition(':')[2]}s"
-    return ResourceType(f"projects/{{project}}/{plural}/{{name}}", ["name", "project", "location", "region"], "name")
+    return ResourceType(f"projects/{{project}}/{plural}/{{name}}", ("name", "project", "location", "region"), "name")
 
 
 def filled(template: Any, facts: Object) -> Any:
@@ -60,5 +94,17 @@ def filled(template: Any, facts: Object) -> Any:
 
 
 @cache
-def _table() -> dict[str, Object]:
-    return yaml.safe_load((Path(__file__).parent / "resource_types.yaml").read_text())["types"]
+def _table() -> dict[str, ResourceType]:
+    rows: Any = yaml.load((Path(__file__).parent / "resource_types.yaml").read_text(), yaml.CSafeLoader)
+    return {name: _row(columns) for name, columns in rows["types"].items()}
+
+
+def _row(columns: Object) -> ResourceType:
+    paths: Object = {key: tuple(_flat(item)) for key, item in columns.items() if isinstance(item, list)}
+    return ResourceType(**(columns | paths))
+
+
+def _flat(paths: list[Any]) -> Iterator[str]:
+    """The table writes paths in lines of several, and shares some."""
+    for entry in paths:
+        yield from [entry] if isinstance(entry, str) else _flat(entry)

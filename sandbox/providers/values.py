@@ -86,6 +86,24 @@ def merged(base: Object, over: Object) -> Object:
     return result
 
 
+def at(value: Object, path: str) -> Any:
+    """What lies at a path of names, None when nothing does."""
+    found: Any = value
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def with_value(value: Object, path: str, wanted: Any) -> Object:
+    """`value` with `wanted` at a path of names, with nothing there for None; as it is when a parent is missing."""
+    key, _, rest = path.partition(".")
+    if rest:
+        inner = value.get(key)
+        return value | {key: with_value(inner, rest, wanted)} if isinstance(inner, dict) else value
+    kept = {name: item for name, item in value.items() if name != key}
+    return kept if wanted is None else kept | {key: wanted}
+
+
 def unknown_leaves(value: Any) -> Any:
     """The same structure of objects with every leaf unknown."""
     return {key: unknown_leaves(item) for key, item in value.items()} if isinstance(value, dict) else UNKNOWN

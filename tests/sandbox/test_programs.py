@@ -29,7 +29,9 @@ def with_fake_go(folder: Path, script: str) -> None:
     )
 
 
-DOWNLOAD = r"""d=$(mktemp -d); mkdir -p $d/charts/jobset $d/charts/kueue; printf '{"Dir": "%s"}' $d; exit 0"""
+DOWNLOAD = (
+    r"""d=$(mktemp -d); mkdir -p $d/charts/jobset $d/charts/kueue $d/config/crd; printf '{"Dir": "%s"}' $d; exit 0"""
+)
 BUILD = 'while [ "$1" != "-o" ]; do shift; done; echo program > "$2"'
 
 
@@ -48,7 +50,7 @@ def test_without_go_and_programs_the_error_names_go_and_what_is_missing(empty_ca
 
 
 def test_found_never_builds(empty_cache: Path):
-    with pytest.raises(ProgramsError, match="not built yet: etcd.*chart kueue.*make programs"):
+    with pytest.raises(ProgramsError, match="not built yet: etcd.*charts/kueue.*make programs"):
         programs.found()
 
 

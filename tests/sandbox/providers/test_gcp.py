@@ -2,13 +2,15 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.providers.cloud import Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL
+from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
 from sandbox.providers.values import UNKNOWN, Object, Secret, merged
 from sandbox.site import Site
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
+DNS = {"endpoint": "127.64.0.1:6443"}
 NETWORK = "gcp:compute/network:Network"
 SEED = b"\x01\x02\x03\x04\x05"
 
@@ -104,8 +106,50 @@ def test_a_replaced_pool_of_the_same_name_is_deleted_first(plugin: GcpPlugin) ->
 
 def test_a_computed_value_is_no_difference_and_a_removed_input_is(plugin: GcpPlugin) -> None:
     assert not diff(plugin, pool(), {"version": "1"}).changes
-    without_count = {key: item for key, item in pool().inputs.items() if key != "nodeCount"}
-    assert [found.path for found in plugin.diff(pool(), without_count).changes] == ["nodeCount"]
+    without_placement = {key: item for key, item in pool().inputs.items() if key != "placementPolicy"}
+    assert [found.path for found in plugin.diff(pool(), without_placement).changes] == ["placementPolicy"]
+
+
+def test_what_the_program_no_longer_says_stays_where_the_cloud_or_the_plugin_keeps_it(plugin: GcpPlugin) -> None:
+    before = {"name": "c", "location": "us-east5", "loggingService": "none"}
+    cluster = Resource(urn(CLUSTER), "id", before, merged({"deletionProtection": False}, before))
+    inputs = {"name": "c", "location": "us-east5", "resourceLabels": {"team": "a"}}
+    state = plugin.update(cluster, inputs, 0, preview=False)
+    assert state["loggingService"] == "none"
+    assert state["resourceLabels"] == {"team": "a"}
+    after = Resource(cluster.urn, cluster.id, inputs, state)
+    removed = {"name": "c", "location": "us-east5"}
+    assert "resourceLabels" not in plugin.update(after, removed, 0, preview=False)
+
+
+def test_a_pool_with_a_workload_policy_has_no_placement_type(plugin: GcpPlugin, tmp_path: Path) -> None:
+    created(plugin, RESOURCE_POLICY, {"name": "policy", "workloadPolicy": {"acceleratorTopology": "2x2x4"}})
+    Cloud(tmp_path / "cloud").keep(CLUSTER, "id", {"name": "c", "location": "us-east5"})
+    inputs = {
+        "name": "s",
+        "cluster": "c",
+        "location": "us-east5",
+        "nodeLocations": ["us-east5-a"],
+        "autoscaling": {"minNodeCount": 0, "maxNodeCount": 4},
+        "nodeConfig": {"machineType": "tpu7x-standard-4t", "flexStart": True},
+        "placementPolicy": {"type": "COMPACT", "policyName": "policy", "tpuTopology": "2x2x4"},
+    }
+    made = created(plugin, NODE_POOL, inputs)
+    assert [found.path for found in plugin.diff(made, inputs).changes] == ["placementPolicy.type"]
+    assert not plugin.diff(made, merged(inputs, {"placementPolicy": {"type": ""}})).changes
+
+
+def test_an_existing_cluster_is_told_as_the_data_source_tells_it(plugin: GcpPlugin, tmp_path: Path) -> None:
+    record = {"name": "c", "resourceLabels": {"team": "a"}, "controlPlaneEndpointsConfig": {"dnsEndpointConfig": DNS}}
+    Cloud(tmp_path / "cloud").keep(CLUSTER, "projects/my-project/locations/us-east5/clusters/c", record)
+    found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
+    assert found["controlPlaneEndpointsConfigs"] == [{"dnsEndpointConfigs": [DNS]}]
+    assert found["resourceLabels"] == {"team": "a"}
+
+
+def test_a_missing_cluster_is_an_error(plugin: GcpPlugin) -> None:
+    with pytest.raises(Refusal, match="^projects/other/locations/us-east5/clusters/c not found$"):
+        plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "project": "other"})
 
 
 def test_a_shortened_list_is_a_difference(plugin: GcpPlugin) -> None:

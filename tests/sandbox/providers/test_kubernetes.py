@@ -1,7 +1,9 @@
 from typing import Any
 
+import pytest
+
 from sandbox.providers.kubernetes import KubernetesPlugin
-from sandbox.providers.plugin import Diff, Resource
+from sandbox.providers.plugin import Diff, Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Object, Secret, merged
 
 SEED = b"\x01\x02\x03\x04"
@@ -79,3 +81,46 @@ def test_a_custom_resource_is_updated_in_place_with_the_path_that_changed() -> N
     found = diff("jobset.x-k8s.io/v1alpha2:JobSet", named(**job), change)
     assert [item.path for item in found.changes] == ["spec.replicatedJobs[0].replicas"]
     assert not found.replaces
+
+
+@pytest.fixture
+def alone() -> tuple[KubernetesPlugin, Resource, list[str]]:
+    """A plugin whose cluster does not answer, an object it made earlier, and the warnings it gives."""
+    plugin, warnings = KubernetesPlugin(), list[str]()
+    contexts = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+    plugin.config = {"kubeconfig": f"{KUBECONFIG % '127.64.0.1:1'}{contexts}"}
+    plugin.warn = lambda urn, message: warnings.append(message)
+    inputs = checked("core/v1:ConfigMap", named())
+    return plugin, Resource(urn("core/v1:ConfigMap"), "team/n", inputs, inputs), warnings
+
+
+def test_without_its_cluster_an_object_stays_and_the_error_names_the_way_out(
+    alone: tuple[KubernetesPlugin, Resource, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULUMI_K8S_DELETE_UNREACHABLE", raising=False)
+    plugin, known, _ = alone
+    way_out = r'rerunning the operation with the PULUMI_K8S_DELETE_UNREACHABLE environment variable set to "true"$'
+    with pytest.raises(Refusal, match=rf"^failed to read resource state due to unreachable cluster\. .*{way_out}"):
+        plugin.read(known)
+    with pytest.raises(Refusal, match=rf"^configured Kubernetes cluster is unreachable\. .*{way_out}"):
+        plugin.delete(known, 0)
+    with pytest.raises(Refusal, match=r"^configured Kubernetes cluster is unreachable: no answer at "):
+        plugin.create(known.urn, known.inputs, 0, preview=False)
+
+
+@pytest.mark.parametrize("option", [{"deleteUnreachable": "true"}, {"deleteUnreachable": True}, {}])
+def test_without_its_cluster_an_object_leaves_the_state_on_request(
+    alone: tuple[KubernetesPlugin, Resource, list[str]], option: Object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, known, warnings = alone
+    plugin.config |= option
+    monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "false" if option else "true")
+    assert plugin.read(known) is None
+    plugin.delete(known, 0)
+    assert sum("unreachable: no answer" in warning for warning in warnings) == 2
+
+
+def test_without_its_cluster_a_preview_goes_on(alone: tuple[KubernetesPlugin, Resource, list[str]]) -> None:
+    plugin, known, _ = alone
+    assert plugin.create(known.urn, known.inputs, 0, preview=True)[1]["metadata"]["name"] == "n"
+    assert plugin.update(known, merged(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}

@@ -1,33 +1,147 @@
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pulumi_gcp as gcp
 import pytest
+from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, filled, row
-from sandbox.providers.values import Change
+from sandbox.providers.values import Object
+
+SLICE: Object = {
+    "nodeCount": 4,
+    "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
+    "networkConfig": {"enablePrivateNodes": True, "additionalNodeNetworkConfigs": [{"network": "second"}]},
+    "nodeConfig": {
+        "machineType": "ct6e-standard-4t",
+        "spot": False,
+        "labels": {"team": "a", "group": "b"},
+        "resourceLabels": {"team": "a"},
+        "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
+        "oauthScopes": ["a"],
+        "taints": [{"key": "a"}],
+    },
+}
+
+
+def changed(base: Object, path: str, value: Any) -> Object:
+    """`base` with `value` at `path`; None removes what is there."""
+    key, _, rest = path.partition(".")
+    kept = {name: item for name, item in base.items() if name != key}
+    if rest:
+        return kept | {key: changed(base.get(key, {}), rest, value)}
+    return kept if value is None else kept | {key: value}
+
+
+def effect(resource_type: str, before: Object, after: Object) -> str:
+    """What the table says of going from `before` to `after`."""
+    kind = row(resource_type)
+    found = list(kind.differences(before, after))
+    if any(kind.is_replaced_by(change, before, after) for change in found):
+        return "replaced"
+    if not found:
+        return "nothing"
+    return "shows again" if kind.settled(before, after) == before else "in place"
 
 
 @pytest.mark.parametrize(
-    ("path", "kind", "replaced"),
+    ("path", "value", "expected"),
     [
-        ("nodeConfig.spot", "UPDATE", True),
-        ("nodeConfig.secondaryBootDisks[0].diskImage", "UPDATE", True),
-        ("nodeConfig.machineType", "UPDATE", False),
-        ("nodeConfig.labels.team", "UPDATE", False),
-        ("nodeCount", "UPDATE", False),
-        ("initialNodeCount", "UPDATE", True),
-        ("placementPolicy", "ADD", True),
-        ("placementPolicy", "DELETE", True),
-        ("placementPolicy.tpuTopology", "UPDATE", False),
-        ("placementPolicy.policyName", "UPDATE", True),
+        ("nodeConfig.spot", True, "replaced"),
+        ("nodeConfig.spot", None, "nothing"),
+        ("nodeConfig.flexStart", False, "nothing"),
+        ("nodeConfig.oauthScopes", ["a", "b"], "replaced"),
+        ("nodeConfig.oauthScopes", None, "nothing"),
+        ("nodeConfig.reservationAffinity", None, "replaced"),
+        ("nodeConfig.secondaryBootDisks", [{"diskImage": "image"}], "replaced"),
+        ("nodeConfig.shieldedInstanceConfig", {"enableSecureBoot": True}, "replaced"),
+        ("nodeConfig.confidentialNodes", {"enabled": True}, "in place"),
+        ("nodeConfig.confidentialNodes", {"enabled": True, "confidentialInstanceType": "TDX"}, "replaced"),
+        ("nodeConfig.advancedMachineFeatures", {"performanceMonitoringUnit": "STANDARD"}, "replaced"),
+        ("nodeConfig.machineType", "ct6e-standard-8t", "in place"),
+        ("nodeConfig.machineType", None, "nothing"),
+        ("nodeConfig.labels.team", "b", "in place"),
+        ("nodeConfig.labels.team", None, "in place"),
+        ("nodeConfig.labels", None, "nothing"),
+        ("nodeConfig.resourceLabels.team", "b", "in place"),
+        ("nodeConfig.resourceLabels", None, "shows again"),
+        ("nodeConfig.taints", None, "in place"),
+        ("nodeConfig.gpudirectStrategy", "RDMA", "shows again"),
+        ("nodeConfig", None, "nothing"),
+        ("nodeCount", 8, "in place"),
+        ("nodeCount", None, "nothing"),
+        ("initialNodeCount", 4, "replaced"),
+        ("autoscaling", {"maxNodeCount": 4}, "in place"),
+        ("queuedProvisioning", {"enabled": True}, "replaced"),
+        ("maintenancePolicies", [{"exclusionUntilEndOfSupports": [{"enabled": True}]}], "shows again"),
+        ("networkConfig.enablePrivateNodes", False, "in place"),
+        ("networkConfig.additionalNodeNetworkConfigs", None, "replaced"),
+        ("networkConfig.podRange", "pods", "replaced"),
+        ("networkConfig", None, "nothing"),
+        ("placementPolicy", None, "replaced"),
+        ("placementPolicy.tpuTopology", "4x8", "shows again"),
+        ("placementPolicy.type", "", "shows again"),
+        ("placementPolicy.policyName", "policy", "replaced"),
     ],
 )
-def test_a_node_pool_is_replaced_by_what_forces_it(path: str, kind: str, replaced: bool) -> None:
-    change = Change(path, kind)  # pyright: ignore[reportArgumentType]
-    assert row(NODE_POOL).is_replaced_by(change) is replaced
+def test_a_change_of_a_node_pool_does_what_it_does_on_gke(path: str, value: object, expected: str) -> None:
+    assert effect(NODE_POOL, SLICE, changed(SLICE, path, value)) == expected
 
 
-def test_a_cluster_changes_its_endpoints_in_place_and_its_network_not() -> None:
-    assert not row(CLUSTER).is_replaced_by(Change("controlPlaneEndpointsConfig.dnsEndpointConfig", "UPDATE"))
-    assert row(CLUSTER).is_replaced_by(Change("network", "UPDATE"))
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"network": "a"}, {"network": "b"}, "replaced"),
+        ({}, {"ipAllocationPolicy": {"stackType": "IPV4"}}, "replaced"),
+        ({"ipAllocationPolicy": {"stackType": "IPV4"}}, {}, "nothing"),
+        ({"privateClusterConfig": {}}, {"privateClusterConfig": {"masterIpv4CidrBlock": "10.0.0.0/28"}}, "replaced"),
+        ({"privateClusterConfig": {}}, {"privateClusterConfig": {"enablePrivateNodes": True}}, "in place"),
+        ({"controlPlaneEndpointsConfig": {}}, {}, "nothing"),
+        ({}, {"enableMultiNetworking": True}, "in place"),
+        ({"enableFqdnNetworkPolicy": False}, {"enableFqdnNetworkPolicy": True}, "in place"),
+        ({"enableFqdnNetworkPolicy": True}, {"enableFqdnNetworkPolicy": False}, "replaced"),
+        ({"enableL4IlbSubsetting": True}, {"enableL4IlbSubsetting": False}, "replaced"),
+        ({"maintenancePolicy": {}}, {}, "in place"),
+        ({"nodeConfig": {}}, {"nodeConfig": {"spot": True}}, "replaced"),
+    ],
+)
+def test_a_change_of_a_cluster_does_what_it_does_on_gke(before: Object, after: Object, expected: str) -> None:
+    assert effect(CLUSTER, before, after) == expected
+
+
+def test_every_input_of_a_node_pool_is_known_to_replace_to_change_in_place_or_to_do_nothing() -> None:
+    kind = row(NODE_POOL)
+    # GKE fills them in, and the SDK lists them all the same.
+    computed_only = ("nodeConfig.effectiveTaints",)
+    for path in inputs_of(gcp.container.NodePoolArgs):
+        lists = (kind.replaces, kind.in_place, kind.inert, computed_only)
+        classes = [any(path == known or path.startswith(f"{known}.") for known in paths) for paths in lists]
+        assert sum(classes) == 1, path
+
+
+def test_every_path_of_the_table_is_an_input_of_the_published_sdk() -> None:
+    for resource_type, arguments in ((NODE_POOL, gcp.container.NodePoolArgs), (CLUSTER, gcp.container.ClusterArgs)):
+        kind = row(resource_type)
+        leaves = list(inputs_of(arguments))
+        for paths in (kind.replaces, kind.replaces_when_off, kind.blocks, kind.inert, kind.computed, kind.kept):
+            for path in paths:
+                assert any(leaf == path or leaf.startswith(f"{path}.") for leaf in leaves), path
+
+
+def inputs_of(arguments: type, prefix: str = "") -> Iterator[str]:
+    """Paths of the leaves that an arguments class of the SDK has, in the engine's spelling."""
+    types = pulumi_types.input_type_types(arguments)
+    for python_name, name in pulumi_types.input_type_py_to_pulumi_names(arguments).items():
+        inner = _block(types.get(name, types.get(python_name)))
+        yield from inputs_of(inner, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
+
+
+def _block(hint: Any) -> type | None:
+    """The arguments class in a type hint such as `Optional[Input[Sequence[Input[Args]]]]`."""
+    if isinstance(hint, type) and pulumi_types.is_input_type(hint):
+        return hint
+    return next((found for inner in get_args(hint) if (found := _block(inner))), None)
 
 
 def test_an_unlisted_type_is_kept_under_a_general_id() -> None:

@@ -1,0 +1,1 @@
+"""Measurements of the repository's own code, run by hand."""

@@ -1,0 +1,32 @@
+from pathlib import Path
+from typing import Any, cast
+
+from sandbox import programs
+from sandbox.api_server import ApiServer
+from sandbox.providers.cloud import Cloud
+from sandbox.providers.effects import ClusterEffect
+from tests.chain.stack import ignore
+
+
+class Requests:
+    """An API server that only remembers what it is asked."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, str]] = []
+
+    def request(self, method: str, path: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        self.made.append((method, path.rpartition("/")[2]))
+        return {}
+
+    def delete(self, path: str, options: Any) -> None:
+        self.request("DELETE", path)
+
+
+def test_a_cluster_comes_and_goes_with_the_kind_by_which_kueue_asks_for_chips(tmp_path: Path) -> None:
+    programs.prepare(ignore)
+    api = Requests()
+    effect = ClusterEffect(Cloud(tmp_path), lambda: cast(ApiServer, api))
+    effect.create({"name": "c"})
+    assert api.made == [("PATCH", "provisioningrequests.autoscaling.x-k8s.io")]
+    effect.delete({"name": "c", "deletionProtection": False})
+    assert ("DELETE", "provisioningrequests.autoscaling.x-k8s.io") in api.made
