@@ -6,6 +6,7 @@ The numbers are those of `infra.generations`. Knows no settings, no prices, no P
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 from infra.generations import Generation, Machine, generations
