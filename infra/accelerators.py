@@ -6,7 +6,8 @@ accelerator types such as `v5p-32`, whose suffix counts cores on one generation 
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus for machine types,
 https://cloud.google.com/tpu/docs/system-architecture-tpu-vm for chips, and for the lists of
-topologies AI-Hypercomputer/xpk and google/pathways-job, which agree.
+topologies AI-Hypercomputer/xpk and google/pathways-job, which agree; for network interfaces
+GoogleCloudPlatform/cluster-autoscaler.
 """
 
 from collections.abc import Iterable
@@ -45,6 +46,8 @@ class Machine:
     name: str
     chips: int
     topologies: tuple[str, ...]
+    accelerator_nics: int = 0
+    """Network interfaces beside the first, for traffic between slices."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class SliceShape:
     hbm_gib_per_chip: float
     boot_disk_types: tuple[str, ...]
     workload_policy_required: bool
+    accelerator_nics: int
 
     @property
     def chips(self) -> int:
@@ -175,6 +179,7 @@ def _shape(generation: Generation, machine: Machine, topology: str) -> SliceShap
         hbm_gib_per_chip=generation.hbm_gib_per_chip,
         boot_disk_types=generation.boot_disk_types,
         workload_policy_required=multi_host and generation.uses_workload_policy,
+        accelerator_nics=machine.accelerator_nics,
     )
 
 
@@ -201,7 +206,7 @@ def _flat_generations() -> tuple[Generation, Generation]:
         Generation(
             name="v6e",
             accelerator="tpu-v6e-slice",
-            machines=_flat_machines("ct6e-standard"),
+            machines=_flat_machines("ct6e-standard", accelerator_nics=(1, 2, 4)),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=918,
             hbm_gib_per_chip=32,
@@ -240,7 +245,7 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
             accelerator="tpu7x",
             machines=(
                 Machine("tpu7x-standard-1t", 1, ("1x1x1",)),
-                Machine("tpu7x-standard-4t", 4, _cube_topologies(108, 128, 140, 144)),
+                Machine("tpu7x-standard-4t", 4, _cube_topologies(108, 128, 140, 144), accelerator_nics=2),
             ),
             devices_per_chip=2,
             peak_bf16_tflops_per_chip=2307,
@@ -259,12 +264,13 @@ _V4_TOPOLOGIES = (
 )
 
 
-def _flat_machines(family: str) -> tuple[Machine, ...]:
+def _flat_machines(family: str, accelerator_nics: tuple[int, int, int] = (0, 0, 0)) -> tuple[Machine, ...]:
     """Machines of the generations with a 2D torus (v5e, v6e)."""
+    one, four, eight = accelerator_nics
     return (
-        Machine(f"{family}-1t", 1, ("1x1",)),
-        Machine(f"{family}-4t", 4, ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")),
-        Machine(f"{family}-8t", 8, ("2x4",)),
+        Machine(f"{family}-1t", 1, ("1x1",), one),
+        Machine(f"{family}-4t", 4, ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), four),
+        Machine(f"{family}-8t", 8, ("2x4",), eight),
     )
 
 
