@@ -99,18 +99,17 @@ def _overlaps(ranges: _Ranges) -> Iterator[Fault]:
 
 def _room(draft: Draft, shapes: Shapes, ranges: _Ranges) -> Iterator[Fault]:
     """Whether all nodes have an address, and all their pods."""
-    hosts = {name: draft.slices[name].count * shape.hosts for name, shape in shapes.items()}
-    system = draft.cluster.system_nodes if draft.cluster else 0
-    everyone = f"{sum(hosts.values())} TPU hosts, {system} system nodes and {SPARE_SYSTEM_NODES} more in an upgrade"
-    system += SPARE_SYSTEM_NODES
-    nodes = sum(hosts.values()) + system + CONTROL_PLANE_ADDRESSES + SUBNET_OVERHEAD
-    own = CONTROL_PLANE_ADDRESSES + SUBNET_OVERHEAD
-    yield from _fits(ranges, "nodes", nodes, f"{everyone} and {own} of Google's own")
-    yield from _fits(ranges, "pods", pod_addresses(sum(hosts.values()), system), f"blocks for pods of {everyone}")
-    second = sum(hosts[name] for name in _groups_on_second_network(draft) if name in hosts)
-    yield from _fits(
-        ranges, "second_nodes", second + SUBNET_OVERHEAD, f"{second} TPU hosts and {SUBNET_OVERHEAD} of Google's own"
-    )
+    by_group = {name: draft.slices[name].count * shape.hosts for name, shape in shapes.items()}
+    hosts = sum(by_group.values())
+    second = sum(by_group.get(name, 0) for name in _groups_on_second_network(draft))
+    stays = draft.cluster.system_nodes if draft.cluster else 0
+    system = stays + SPARE_SYSTEM_NODES
+    own = SUBNET_OVERHEAD + CONTROL_PLANE_ADDRESSES
+    everyone = f"{hosts} TPU hosts, {stays} system nodes and {SPARE_SYSTEM_NODES} more in an upgrade"
+    few = f"{second} TPU hosts and {SUBNET_OVERHEAD} of Google's own"
+    yield from _fits(ranges, "nodes", hosts + system + own, f"{everyone} and {own} of Google's own")
+    yield from _fits(ranges, "pods", pod_addresses(hosts, system), f"blocks for pods of {everyone}")
+    yield from _fits(ranges, "second_nodes", second + SUBNET_OVERHEAD, few)
 
 
 def _fits(ranges: _Ranges, name: str, needed: int, what: str) -> Iterator[Fault]:
