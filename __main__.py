@@ -7,7 +7,7 @@ from pulumi import InvokeOutputOptions, ResourceOptions
 from infra.apis import GoogleApis
 from infra.cluster import Cluster, ClusterArgs
 from infra.guard import Guard
-from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number
+from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.image import image_reference, image_repository
 from infra.job_spec import job_spec
 from infra.kubernetes_objects import kubernetes_provider
@@ -20,29 +20,31 @@ from infra.storage import checkpoint_bucket
 from infra.training import training_job
 
 settings = load(pulumi.Config())
-cloud, name = settings.cloud, settings.cluster.name
+cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_labels
 
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
-bucket = checkpoint_bucket("checkpoints", settings.checkpoint_bucket, cloud.region, ResourceOptions(provider=google))
+on_project = ResourceOptions(provider=google)
+bucket = checkpoint_bucket("checkpoints", settings.checkpoint_bucket, cloud.region, labels, on_project)
 guard = Guard(settings, google)
 apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
-network = Network("network", NetworkArgs(name, cloud.region), on_google)
-repository = image_repository("images", name, cloud.region, on_google)
+network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
+repository = image_repository("images", name, cloud.region, labels, on_google)
 image = image_reference("trainer", settings.image, repository)
 nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", repository), on_google)
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
-cluster = Cluster("cluster", ClusterArgs(cloud, settings.cluster, network, nodes.email), on_network)
+cluster_args = ClusterArgs(cloud, settings.cluster, network, nodes.email, labels, settings.mounts_datasets)
+cluster = Cluster("cluster", cluster_args, on_network)
 in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
 footing = guard.footing(kubernetes)
 on_footing = ResourceOptions(provider=google, depends_on=[cluster, footing])
-slices = TpuSlices("slices", TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices), on_footing)
+slices_args = TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices, labels, network.second)
+slices = TpuSlices("slices", slices_args, on_footing)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
 namespaces = [team.namespace for team in settings.teams.values()]
-access = TrainerAccess(
-    "access", TrainerAccessArgs(cloud.project, number, bucket.name, settings.dataset_bucket, namespaces), in_cluster
-)
+members = trainers(cloud.project, number, namespaces, nodes.email, settings.job.host_network)
+access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, settings.dataset_bucket), in_cluster)
 
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
 operators = Operators("operators", settings.slices.values(), on_cluster)

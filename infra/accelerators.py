@@ -35,6 +35,8 @@ class SliceShape:
     hbm_gib_per_chip: float
     boot_disk_types: tuple[str, ...]
     workload_policy_required: bool
+    accelerator_nics: int
+    """Network interfaces of a host beside the first, for traffic between slices."""
 
     @property
     def chips(self) -> int:
@@ -150,4 +152,5 @@ def _shape(generation: Generation, machine: Machine, topology: str) -> SliceShap
         hbm_gib_per_chip=generation.hbm_gib_per_chip,
         boot_disk_types=generation.boot_disk_types,
         workload_policy_required=multi_host and generation.uses_workload_policy,
+        accelerator_nics=machine.accelerator_nics,
     )

@@ -3,12 +3,14 @@
 Owns the control plane's settings and the system pool. TPU nodes are the business of `infra.slices`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
 
 from infra import stack_file
+from infra.addresses import SYSTEM_PODS_PER_NODE
 from infra.network import POD_RANGE, SERVICE_RANGE, Network
 
 CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -23,6 +25,9 @@ class ClusterArgs:
     settings: stack_file.Cluster
     network: Network
     node_account: pulumi.Input[str]
+    labels: Mapping[str, str]
+    mounts_datasets: bool
+    """Whether pods see a bucket as a folder."""
 
 
 class Cluster(pulumi.ComponentResource):
@@ -62,20 +67,28 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         node_config=container.ClusterNodeConfigArgs(
             service_account=args.node_account, oauth_scopes=[CLOUD_PLATFORM_SCOPE]
         ),
-        network=args.network.network.id,
-        subnetwork=args.network.subnetwork.id,
+        resource_labels=args.labels,
+        network=args.network.first.network.id,
+        subnetwork=args.network.first.subnetwork.id,
         networking_mode="VPC_NATIVE",
         ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
             cluster_secondary_range_name=POD_RANGE, services_secondary_range_name=SERVICE_RANGE
         ),
         datapath_provider="ADVANCED_DATAPATH",
-        private_cluster_config=container.ClusterPrivateClusterConfigArgs(enable_private_nodes=True),
-        control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
-            dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
-                allow_external_traffic=True
+        enable_multi_networking=args.network.second is not None,
+        # Nothing in the cluster is reached from outside: no load balancer, and so none whose firewall
+        # rules outlive the cluster and keep its network from being deleted.
+        disable_l4_lb_firewall_reconciliation=True,
+        addons_config=container.ClusterAddonsConfigArgs(
+            http_load_balancing=container.ClusterAddonsConfigHttpLoadBalancingArgs(disabled=True),
+            gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(
+                enabled=args.mounts_datasets
             ),
-            ip_endpoints_config=container.ClusterControlPlaneEndpointsConfigIpEndpointsConfigArgs(enabled=False),
         ),
+        private_cluster_config=container.ClusterPrivateClusterConfigArgs(enable_private_nodes=True),
+        control_plane_endpoints_config=_endpoints(args.settings),
+        master_authorized_networks_config=_authorized_networks(args.settings),
+        maintenance_policy=_maintenance(args.settings),
         workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
             workload_pool=f"{args.cloud.project}.svc.id.goog"
         ),
@@ -87,6 +100,47 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
     )
 
 
+def _endpoints(settings: stack_file.Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgs:
+    """The DNS endpoint, and the IP endpoint where there are networks that may use it."""
+    container = gcp.container
+    return container.ClusterControlPlaneEndpointsConfigArgs(
+        dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
+            allow_external_traffic=True
+        ),
+        ip_endpoints_config=container.ClusterControlPlaneEndpointsConfigIpEndpointsConfigArgs(
+            enabled=bool(settings.authorized_networks)
+        ),
+    )
+
+
+def _authorized_networks(
+    settings: stack_file.Cluster,
+) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgs | None:
+    """Who may use the IP endpoint. Once declared it stays when it is removed here; the endpoint does not."""
+    container = gcp.container
+    if not settings.authorized_networks:
+        return None
+    return container.ClusterMasterAuthorizedNetworksConfigArgs(
+        cidr_blocks=[
+            container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(display_name=name, cidr_block=cidr)
+            for name, cidr in settings.authorized_networks.items()
+        ],
+        # Any machine that anyone rents from Google Cloud would be let in besides.
+        gcp_public_cidrs_access_enabled=False,
+    )
+
+
+def _maintenance(settings: stack_file.Cluster) -> gcp.container.ClusterMaintenancePolicyArgs | None:
+    container, window = gcp.container, settings.maintenance
+    if window is None:
+        return None
+    return container.ClusterMaintenancePolicyArgs(
+        recurring_window=container.ClusterMaintenancePolicyRecurringWindowArgs(
+            start_time=window.start, end_time=window.end, recurrence=window.recurrence
+        )
+    )
+
+
 def _system_pool_args(args: ClusterArgs, cluster: gcp.container.Cluster) -> gcp.container.NodePoolArgs:
     container = gcp.container
     return container.NodePoolArgs(
@@ -95,10 +149,12 @@ def _system_pool_args(args: ClusterArgs, cluster: gcp.container.Cluster) -> gcp.
         location=args.cloud.region,
         node_locations=[args.cloud.zone],
         node_count=args.settings.system_nodes,
+        max_pods_per_node=SYSTEM_PODS_PER_NODE,
         management=container.NodePoolManagementArgs(auto_repair=True, auto_upgrade=True),
         network_config=container.NodePoolNetworkConfigArgs(enable_private_nodes=True),
         node_config=container.NodePoolNodeConfigArgs(
             machine_type=args.settings.system_machine_type,
+            resource_labels=args.labels,
             service_account=args.node_account,
             oauth_scopes=[CLOUD_PLATFORM_SCOPE],
             workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),

@@ -6,7 +6,8 @@ accelerator types such as `v5p-32`, whose suffix counts cores on one generation 
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus for machine types,
 https://cloud.google.com/tpu/docs/system-architecture-tpu-vm for chips, and for the lists of
-topologies AI-Hypercomputer/xpk and google/pathways-job, which agree.
+topologies AI-Hypercomputer/xpk and google/pathways-job, which agree; for network interfaces
+GoogleCloudPlatform/cluster-autoscaler.
 """
 
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class Machine:
     vcpus: int
     memory_gib: int
     topologies: tuple[str, ...]
+    accelerator_nics: int = 0
+    """Network interfaces beside the first, for traffic between slices."""
 
 
 @cache
@@ -56,7 +59,11 @@ def _flat_generations() -> tuple[Generation, Generation]:
         Generation(
             name="v5e",
             accelerator="tpu-v5-lite-podslice",
-            machines=_flat_machines("ct5lp-hightpu", (24, 48), (112, 192), (224, 384)),
+            machines=(
+                Machine("ct5lp-hightpu-1t", 1, 24, 48, _ONE_CHIP),
+                Machine("ct5lp-hightpu-4t", 4, 112, 192, _FLAT_TOPOLOGIES),
+                Machine("ct5lp-hightpu-8t", 8, 224, 384, _EIGHT_CHIPS),
+            ),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=197,
             hbm_gib_per_chip=16,
@@ -66,7 +73,11 @@ def _flat_generations() -> tuple[Generation, Generation]:
         Generation(
             name="v6e",
             accelerator="tpu-v6e-slice",
-            machines=_flat_machines("ct6e-standard", (44, 176), (180, 720), (180, 1440)),
+            machines=(
+                Machine("ct6e-standard-1t", 1, 44, 176, _ONE_CHIP, accelerator_nics=1),
+                Machine("ct6e-standard-4t", 4, 180, 720, _FLAT_TOPOLOGIES, accelerator_nics=2),
+                Machine("ct6e-standard-8t", 8, 180, 1440, _EIGHT_CHIPS, accelerator_nics=4),
+            ),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=918,
             hbm_gib_per_chip=32,
@@ -105,7 +116,7 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
             accelerator="tpu7x",
             machines=(
                 Machine("tpu7x-standard-1t", 1, 56, 240, ("1x1x1",)),
-                Machine("tpu7x-standard-4t", 4, 224, 960, _cube_topologies(108, 128, 140, 144)),
+                Machine("tpu7x-standard-4t", 4, 224, 960, _cube_topologies(108, 128, 140, 144), accelerator_nics=2),
             ),
             devices_per_chip=2,
             peak_bf16_tflops_per_chip=2307,
@@ -116,21 +127,15 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
     )
 
 
+_ONE_CHIP, _EIGHT_CHIPS = ("1x1",), ("2x4",)
+_FLAT_TOPOLOGIES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+
 _BELOW_A_CUBE = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 _V4_TOPOLOGIES = (
     *_BELOW_A_CUBE,
     *("4x4x4", "4x4x8", "4x4x12", "4x4x16", "4x8x8", "8x8x8", "8x8x12", "4x16x16", "8x8x16", "8x16x16", "16x16x16"),
 )
-
-
-def _flat_machines(family: str, *sizes: tuple[int, int]) -> tuple[Machine, ...]:
-    """Machines of the generations with a 2D torus (v5e, v6e), their (vCPUs, GiB) with 1, 4 and 8 chips."""
-    topologies = (("1x1",), ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), ("2x4",))
-    return tuple(
-        Machine(f"{family}-{chips}t", chips, *size, offered)
-        for chips, size, offered in zip((1, 4, 8), sizes, topologies, strict=True)
-    )
 
 
 def _cube_topologies(*larger_cube_counts: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Owns service accounts and grants. Grants add a member and never list all of them
 by others stay. No keys: pods act through workload identity, nodes through the metadata server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pulumi
@@ -19,6 +19,8 @@ _CHECKPOINT_ROLES = {
     "bucket": "roles/storage.legacyBucketReader",
 }
 _DATASET_ROLE = "roles/storage.objectViewer"
+_NODES = "all_nodes"
+"""In names of grants; no namespace has such a name."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class NodeIdentity(pulumi.ComponentResource):
         account = gcp.serviceaccount.Account(
             name, account_id=args.account_id, display_name="Nodes of the TPU cluster", opts=inside
         )
-        member = pulumi.Output.concat("serviceAccount:", account.email)
+        member = _service_account(account.email)
         gcp.projects.IAMMember(f"{name}-role", project=args.project, role=_NODE_ROLE, member=member, opts=inside)
         gcp.artifactregistry.RepositoryIamMember(
             f"{name}-images",
@@ -57,13 +59,11 @@ class NodeIdentity(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class TrainerAccessArgs:
-    """The buckets, and the namespaces whose trainers may use them."""
+    """Who trains, by the name that the grants have, and the buckets."""
 
-    project: str
-    project_number: pulumi.Output[str]
+    members: Mapping[str, pulumi.Output[str]]
     checkpoints: pulumi.Output[str]
     datasets: str | None
-    namespaces: Sequence[str]
 
 
 class TrainerAccess(pulumi.ComponentResource):
@@ -75,12 +75,11 @@ class TrainerAccess(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TrainerAccessArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TrainerAccess", name, None, opts)
-        for namespace in args.namespaces:
-            member = workload_principal(args.project, args.project_number, namespace)
+        for who, member in args.members.items():
             for scope, role in _CHECKPOINT_ROLES.items():
-                self._grant(f"{name}-{namespace}-{scope}", args.checkpoints, role, member)
+                self._grant(f"{name}-{who}-{scope}", args.checkpoints, role, member)
             if args.datasets:
-                self._grant(f"{name}-{namespace}-datasets", args.datasets, _DATASET_ROLE, member)
+                self._grant(f"{name}-{who}-datasets", args.datasets, _DATASET_ROLE, member)
         self.register_outputs({})
 
     def _grant(self, name: str, bucket: pulumi.Input[str], role: str, member: pulumi.Output[str]) -> None:
@@ -91,6 +90,27 @@ class TrainerAccess(pulumi.ComponentResource):
 def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Output[str]:
     """The number that Google gave the project; names of identities hold it."""
     return gcp.organizations.get_project_output(project_id=project, opts=opts).apply(lambda found: found.number)
+
+
+def trainers(
+    project: str,
+    number: pulumi.Output[str],
+    namespaces: Iterable[str],
+    node_account: pulumi.Output[str],
+    host_network: bool,
+) -> dict[str, pulumi.Output[str]]:
+    """Whom the training pods of these namespaces act as.
+
+    Pods that use the interfaces of their host act as the node, from which the metadata server cannot tell
+    them (https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity). Such a right is that
+    of every pod of this kind, in whatever namespace.
+    """
+    members = {namespace: workload_principal(project, number, namespace) for namespace in namespaces}
+    return members | ({_NODES: _service_account(node_account)} if host_network else {})
+
+
+def _service_account(email: pulumi.Output[str]) -> pulumi.Output[str]:
+    return pulumi.Output.concat("serviceAccount:", email)
 
 
 def workload_principal(project: str, number: pulumi.Output[str], namespace: str) -> pulumi.Output[str]:

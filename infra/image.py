@@ -4,6 +4,8 @@ Owns the repository, what it keeps, and the build for stacks that ask for one. `
 says what is in the image. Whatever its origin, pods name it by digest.
 """
 
+from collections.abc import Mapping
+
 import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
@@ -17,7 +19,7 @@ _UNTAGGED_SECONDS = 90 * 24 * 60 * 60
 
 
 def image_repository(
-    name: str, repository_id: str, region: str, opts: pulumi.ResourceOptions
+    name: str, repository_id: str, region: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions
 ) -> gcp.artifactregistry.Repository:
     """The repository of the trainer's image, in the region of the nodes that pull it.
 
@@ -28,6 +30,7 @@ def image_repository(
         repository_id=repository_id,
         location=region,
         format="DOCKER",
+        labels=labels,
         docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
         cleanup_policies=[
             gcp.artifactregistry.RepositoryCleanupPolicyArgs(

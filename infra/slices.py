@@ -12,14 +12,30 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
+from infra.accelerators import SliceShape
+from infra.addresses import SLICE_PODS_PER_NODE
 from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
 from infra.cluster import CLOUD_PLATFORM_SCOPE
 from infra.flavors import declared_labels
+from infra.network import Subnet
 from infra.stack_file import Cloud, SliceGroup
 
-_BOOT_DISK_GB = 100
-_PODS_PER_NODE = 32
-"""One trainer and GKE's own; the default of 110 would take four times the addresses."""
+REPLACED_BY_US = (
+    "placementPolicy.tpuTopology",
+    "nodeConfig.machineType",
+    "nodeConfig.bootDisk.diskType",
+    "nodeConfig.bootDisk.sizeGb",
+)
+"""Changes that the provider does not replace a pool for. It drops a changed topology without a word;
+the others it would make on living nodes, of which a slice has all or none.
+
+Never a whole `placementPolicy`: where a workload policy names the placement, GKE keeps no `type`, and
+each `up` would see it change. `maintenancePolicies`, which it drops as well, have one value for good.
+"""
+
+_CREATE_MINUTES, _CREATE_MINUTES_PER_POOL = 60, 5
+"""How long the creation of a pool may take: GKE may make the pools of a cluster one after the other,
+and the provider tries again for as long when a quota is used up."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,9 @@ class TpuSlicesArgs:
     cluster: pulumi.Input[str]
     node_account: pulumi.Input[str]
     groups: Mapping[str, SliceGroup]
+    labels: Mapping[str, str]
+    second_network: Subnet | None
+    """There is one if any of the groups uses it."""
 
 
 class TpuSlices(pulumi.ComponentResource):
@@ -39,31 +58,29 @@ class TpuSlices(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TpuSlicesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
+        pools = sum(group.count for group in args.groups.values())
+        create = f"{_CREATE_MINUTES + pools * _CREATE_MINUTES_PER_POOL}m"
         for group_name, group in args.groups.items():
-            placement = self._placement(name, group_name, args)
+            policy = self._workload_policy(name, group_name, args)
             for index in range(group.count):
                 gcp.container.NodePool(
                     f"{name}-{group_name}-{index}",
-                    pool_args(f"{group_name}-{index}", group_name, placement, args),
-                    # GKE takes a changed topology or machine type for an update and drops it, and a
-                    # slice's name and capacity are free again only when the old one is gone.
+                    pool_args(f"{group_name}-{index}", group_name, policy, args),
+                    # A slice's name and capacity are free again only when the old one is gone.
                     opts=pulumi.ResourceOptions(
                         parent=self,
-                        replace_on_changes=["placementPolicy.tpuTopology", "nodeConfig.machineType"],
+                        replace_on_changes=list(REPLACED_BY_US),
                         delete_before_replace=True,
+                        custom_timeouts=pulumi.CustomTimeouts(create=create),
                     ),
                 )
         self.register_outputs({})
 
-    def _placement(
-        self, name: str, group_name: str, args: TpuSlicesArgs
-    ) -> gcp.container.NodePoolPlacementPolicyArgs | None:
-        """How the hosts of a slice are wired together; a single host needs no such policy."""
+    def _workload_policy(self, name: str, group_name: str, args: TpuSlicesArgs) -> pulumi.Input[str] | None:
+        """Name of the policy that places the slices of a group, where their generation has such."""
         shape = args.groups[group_name].shape
-        if not shape.multi_host:
-            return None
         if not shape.workload_policy_required:
-            return gcp.container.NodePoolPlacementPolicyArgs(type="COMPACT", tpu_topology=shape.topology)
+            return None
         policy = gcp.compute.ResourcePolicy(
             f"{name}-{group_name}",
             # The topology is part of the name: a policy cannot change while pools use it.
@@ -74,15 +91,11 @@ class TpuSlices(pulumi.ComponentResource):
             ),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        # GKE stores no type beside a policy: any other than the empty one would show as drift.
-        return gcp.container.NodePoolPlacementPolicyArgs(type="", policy_name=policy.name, tpu_topology=shape.topology)
+        return policy.name
 
 
 def pool_args(
-    pool_name: str,
-    group_name: str,
-    placement: gcp.container.NodePoolPlacementPolicyArgs | None,
-    args: TpuSlicesArgs,
+    pool_name: str, group_name: str, workload_policy: pulumi.Input[str] | None, args: TpuSlicesArgs
 ) -> gcp.container.NodePoolArgs:
     """The node pool of one slice."""
     container = gcp.container
@@ -98,8 +111,8 @@ def pool_args(
         queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
         if isinstance(group.capacity, Queued)
         else None,
-        max_pods_per_node=_PODS_PER_NODE,
-        placement_policy=placement,
+        max_pods_per_node=SLICE_PODS_PER_NODE,
+        placement_policy=_placement(group.shape, workload_policy),
         # GKE wants flex-start nodes without repair: their end is part of the bargain.
         management=container.NodePoolManagementArgs(auto_repair=not on_request, auto_upgrade=True),
         # An upgrade recreates the whole slice: never while the version is supported.
@@ -111,9 +124,37 @@ def pool_args(
             )
         ],
         upgrade_settings=container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
-        network_config=container.NodePoolNetworkConfigArgs(enable_private_nodes=True),
+        network_config=container.NodePoolNetworkConfigArgs(
+            enable_private_nodes=True, additional_node_network_configs=_interfaces(group, args.second_network)
+        ),
         node_config=_node_config(group_name, group, args),
     )
+
+
+def _placement(
+    shape: SliceShape, workload_policy: pulumi.Input[str] | None
+) -> gcp.container.NodePoolPlacementPolicyArgs | None:
+    """How the hosts of a slice are wired together; a single host needs no such policy."""
+    if not shape.multi_host:
+        return None
+    # GKE stores no type beside a workload policy: any other than the empty one would show as drift.
+    kind = "COMPACT" if workload_policy is None else ""
+    return gcp.container.NodePoolPlacementPolicyArgs(
+        type=kind, policy_name=workload_policy, tpu_topology=shape.topology
+    )
+
+
+def _interfaces(
+    group: SliceGroup, second: Subnet | None
+) -> list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs] | None:
+    """The network interfaces of a host beside the first; pods that use their host's interfaces see them all."""
+    if second is None or not group.second_network:
+        return None
+    return [
+        gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(
+            network=second.network.name, subnetwork=second.subnetwork.name
+        )
+    ]
 
 
 def _all_or_none(hosts: int) -> gcp.container.NodePoolAutoscalingArgs:
@@ -131,8 +172,12 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
         flex_start=True if on_request else None,
         max_run_duration=f"{capacity.max_run_seconds}s" if on_request else None,
         reservation_affinity=_reservation_affinity(capacity, args.cloud.project),
-        boot_disk=container.NodePoolNodeConfigBootDiskArgs(disk_type=shape.boot_disk_types[0], size_gb=_BOOT_DISK_GB),
+        boot_disk=container.NodePoolNodeConfigBootDiskArgs(
+            disk_type=shape.boot_disk_types[0], size_gb=group.boot_disk_gb
+        ),
+        secondary_boot_disks=_image_disks(group),
         labels=declared_labels(group_name, group),
+        resource_labels=args.labels,
         service_account=args.node_account,
         oauth_scopes=[CLOUD_PLATFORM_SCOPE],
         workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
@@ -140,9 +185,17 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
             enable_secure_boot=True, enable_integrity_monitoring=True
         ),
         gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
-        # The trainer starts before its image is there as a whole.
+        # The trainer starts before its image is there as a whole; disks with images need it, too.
         gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
     )
+
+
+def _image_disks(group: SliceGroup) -> list[gcp.container.NodePoolNodeConfigSecondaryBootDiskArgs] | None:
+    if group.image_disk is None:
+        return None
+    return [
+        gcp.container.NodePoolNodeConfigSecondaryBootDiskArgs(disk_image=group.image_disk, mode="CONTAINER_IMAGE_CACHE")
+    ]
 
 
 def _reservation_affinity(capacity: Capacity, project: str) -> gcp.container.NodePoolNodeConfigReservationAffinityArgs:

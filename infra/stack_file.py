@@ -78,8 +78,14 @@ class MaintenanceWindow(Spec):
     """First begin, such as 2026-01-03T02:00:00Z."""
     end: Annotated[str, AfterValidator(_instant)]
     """First end; at least 48 hours in 32 days must be open to maintenance."""
-    recurrence: str
+    recurrence: Annotated[str, Field(pattern="^FREQ=(DAILY|WEEKLY)")]
     """As in RFC 5545, such as FREQ=WEEKLY;BYDAY=SA,SU."""
+
+    @model_validator(mode="after")
+    def _ends_after_it_starts(self) -> Self:
+        if self.end <= self.start:
+            raise ValueError("a window that ends after it starts")
+        return self
 
 
 class Cluster(Spec):
@@ -244,6 +250,21 @@ class Settings(Options):
     def checkpoint_bucket(self) -> str:
         """Name of the bucket; bucket names are shared by all of Google Cloud."""
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
+
+    @property
+    def resource_labels(self) -> Mapping[str, str]:
+        """Labels of all that is billed. Never empty: GKE ignores that the last one of a pool is removed."""
+        return {"managed-by": "tpu-multislice", **self.labels}
+
+    @property
+    def second_network(self) -> bool:
+        """Whether hosts of any slice group use their second network interface."""
+        return any(group.second_network for group in self.slices.values())
+
+    @property
+    def mounts_datasets(self) -> bool:
+        """Whether pods see the bucket with training data as a folder."""
+        return self.datasets is not None and self.datasets.mount
 
     @property
     def dataset_bucket(self) -> str | None:

@@ -4,6 +4,8 @@ Owns the checkpoint bucket. It hangs on nothing but its provider: what a protect
 on stays with it when `pulumi destroy --exclude-protected` removes the rest.
 """
 
+from collections.abc import Mapping
+
 import pulumi
 import pulumi_gcp as gcp
 
@@ -15,7 +17,9 @@ _UNFINISHED_UPLOAD_DAYS = 1
 """No save takes a day: the process that began such an upload is gone, and its parts are billed."""
 
 
-def checkpoint_bucket(name: str, bucket_name: str, region: str, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
+def checkpoint_bucket(
+    name: str, bucket_name: str, region: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions
+) -> gcp.storage.Bucket:
     """The bucket for checkpoints, ledgers and manifests, in the region of the slices.
 
     The trainer alone decides which checkpoints go: no rule of the bucket deletes by age.
@@ -24,6 +28,7 @@ def checkpoint_bucket(name: str, bucket_name: str, region: str, opts: pulumi.Res
         name,
         name=bucket_name,
         location=region.upper(),
+        labels=labels,
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
         # All hosts write a checkpoint at once: such a bucket takes up to eight times the requests of a

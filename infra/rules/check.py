@@ -15,7 +15,6 @@ from infra.rules.draft import Draft
 
 def check(draft: Draft) -> Iterator[Fault]:
     """Every fault between the sections of `draft`."""
-    yield from place.check(draft)
     shapes: dict[str, SliceShape] = {}
     for name, group in draft.written_slices.items():
         fault = slices.offered(f"slices.{name}", group)
@@ -24,5 +23,7 @@ def check(draft: Draft) -> Iterator[Fault]:
         elif name in draft.slices:
             shapes[name] = draft.slices[name].shape
             yield from slices.check(f"slices.{name}", draft.slices[name])
+            yield from slices.second_network(name, draft)
+    yield from place.check(draft, shapes)
     yield from teams.check(draft, shapes)
     yield from job.check(draft, shapes)

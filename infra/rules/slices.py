@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from infra.accelerators import resolve
+from infra.accelerators import all_shapes, resolve
 from infra.capacity import (
     CHIPS_OF_A_BLOCK,
     CHIPS_OF_A_SUB_BLOCK,
@@ -15,7 +15,7 @@ from infra.capacity import (
     offers_flex_start,
 )
 from infra.faults import Fault
-from infra.rules.draft import Written
+from infra.rules.draft import Draft, Written
 from infra.stack_file import SliceGroup
 
 
@@ -35,6 +35,28 @@ def offered(path: str, group: Written) -> Fault | None:
 def check(path: str, group: SliceGroup) -> Iterator[Fault]:
     """Faults of one slice group that GKE offers."""
     yield from _capacity(f"{path}.capacity", group)
+
+
+def second_network(name: str, draft: Draft) -> Iterator[Fault]:
+    """Faults of a group's wish for the second network interface."""
+    group, path = draft.slices[name], f"slices.{name}.second_network"
+    if not group.second_network:
+        return
+    if not group.shape.accelerator_nics:
+        machines = sorted({shape.machine_type for shape in all_shapes() if shape.accelerator_nics})
+        yield Fault(
+            path,
+            f"a machine type with a second network interface: {', '.join(machines)}",
+            group.shape.machine_type,
+            "remove it or choose another generation",
+        )
+    if draft.job and name in draft.job.slices.groups and not draft.job.host_network:
+        yield Fault(
+            path,
+            "a job that uses the interfaces of its hosts, for pods of their own network never see the second",
+            f"job {draft.job.name} without host_network",
+            "write job.host_network: true or remove it",
+        )
 
 
 def _capacity(path: str, group: SliceGroup) -> Iterator[Fault]:

@@ -55,6 +55,9 @@ def legal_values(draw: st.DrawFn) -> Values:
             "capacity": capacity,
         }
     }
+    # Room for the largest slices in the largest number.
+    values["network"] = {"nodes": "10.0.0.0/14", "pods": "10.128.0.0/9", "services": "10.4.0.0/20"}
+    values["network"]["second_nodes"] = "10.8.0.0/14"
     values["teams"] = {team: {"namespace": "people", "quota": {group: count * shape.chips}}}
     values["job"] |= {"name": job, "team": team, "slices": {"group": group, "count": used}}
     values["job"]["training"] = {"global_batch": used * shape.devices}

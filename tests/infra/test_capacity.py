@@ -254,7 +254,7 @@ def _slice_pools(recording: Recording) -> list[Registration]:
     return [found for found in recording.of_type(POOL) if found.name != "cluster-system"]
 
 
-@pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod"])
+@pytest.mark.parametrize("stack", ["local", "dev", "staging", "prod", "scale"])
 def test_gke_would_accept_the_pools_of_every_stack(stack: str) -> None:
     recording = run_program(stack_values(stack))
     cluster = recording.named("gcp:container/cluster:Cluster", "cluster").inputs
@@ -271,7 +271,7 @@ def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(va
     ((group_name, group),) = accepted.slices.items()
     name = f"{group_name}-{group.count - 1}"
     cluster = accepted.cluster.name
-    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "nodes@my-project.example", accepted.slices)
+    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "nodes@my-project.example", accepted.slices, {}, None)
     declared: Any = pool_args(name, group_name, None, args)
     config: Any = declared.node_config
     affinity: Any = config.reservation_affinity

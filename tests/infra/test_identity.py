@@ -30,3 +30,16 @@ def test_the_nodes_may_log_and_pull_the_image_and_no_more(program: Recording) ->
     assert on_repository.inputs["role"] == "roles/artifactregistry.reader"
     assert on_repository.inputs["repository"] == "shared"
     assert project_wide.inputs["member"] == on_repository.inputs["member"]
+
+
+def test_pods_on_their_hosts_network_use_the_buckets_as_nodes(values: Values) -> None:
+    values["job"]["host_network"] = True
+    values["datasets"] = {"bucket": "shared-text"}
+    grants = [grant.inputs for grant in run_program(values).of_type("gcp:storage/bucketIAMMember:BucketIAMMember")]
+    node = "serviceAccount:multislice-dev-nodes@my-project.iam.gserviceaccount.com"
+    given = {(grant["bucket"], grant["role"]) for grant in grants if grant["member"] == node}
+    assert given == {
+        ("my-project-multislice-dev-checkpoints", "roles/storage.objectUser"),
+        ("my-project-multislice-dev-checkpoints", "roles/storage.legacyBucketReader"),
+        ("shared-text", "roles/storage.objectViewer"),
+    }

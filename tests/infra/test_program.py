@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from infra.operators import leave_certificates, wait_for_certificates
+from infra.slices import REPLACED_BY_US
 from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program, stack_values
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
@@ -75,7 +76,8 @@ def test_a_changed_job_is_deleted_before_it_is_made_anew(program: Recording) -> 
 def test_a_changed_slice_is_deleted_before_it_is_made_anew(program: Recording) -> None:
     for pool in program.of_type(SLICE[0]):
         if pool.name != SYSTEM_POOL[1]:
-            assert list(pool.request.replaceOnChanges) == ["placementPolicy.tpuTopology", "nodeConfig.machineType"]
+            assert list(pool.request.replaceOnChanges) == list(REPLACED_BY_US)
+            assert "placementPolicy" not in REPLACED_BY_US
             assert pool.request.deleteBeforeReplace
 
 

@@ -1,0 +1,120 @@
+"""Addresses that cannot be had, or do not suffice, are refused with the numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from infra.addresses import narrowest_prefix, pod_addresses, pod_block
+from infra.settings import SettingsError, parse
+from tests.infra.recording import Values, stack_values
+
+PRIVATE = "a part of one of the private blocks 10.0.0.0/8, 172.16.0.0/12"
+
+_REFUSED: list[tuple[Values, Values, str, str]] = [
+    ({"nodes": "10.0.0.1/18"}, {}, "network.nodes", "whose first address is its network, got '10.0.0.1/18'"),
+    (
+        {"nodes": "10.0.0.0/30"},
+        {},
+        "network.nodes",
+        "a range from /29 to /8, the sizes that GKE takes, got 10.0.0.0/30",
+    ),
+    ({"pods": "10.16.0.0/22"}, {}, "network.pods", "a range from /21 to /9"),
+    ({"services": "10.16.0.0/15"}, {}, "network.services", "a range from /27 to /16"),
+    ({"pods": "8.0.0.0/12"}, {}, "network.pods", f"{PRIVATE}"),
+    ({"nodes": "127.0.0.0/20"}, {}, "network.nodes", PRIVATE),
+    (
+        {"services": "10.0.16.0/20"},
+        {},
+        "network.services",
+        "shares no address with network.nodes (10.0.0.0/18), got 10.0.16.0/20; move one of them",
+    ),
+    (
+        {"nodes": "10.0.0.0/28"},
+        {"count": 5},
+        "network.nodes",
+        "17 addresses: 10 TPU hosts, 1 system nodes and 1 more in an upgrade and 5 of Google's own,"
+        " got the 16 of 10.0.0.0/28; write a /27 or wider, or lower the count",
+    ),
+    (
+        {"pods": "10.16.0.0/21"},
+        {"count": 13},
+        "network.pods",
+        "2176 addresses: blocks for pods of 26 TPU hosts, 1 system nodes and 1 more in an upgrade,"
+        " got the 2048 of 10.16.0.0/21; write a /20 or wider",
+    ),
+    (
+        {"second_nodes": "10.2.0.0/29"},
+        {"count": 3, "second_network": True},
+        "network.second_nodes",
+        "10 addresses: 6 TPU hosts and 4 of Google's own, got the 8 of 10.2.0.0/29; write a /28 or wider",
+    ),
+    (
+        {"second_nodes": "10.0.0.0/24"},
+        {"second_network": True},
+        "network.second_nodes",
+        "shares no address with network.nodes (10.0.0.0/18)",
+    ),
+]
+
+
+def faults_of(values: Values) -> dict[str, str]:
+    """All that is told of each setting."""
+    told: dict[str, str] = {}
+    try:
+        parse(values)
+    except SettingsError as error:
+        for fault in error.faults:
+            told[fault.path] = f"{told.get(fault.path, '')}{fault}\n"
+    return told
+
+
+@pytest.mark.parametrize(("network", "group", "path", "words"), _REFUSED, ids=[row[2] for row in _REFUSED])
+def test_a_range_that_does_not_do_is_refused_with_one_that_does(
+    values: Values, network: Values, group: Values, path: str, words: str
+) -> None:
+    values["network"] = network
+    values["slices"]["trillium"] |= group
+    values["job"]["host_network"] = True
+    assert words in faults_of(values)[path]
+
+
+def test_a_range_that_no_group_uses_may_be_anything(values: Values) -> None:
+    values["network"] = {"second_nodes": "10.0.0.0/30"}
+    assert faults_of(values) == {}
+
+
+@hypothesis_settings(deadline=None, max_examples=25)
+@given(st.integers(2, 2000), st.integers(1, 20))
+def test_a_stack_is_accepted_with_the_prefixes_that_its_faults_name(slices: int, system_nodes: int) -> None:
+    values = stack_values("dev")
+    values["slices"]["trillium"]["count"] = slices
+    values["cluster"]["system_nodes"] = system_nodes
+    nodes = narrowest_prefix(slices * 2 + system_nodes + 6)
+    pods = narrowest_prefix(pod_addresses(slices * 2, system_nodes + 1))
+    values["network"] = {"nodes": f"10.0.0.0/{nodes}", "pods": f"10.16.0.0/{min(pods, 21)}"}
+    assert faults_of(values) == {}
+    values["network"] = {"nodes": f"10.0.0.0/{nodes + 1}", "pods": f"10.16.0.0/{pods + 1}"}
+    faults = faults_of(values)
+    assert f"a /{nodes} or wider" in faults["network.nodes"]
+    assert "network.pods" in faults
+
+
+@pytest.mark.parametrize(("pods_per_node", "prefix"), [(8, 28), (9, 27), (16, 27), (32, 26), (33, 25), (110, 24)])
+def test_a_nodes_block_has_two_addresses_for_each_pod(pods_per_node: int, prefix: int) -> None:
+    assert pod_block(pods_per_node) == 1 << (32 - prefix)
+
+
+def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
+    values["cluster"]["authorized_networks"] = {"office": "203.0.113.0/24", "home": "0.0.0.0/0"}
+    faults = faults_of(values)
+    assert list(faults) == ["cluster.authorized_networks.home"]
+    assert "0.0.0.0/0, which is everyone" in faults["cluster.authorized_networks.home"]
+
+
+def test_a_maintenance_window_ends_after_it_starts(values: Values) -> None:
+    window = {"start": "2026-01-03T02:00:00Z", "end": "2026-01-02T02:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA"}
+    values["cluster"]["maintenance"] = window
+    assert "a window that ends after it starts" in faults_of(values)["cluster.maintenance"]
+    values["cluster"]["maintenance"] = window | {"recurrence": "weekly"}
+    assert list(faults_of(values)) == ["cluster.maintenance.recurrence"]

@@ -1,0 +1,70 @@
+"""The cluster: how it is reached, when it is maintained, what it carries in the bill."""
+
+from typing import Any
+
+from tests.infra.recording import Values, run_program
+
+OFFICE = "203.0.113.0/24"
+LABELLED = {
+    "gcp:container/cluster:Cluster": "resourceLabels",
+    "gcp:storage/bucket:Bucket": "labels",
+    "gcp:artifactregistry/repository:Repository": "labels",
+}
+POOL = "gcp:container/nodePool:NodePool"
+
+
+def cluster_of(values: Values) -> Any:
+    return run_program(values).named("gcp:container/cluster:Cluster", "cluster").inputs
+
+
+def test_the_dns_endpoint_is_the_only_way_in_until_networks_are_named(values: Values) -> None:
+    closed = cluster_of(values)
+    assert closed["controlPlaneEndpointsConfig"]["ipEndpointsConfig"] == {"enabled": False}
+    assert "masterAuthorizedNetworksConfig" not in closed
+    values["cluster"]["authorized_networks"] = {"office": OFFICE}
+    opened = cluster_of(values)
+    assert opened["controlPlaneEndpointsConfig"]["ipEndpointsConfig"] == {"enabled": True}
+    assert opened["controlPlaneEndpointsConfig"]["dnsEndpointConfig"] == {"allowExternalTraffic": True}
+    assert opened["masterAuthorizedNetworksConfig"] == {
+        "cidrBlocks": [{"displayName": "office", "cidrBlock": OFFICE}],
+        "gcpPublicCidrsAccessEnabled": False,
+    }
+
+
+def test_maintenance_keeps_to_its_window(values: Values) -> None:
+    assert "maintenancePolicy" not in cluster_of(values)
+    start, end, recurrence = "2026-01-03T02:00:00Z", "2026-01-03T08:00:00Z", "FREQ=WEEKLY;BYDAY=SA,SU"
+    values["cluster"]["maintenance"] = {"start": start, "end": end, "recurrence": recurrence}
+    window = {"startTime": start, "endTime": end, "recurrence": recurrence}
+    assert cluster_of(values)["maintenancePolicy"] == {"recurringWindow": window}
+
+
+def test_buckets_can_be_mounted_when_data_sets_are(values: Values) -> None:
+    def enabled() -> bool:
+        return cluster_of(values)["addonsConfig"]["gcsFuseCsiDriverConfig"]["enabled"]
+
+    assert not enabled()
+    values["datasets"] = {"bucket": "shared-text", "mount": True}
+    assert enabled()
+
+
+def test_what_is_billed_has_the_stacks_labels(values: Values) -> None:
+    own = {"managed-by": "tpu-multislice"}
+    for labels in ({}, {"cost-center": "research"}):
+        values["labels"] = labels
+        recording = run_program(values)
+        for kind, key in LABELLED.items():
+            assert [found.inputs[key] for found in recording.of_type(kind)] == [own | labels]
+        pools: list[Any] = [pool.inputs for pool in recording.of_type(POOL)]
+        assert len(pools) == 3
+        assert all(pool["nodeConfig"]["resourceLabels"] == own | labels for pool in pools)
+
+
+def test_pods_of_the_system_pool_have_the_addresses_that_are_counted(values: Values) -> None:
+    assert run_program(values).named(POOL, "cluster-system").inputs["maxPodsPerNode"] == 110
+
+
+def test_gke_makes_no_firewall_rules_that_would_outlive_the_cluster(values: Values) -> None:
+    cluster = cluster_of(values)
+    assert cluster["disableL4LbFirewallReconciliation"]
+    assert cluster["addonsConfig"]["httpLoadBalancing"] == {"disabled": True}

@@ -1,0 +1,84 @@
+"""Node pools: each kind of slice as GKE wants it, and what the settings of a group become."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pulumi_gcp as gcp
+import pytest
+from pulumi.runtime import rpc
+
+from infra.accelerators import SliceShape, all_shapes
+from infra.capacity import offers_flex_start
+from infra.settings import parse
+from infra.slices import TpuSlicesArgs, pool_args
+from infra.stack_file import SliceGroup
+from sandbox.providers.node_pools import require_valid
+from tests.infra.recording import Recording, Values, run_program, stack_values
+
+POOL = "gcp:container/nodePool:NodePool"
+CLUSTER = {"name": "dev", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
+
+
+def _kinds(shape: SliceShape) -> list[object]:
+    kept: list[object] = ["on-demand", "spot", {"kind": "reservation", "name": "chips"}]
+    on_request = [{"kind": kind, "max_run_hours": 4} for kind in ("flex-start", "queued")]
+    return kept + (on_request if offers_flex_start(shape) else [])
+
+
+def _inputs(args: gcp.container.NodePoolArgs) -> Values:
+    """Pulumi's arguments as the plugin gets them."""
+    # A loop of its own, for runs of the program use the one that is set.
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        return loop.run_until_complete(rpc.serialize_property(args, [], None))
+
+
+@pytest.mark.parametrize("shape", all_shapes(), ids=lambda shape: f"{shape.machine_type}-{shape.topology}")
+def test_gke_accepts_every_slice_of_every_capacity(shape: SliceShape) -> None:
+    settings = parse(stack_values("dev"))
+    policy = {"workloadPolicy": {"acceleratorTopology": shape.topology}} if shape.workload_policy_required else None
+    for capacity in _kinds(shape):
+        written = {"generation": shape.generation, "topology": shape.topology, "machine_type": shape.machine_type}
+        group = SliceGroup.model_validate(written | {"count": 1, "capacity": capacity})
+        args = TpuSlicesArgs(settings.cloud, "dev", "dev", "nodes@x", {"extra": group}, {"a": "b"}, None)
+        pool = _inputs(pool_args("extra-0", "extra", "placed" if policy else None, args))
+        require_valid(pool, CLUSTER, policy)
+        assert ("placementPolicy" in pool) == shape.multi_host
+        hosts = pool.get("nodeCount") or pool["autoscaling"]["maxNodeCount"]
+        assert hosts * shape.chips_per_host == shape.chips
+
+
+def _pool(values: Values, **group: object) -> tuple[Recording, Any]:
+    values["slices"]["trillium"] |= group
+    recording = run_program(values)
+    return recording, recording.named(POOL, "slices-trillium-0").inputs
+
+
+def test_disks_are_as_large_as_the_group_says_and_may_hold_the_image(values: Values) -> None:
+    image = "projects/my-project/global/images/trainer-7"
+    _, pool = _pool(values, boot_disk_gb=200, image_disk=image)
+    assert pool["nodeConfig"]["bootDisk"]["sizeGb"] == 200
+    assert pool["nodeConfig"]["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
+    assert pool["nodeConfig"]["gcfsConfig"] == {"enabled": True}
+
+
+def test_without_an_image_disk_there_is_no_second_disk(values: Values) -> None:
+    assert "secondaryBootDisks" not in _pool(values)[1]["nodeConfig"]
+
+
+def test_hosts_of_one_group_alone_have_a_second_interface(values: Values) -> None:
+    values["job"]["host_network"] = True
+    values["slices"]["plain"] = dict(values["slices"]["trillium"])
+    recording, pool = _pool(values, second_network=True)
+    second = {"network": "multislice-dev-second", "subnetwork": "multislice-dev-second-nodes"}
+    assert pool["networkConfig"]["additionalNodeNetworkConfigs"] == [second]
+    plain: Any = recording.named(POOL, "slices-plain-0").inputs
+    assert "additionalNodeNetworkConfigs" not in plain["networkConfig"]
+
+
+def test_pools_of_a_large_stack_may_take_longer_to_come(values: Values) -> None:
+    def minutes(count: int) -> int:
+        recording, _ = _pool(values, count=count)
+        return int(recording.named(POOL, "slices-trillium-0").request.customTimeouts.create.removesuffix("m"))
+
+    assert 60 < minutes(2) < 120 < minutes(64)
