@@ -11,7 +11,7 @@ from infra.image import image_reference, image_repository
 from infra.job_spec import job_spec
 from infra.kubernetes_objects import kubernetes_provider
 from infra.network import Network, NetworkArgs
-from infra.operators import Operators
+from infra.operators import Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
@@ -41,9 +41,10 @@ access = TrainerAccess(
 
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
-operators = Operators("operators", settings.slices.values(), on_cluster)
+operators = Operators("operators", OperatorsArgs(settings.slices.values(), settings.scheduling), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
-queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
+placement = settings.scheduling.placement
+queues = Queues("queues", QueuesArgs(settings.slices, settings.teams, placement), on_operators)
 training_job(settings, image, ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access]))
 
 pulumi.export("cluster", cluster.name)

@@ -1,10 +1,11 @@
 """How the queues share chips and where jobs are placed.
 
 Owns the settings in Kueue's terms: quota, limits, preemption, requeueing, placement. Rendering them
-is the business of `infra.flavors`, `infra.operators` and `infra.jobset`.
+is the business of `infra.flavors`, `infra.cluster_queues`, `infra.operators` and `infra.jobset`.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
@@ -30,6 +31,23 @@ def _as_mapping(written: object) -> object:
 
 
 TeamQuota = Annotated[Quota, BeforeValidator(_as_mapping)]
+
+
+def _in_order(written: object) -> object:
+    """One mapping, sorted as Pulumi hands every mapping over, or in the order of a list of mappings."""
+    match written:
+        case Mapping():
+            return dict(sorted(cast(Mapping[str, object], written).items()))
+        case list() if all(isinstance(entry, Mapping) for entry in cast(list[object], written)):
+            entries = [entry for part in cast(list[Mapping[str, object]], written) for entry in part.items()]
+            if len({name for name, _ in entries}) < len(entries):
+                raise ValueError("each slice group once")
+            return dict(entries)
+        case _:
+            return written
+
+
+TeamQuotas = Annotated[Mapping[str, TeamQuota], BeforeValidator(_in_order), Field(min_length=1)]
 
 
 class Preemption(Spec):

@@ -14,7 +14,7 @@ from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.names import ClusterName, DnsLabel, ProjectName
-from infra.scheduling import Preemption, Scheduling, TeamQuota
+from infra.scheduling import Preemption, Scheduling, TeamQuotas
 from workloads.spec import MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
@@ -134,10 +134,11 @@ class Team(Spec):
     """People who share a namespace, a queue and a quota."""
 
     namespace: DnsLabel
-    quota: Annotated[Mapping[str, TeamQuota], Field(min_length=1)]
-    """Chips by slice group. A group that is not named is closed to the team. A job with fallback
-    groups takes the first in this order that has room."""
-    weight: Annotated[float, Field(gt=0)] | None = None
+    quota: TeamQuotas
+    """Chips by slice group. A group that is not named is closed to the team. A job that may run on
+    several groups takes the first that has room: in the order of the list, if this is a list of
+    mappings with one group each; by name, if it is one mapping, for Pulumi keeps no order of keys."""
+    weight: Annotated[float, Field(gt=0, multiple_of=0.001)] | None = None
     """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
     preemption: Preemption = Preemption()
     admission: Literal["open", "hold", "drain"] = "open"

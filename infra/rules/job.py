@@ -1,4 +1,4 @@
-"""Rules of the job: what it names, whether it fits its slices, whether its queue can ever admit it."""
+"""Rules of the job: what it names and whether it fits its slices."""
 
 from collections.abc import Iterator, Mapping
 from typing import cast
@@ -10,7 +10,7 @@ from infra.accelerators import SliceShape
 from infra.capacity import Queued
 from infra.faults import Fault, expectation, from_validation
 from infra.rules.draft import Draft, Shapes, Written, listed
-from infra.stack_file import Job, SliceGroup, Team
+from infra.stack_file import Job, SliceGroup
 from workloads.spec import Preset, TrainingSpec, load_preset, preset_names
 
 
@@ -39,7 +39,6 @@ def _job(draft: Draft, job: Job, shapes: Shapes) -> Iterator[Fault]:
     shape = shapes.get(job.slices.group)
     if shape:
         yield from _job_slices(job, draft.slices[job.slices.group], shape)
-        yield from _job_quota(job, draft.teams.get(job.team), shape)
     if job.preset in preset_names():
         yield from _job_sizes(job, shape, load_preset(job.preset))
 
@@ -73,19 +72,6 @@ def _job_slices(job: Job, group: SliceGroup, shape: SliceShape) -> Iterator[Faul
             f"at most {limit} characters, for pods add to it",
             f"{len(job.name)} ({job.name!r})",
             "shorten it",
-        )
-
-
-def _job_quota(job: Job, team: Team | None, shape: SliceShape) -> Iterator[Fault]:
-    needed = job.slices.count * shape.chips
-    share = team.quota.get(job.slices.group) if team else None
-    if team and (share is None or share.chips < needed):
-        path = f"teams.{job.team}.quota.{job.slices.group}"
-        yield Fault(
-            path,
-            f"at least the {needed} chips of job {job.name}",
-            str(share.chips) if share else "nothing",
-            f"raise it to {needed} or lower job.slices.count",
         )
 
 

@@ -194,7 +194,7 @@ def test_a_queued_job_waits_for_a_provisioning_request(values: Values) -> None:
     assert check.inputs["spec"]["controllerName"] == "kueue.x-k8s.io/provisioning-request"
     assert check.inputs["spec"]["parameters"]["name"] == configuration.inputs["metadata"]["name"]
     name = check.inputs["metadata"]["name"]
-    checks = [{"name": name, "onFlavors": ["trillium"]}]
+    checks = [{"name": name, "onFlavors": ["v6e-2x4-queued-trillium"]}]
     assert queue.inputs["spec"]["admissionChecksStrategy"] == {"admissionChecks": checks}
     assert jobset(recording)["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "14400"}
 
