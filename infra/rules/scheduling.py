@@ -14,7 +14,7 @@ def check(draft: Draft) -> Iterator[Fault]:
     if placement == "topology-aware" and on_request:
         yield Fault(
             "scheduling.placement",
-            f"exclusive-topology, since nodes of {listed(on_request)} come on request and Kueue counts those that exist",
+            f"exclusive-topology, since nodes of {listed(on_request)} come on request and Kueue counts what exists",
             placement,
             f"write exclusive-topology, or another capacity for {listed(on_request)}",
         )
