@@ -58,7 +58,7 @@ def teams(chain: Chain, engine: Engine) -> Generator[Chain]:
     """The sandbox with the stack up; jobs that a test submits are gone after it."""
     yield chain
     for team in ("borrower", "guest"):
-        chain.kubectl("delete", "job", "-n", team, "--all", "--cascade=foreground")
+        chain.kubectl("delete", "jobset", "-n", team, "--all", "--cascade=foreground")
 
 
 def test_every_queue_is_active_but_the_one_on_hold(teams: Chain) -> None:
@@ -107,13 +107,13 @@ def test_a_job_takes_its_own_chips_then_lent_ones_and_then_the_next_flavor(teams
 
 
 def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
-    teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_job("borrower", "stray", {})))
-    (stray,) = teams.objects("jobs", "--field-selector=metadata.name=stray")
-    assert stray["spec"]["suspend"] is True
+    teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_jobset("borrower", "stray", {})))
     _waits(teams, "stray")
+    (stray,) = teams.objects("jobsets", "--field-selector=metadata.name=stray")
+    assert stray["spec"]["suspend"] is True
 
 
-def test_destroy_takes_a_job_along_that_was_submitted_by_hand_and_runs(teams: Chain, engine: Engine) -> None:
+def test_destroy_takes_a_jobset_along_that_was_submitted_by_hand_and_runs(teams: Chain, engine: Engine) -> None:
     _submit(teams, "borrower", "running")
     _wait_for(teams, "running", FIRST)
     engine.destroy(ignore)
@@ -122,12 +122,12 @@ def test_destroy_takes_a_job_along_that_was_submitted_by_hand_and_runs(teams: Ch
 
 
 def _submit(chain: Chain, team: str, *names: str) -> None:
-    jobs = [_job(team, name, {"kueue.x-k8s.io/queue-name": team}) for name in names]
-    chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobs))
+    jobsets = [_jobset(team, name, {"kueue.x-k8s.io/queue-name": team}) for name in names]
+    chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobsets))
 
 
-def _job(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """A job that takes a host of any of the slices."""
+def _jobset(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    """A JobSet that takes one host of any of the slices."""
     selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x4"}
     resources = {"limits": {"google.com/tpu": 4}}
     pod = {
@@ -137,8 +137,13 @@ def _job(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
         "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
         "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "600"], "resources": resources}],
     }
-    metadata = {"name": name, "namespace": team, "labels": labels}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+    job = {"name": "host", "template": {"spec": {"template": {"spec": pod}}}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": team, "labels": labels},
+        "spec": {"replicatedJobs": [job]},
+    }
 
 
 def _workloads(chain: Chain, owner: str) -> list[dict[str, Any]]:
