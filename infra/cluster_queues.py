@@ -88,7 +88,7 @@ def priority_class(name: str, value: int) -> Manifest:
 
 
 def quantity(amount: float) -> str:
-    """An amount, to a thousandth, as the API server returns it: another spelling would show as drift."""
+    """An amount, to a thousandth, as Kueue rewrites it when it takes a new queue: else it would show as drift."""
     if not amount:
         return "0"
     count, scale = round(amount * 1000), 0

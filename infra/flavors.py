@@ -53,6 +53,7 @@ def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
 
     Kueue lets nothing of a flavor change once it has a topology. So all that tells its nodes apart
     is in its name: an edit makes a new flavor, points the queues to it, then deletes the old one.
+    Jobs that run by the old one run on, but no queue counts their chips any more.
     """
     topology_aware = ["tas"] if placement == "topology-aware" else []
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
