@@ -12,7 +12,7 @@ from infra.image import image_reference, image_repository
 from infra.job_spec import job_spec
 from infra.kubernetes_objects import kubernetes_provider
 from infra.network import Network, NetworkArgs
-from infra.operators import Operators
+from infra.operators import Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
@@ -47,9 +47,9 @@ members = trainers(cloud.project, number, namespaces, nodes.email, settings.job.
 access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, settings.dataset_bucket), in_cluster)
 
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
-operators = Operators("operators", settings.slices.values(), on_cluster)
+operators = Operators("operators", OperatorsArgs(settings.slices.values(), settings.scheduling), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
-queues = Queues("queues", QueuesArgs(settings.slices, settings.teams), on_operators)
+queues = Queues("queues", QueuesArgs(settings.slices, settings.teams, settings.scheduling.placement), on_operators)
 on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access])
 job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])

@@ -1,31 +1,27 @@
-"""The slices and teams of a stack rendered as Kueue objects.
+"""The slices of a stack as Kueue knows them.
 
-Owns ResourceFlavors, ClusterQueues, LocalQueues, priority classes, and how Kueue asks for queued
-capacity. Pure: declaring them in order is the business of `infra.queues`.
-
-Each team has a ClusterQueue of its own, and all lie in one cohort. So a team's quota is its own:
-idle chips are lent to others, and taken back as soon as the owner needs them. One shared queue
-would leave no way to say whose chips they are; queues without a cohort would leave chips idle.
+Owns ResourceFlavors, the topology of their nodes, and how Kueue asks for queued capacity. Pure:
+who may use them is the business of `infra.cluster_queues`, declaring them that of `infra.queues`.
 """
-
-from collections.abc import Iterable
 
 from infra.accelerators import TPU_RESOURCE
 from infra.capacity import Queued
-from infra.stack_file import SliceGroup, Team
+from infra.scheduling import Placement
+from infra.stack_file import SliceGroup
 
 type Manifest = dict[str, object]
 
 KUEUE_NAMESPACE = "kueue-system"
 SLICE_GROUP_LABEL = "slice-group"
 """Node label with the slice group's name: two groups may have the same accelerator and topology."""
-PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
+NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""Node label with the slice: each is a node pool of its own."""
+API_VERSION = "kueue.x-k8s.io/v1beta2"
+WAIT_FOR = "pulumi.com/waitFor"
 
-_API_VERSION = "kueue.x-k8s.io/v1beta2"
-_COHORT = "tpu"
+_TOPOLOGY = "slices"
 _QUEUED = "cloud.google.com/gke-queued"
 """Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
-_WAIT_UNTIL_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
 
 
 def flavor_labels(name: str, group: SliceGroup) -> dict[str, str]:
@@ -52,7 +48,29 @@ def tolerations(group: SliceGroup) -> list[Manifest]:
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
 
 
-def resource_flavor(name: str, group: SliceGroup) -> Manifest:
+def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
+    """The flavor's name: what its nodes are, then the slice group, for two groups may be alike.
+
+    Kueue lets nothing of a flavor change once it has a topology. So all that tells its nodes apart
+    is in its name: an edit makes a new flavor, points the queues to it, then deletes the old one.
+    Jobs that run by the old one run on, but no queue counts their chips any more.
+    """
+    topology_aware = ["tas"] if placement == "topology-aware" else []
+    return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
+
+
+def topology() -> Manifest:
+    """The way from a host to its slice, by which Kueue counts free hosts."""
+    levels = (NODE_POOL_LABEL, "kubernetes.io/hostname")
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Topology",
+        "metadata": {"name": _TOPOLOGY},
+        "spec": {"levels": [{"nodeLabel": label} for label in levels]},
+    }
+
+
+def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manifest:
     """The chips of one slice group.
 
     It has the nodes' taints but no toleration: Kueue would take over the field in the JobSet's pods
@@ -60,12 +78,13 @@ def resource_flavor(name: str, group: SliceGroup) -> Manifest:
     """
     taints = {TPU_RESOURCE: "present", **({_QUEUED: "true"} if isinstance(group.capacity, Queued) else {})}
     return {
-        "apiVersion": _API_VERSION,
+        "apiVersion": API_VERSION,
         "kind": "ResourceFlavor",
-        "metadata": {"name": name},
+        "metadata": {"name": flavor_name(name, group, placement)},
         "spec": {
             "nodeLabels": flavor_labels(name, group),
             "nodeTaints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()],
+            **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
         },
     }
 
@@ -73,7 +92,7 @@ def resource_flavor(name: str, group: SliceGroup) -> Manifest:
 def provisioning(name: str, group: SliceGroup) -> Manifest:
     """How Kueue asks GKE for a slice of a queued group."""
     return {
-        "apiVersion": _API_VERSION,
+        "apiVersion": API_VERSION,
         "kind": "ProvisioningRequestConfig",
         "metadata": {"name": name},
         "spec": {
@@ -96,58 +115,11 @@ def provisioning(name: str, group: SliceGroup) -> Manifest:
 def admission_check(name: str) -> Manifest:
     """Holds a job that has its quota until the hosts of its slice are there."""
     return {
-        "apiVersion": _API_VERSION,
+        "apiVersion": API_VERSION,
         "kind": "AdmissionCheck",
-        "metadata": {"name": name, "annotations": _WAIT_UNTIL_ACTIVE},
+        "metadata": {"name": name, "annotations": {WAIT_FOR: "condition=Active"}},
         "spec": {
             "controllerName": "kueue.x-k8s.io/provisioning-request",
             "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": name},
         },
-    }
-
-
-def cluster_queue(name: str, team: Team, queued: Iterable[str]) -> Manifest:
-    """A team's quota, and how it is defended. `queued` are the groups with an AdmissionCheck of their name."""
-    checks = [{"name": group, "onFlavors": [group]} for group in queued if group in team.quota]
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "ClusterQueue",
-        "metadata": {"name": name, "annotations": _WAIT_UNTIL_ACTIVE},
-        "spec": {
-            "cohortName": _COHORT,
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
-            **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
-            "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"},
-            "resourceGroups": [
-                {
-                    "coveredResources": [TPU_RESOURCE],
-                    "flavors": [
-                        # A quantity as text, as the API server returns it: a number would show as drift.
-                        {"name": group, "resources": [{"name": TPU_RESOURCE, "nominalQuota": str(share.chips)}]}
-                        for group, share in team.quota.items()
-                    ],
-                }
-            ],
-        },
-    }
-
-
-def local_queue(name: str, team: Team) -> Manifest:
-    """Where the team's jobs are submitted."""
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": team.namespace, "annotations": _WAIT_UNTIL_ACTIVE},
-        "spec": {"clusterQueue": name},
-    }
-
-
-def priority_class(name: str, value: int) -> Manifest:
-    """A priority in the queue; the scheduler does not know it, so running pods are evicted by Kueue alone."""
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "WorkloadPriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-        "description": f"{name} priority in the TPU queues",
     }

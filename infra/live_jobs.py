@@ -14,10 +14,10 @@ import yaml
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
+from infra.flavors import NODE_POOL_LABEL
 from infra.kubernetes_objects import kubeconfig
 from workloads.progress import CheckpointSaved, RunStarted
 
-_NODE_POOL = "cloud.google.com/gke-nodepool"
 _TPU_NODE = "cloud.google.com/gke-tpu-accelerator"
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _FIRST_HOST = {"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "0"}
@@ -53,9 +53,9 @@ def connect(endpoint: str) -> client.CoreV1Api:
 
 def live_jobs(api: client.CoreV1Api, pools: Iterable[str] | None) -> list[LiveJob]:
     """The jobs that have pods on any of these node pools; None: on any TPU slice."""
-    selector = _TPU_NODE if pools is None else f"{_NODE_POOL} in ({','.join(pools)})"
+    selector = _TPU_NODE if pools is None else f"{NODE_POOL_LABEL} in ({','.join(pools)})"
     nodes: Any = api.list_node(label_selector=selector, _request_timeout=_TIMEOUT_SECONDS)
-    pool_of = {node.metadata.name: node.metadata.labels[_NODE_POOL] for node in nodes.items}
+    pool_of = {node.metadata.name: node.metadata.labels[NODE_POOL_LABEL] for node in nodes.items}
     running: Any = api.list_pod_for_all_namespaces(
         label_selector=_JOBSET, field_selector="status.phase=Running", _request_timeout=_TIMEOUT_SECONDS
     )

@@ -5,6 +5,7 @@ and jobs, which need those webhooks, depend on this component.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pulumi
@@ -12,8 +13,10 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.capacity import FlexStart
+from infra.cluster_queues import MANAGED
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
+from infra.scheduling import Requeueing, Scheduling
 from infra.stack_file import SliceGroup
 
 JOBSET_VERSION = "0.12.0"
@@ -21,18 +24,29 @@ KUEUE_VERSION = "0.19.2"
 """Vendors JobSet 0.12.0; an older Kueue would drop fields of a newer JobSet."""
 
 _A_WEEK = "168h"
+_PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+"""Kueue's usual ones, which it wants to see written
+(https://kueue.sigs.k8s.io/docs/concepts/fair_sharing)."""
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
+
+
+@dataclass(frozen=True)
+class OperatorsArgs:
+    """What Kueue's own configuration depends on."""
+
+    groups: Iterable[SliceGroup]
+    scheduling: Scheduling
 
 
 class Operators(pulumi.ComponentResource):
     """JobSet, then Kueue, each ready to answer."""
 
-    def __init__(self, name: str, groups: Iterable[SliceGroup], opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
         jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, {}, [])
         # Kueue looks for JobSet's kinds when it starts.
-        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(groups), [jobset])
+        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(args), [jobset])
         self.register_outputs({})
 
     def _chart(
@@ -81,13 +95,16 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult(args.props, pulumi.ResourceOptions.merge(args.opts, unmanaged))
 
 
-def _kueue_values(groups: Iterable[SliceGroup]) -> dict[str, object]:
-    configuration = yaml.safe_dump(_kueue_configuration(groups), sort_keys=False)
+def _kueue_values(args: OperatorsArgs) -> dict[str, object]:
+    configuration = yaml.safe_dump(_kueue_configuration(args), sort_keys=False)
     return {"managerConfig": {"controllerManagerConfigYaml": configuration}}
 
 
-def _kueue_configuration(groups: Iterable[SliceGroup]) -> dict[str, object]:
-    """Kueue's configuration, which the chart takes as a whole; what is not here is Kueue's default."""
+def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
+    """Kueue's configuration, which the chart takes as a whole; what is not here is Kueue's default.
+
+    The chart puts its checksum on the pods, so a change restarts Kueue.
+    """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -97,18 +114,39 @@ def _kueue_configuration(groups: Iterable[SliceGroup]) -> dict[str, object]:
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         # No more than is used: with others on, an outage of Kueue would stop every pod of the cluster.
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
+        # In a team's namespace a job that names no queue waits until it names one, or it would run on
+        # chips that others were promised. By label, so that a new team does not restart Kueue.
+        "manageJobsWithoutQueueName": True,
+        "managedJobsNamespaceSelector": {"matchLabels": MANAGED},
         # Chips alone are counted: a pod takes whole hosts, so CPU and memory are never short.
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
-        "waitForPodsReady": _patience(groups),
+        "waitForPodsReady": {
+            **_patience(args.groups, args.scheduling),
+            "requeuingStrategy": _requeueing(args.scheduling.requeueing),
+        },
+        **({"fairSharing": {"preemptionStrategies": _PREEMPTION_STRATEGIES}} if args.scheduling.fair_sharing else {}),
     }
 
 
-def _patience(groups: Iterable[SliceGroup]) -> dict[str, str]:
+def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str, object]:
     """How long an admitted job may be without all its pods before Kueue puts it back in the queue.
 
     Pods that wait for flex-start chips are the request for them: to evict them would withdraw it.
     """
-    if any(isinstance(group.capacity, FlexStart) for group in groups):
-        return {"timeout": _A_WEEK, "recoveryTimeout": _A_WEEK}
+    on_request = any(isinstance(group.capacity, FlexStart) for group in groups)
     # The second is longer: a lost host brings down its slice, and GKE takes a while to rebuild one.
-    return {"timeout": "30m", "recoveryTimeout": "1h"}
+    ready, recovery = (_A_WEEK, _A_WEEK) if on_request else ("30m", "1h")
+    return {
+        "timeout": f"{scheduling.ready_minutes}m" if scheduling.ready_minutes else ready,
+        "recoveryTimeout": f"{scheduling.recovery_minutes}m" if scheduling.recovery_minutes else recovery,
+    }
+
+
+def _requeueing(requeueing: Requeueing) -> dict[str, object]:
+    """A job that was put back goes behind those that wait already."""
+    return {
+        "timestamp": "Eviction",
+        **({} if requeueing.limit is None else {"backoffLimitCount": requeueing.limit}),
+        "backoffBaseSeconds": requeueing.base_seconds,
+        "backoffMaxSeconds": requeueing.max_seconds,
+    }

@@ -15,7 +15,7 @@ from typing import Literal
 
 from infra import flavors
 from infra.capacity import FlexStart, Queued
-from infra.flavors import SLICE_GROUP_LABEL, flavor_labels
+from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL, flavor_labels
 from infra.scheduling import Placement
 from infra.stack_file import SliceGroup
 
@@ -23,7 +23,6 @@ type Manifest = dict[str, object]
 type Groups = Mapping[str, SliceGroup]
 type Way = Placement | Literal["affinity", "request"]
 
-_NODE_POOL = "cloud.google.com/gke-nodepool"
 _JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """Pod label that is the same for the hosts of one slice and for no others."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -53,7 +52,7 @@ def jobset_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
     run_seconds = [group.capacity.max_run_seconds for group in groups.values() if isinstance(group.capacity, Queued)]
     request = {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
     if way(groups.values(), placement) == "exclusive-topology":
-        return {"alpha.jobset.sigs.k8s.io/exclusive-topology": _NODE_POOL, **request}
+        return {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODE_POOL_LABEL, **request}
     return request
 
 
@@ -65,7 +64,7 @@ def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[st
     if way(groups.values(), placement) != "topology-aware":
         return {}
     return {
-        "kueue.x-k8s.io/podset-slice-required-topology": _NODE_POOL,
+        "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL_LABEL,
         "kueue.x-k8s.io/podset-slice-size": str(hosts),
     }
 
@@ -103,7 +102,7 @@ def _one_pool_for_each_slice() -> Manifest:
     nodes only if the pods of all hosts wait for them.
     """
     of_jobsets: Manifest = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
-    term: Manifest = {"topologyKey": _NODE_POOL, "labelSelector": of_jobsets}
+    term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": of_jobsets}
     together = {**term, "matchLabelKeys": [_JOB_KEY]}
     apart = {**term, "mismatchLabelKeys": [_JOB_KEY], "namespaceSelector": {}}
     return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}

@@ -1,20 +1,23 @@
 """Queues and namespaces of the teams.
 
-Owns the order in which the objects of `infra.flavors` come and go: a ClusterQueue needs its
-flavors and admission checks, a check its configuration, a LocalQueue its ClusterQueue. Removed in
-reverse, nothing is held by a finalizer, for Kueue is still there to lift it.
+Owns the order in which the objects of `infra.flavors` and `infra.cluster_queues` come and go: a
+ClusterQueue needs its cohort, flavors and admission checks, a check its configuration, a flavor its
+topology. A team's namespace needs the ClusterQueue: whatever still runs in it, also by hand, ends
+with the namespace, before Kueue is asked to let go of the queue. Removed in reverse, nothing is
+held by a finalizer, for Kueue is still there to lift it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import flavors
+from infra import cluster_queues, flavors
 from infra.capacity import Queued
 from infra.kubernetes_objects import KubernetesObject
 from infra.pods import SERVICE_ACCOUNT
+from infra.scheduling import Placement
 from infra.stack_file import SliceGroup, Team
 
 
@@ -24,6 +27,7 @@ class QueuesArgs:
 
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
+    placement: Placement
 
 
 class Queues(pulumi.ComponentResource):
@@ -31,37 +35,45 @@ class Queues(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
-        for priority, value in flavors.PRIORITIES.items():
-            self._declare(f"priority-{priority}", flavors.priority_class(priority, value), [])
-        declared = [
-            self._declare(f"flavor-{group_name}", flavors.resource_flavor(group_name, group), [])
+        for priority, value in cluster_queues.PRIORITIES.items():
+            self._declare(f"priority-{priority}", cluster_queues.priority_class(priority, value), [])
+        needed = [*self._flavors(args), self._declare("cohort", cluster_queues.cohort(), [])]
+        needed += [
+            self._check(group_name, group)
             for group_name, group in args.groups.items()
+            if isinstance(group.capacity, Queued)
         ]
-        queued = [group_name for group_name, group in args.groups.items() if isinstance(group.capacity, Queued)]
-        declared += [self._check(group_name, args.groups[group_name]) for group_name in queued]
-        for team_name, team in args.teams.items():
-            self._team(team_name, team, queued, declared)
+        for team_name in args.teams:
+            self._team(team_name, args, needed)
         self.register_outputs({})
+
+    def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
+        topology_aware = args.placement == "topology-aware"
+        topologies = [self._declare("topology", flavors.topology(), [])] if topology_aware else []
+        return [
+            self._declare(f"flavor-{name}", flavors.resource_flavor(name, group, args.placement), topologies)
+            for name, group in args.groups.items()
+        ]
 
     def _check(self, group_name: str, group: SliceGroup) -> KubernetesObject:
         configuration = self._declare(f"provisioning-{group_name}", flavors.provisioning(group_name, group), [])
         return self._declare(f"check-{group_name}", flavors.admission_check(group_name), [configuration])
 
-    def _team(self, name: str, team: Team, queued: list[str], needed: list[KubernetesObject]) -> None:
+    def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
+        team = args.teams[name]
+        manifest = cluster_queues.cluster_queue(name, team, args.groups, args.placement)
+        queue = self._declare(f"quota-{name}", manifest, needed)
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace),
-            opts=pulumi.ResourceOptions(parent=self),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=cluster_queues.MANAGED),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[queue]),
         )
         kubernetes.core.v1.ServiceAccount(
             f"trainer-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=SERVICE_ACCOUNT, namespace=team.namespace),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
         )
-        queue = self._declare(f"quota-{name}", flavors.cluster_queue(name, team, queued), needed)
-        self._declare(f"queue-{name}", flavors.local_queue(name, team), [queue, namespace])
+        self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), [namespace])
 
-    def _declare(
-        self, name: str, manifest: flavors.Manifest, after: list[KubernetesObject] | list[pulumi.Resource]
-    ) -> KubernetesObject:
+    def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
         return KubernetesObject(name, manifest, pulumi.ResourceOptions(parent=self, depends_on=list(after)))

@@ -1,7 +1,7 @@
 """How the queues share chips and where jobs are placed.
 
 Owns the settings in Kueue's terms: quota, limits, preemption, requeueing, placement. Rendering them
-is the business of `infra.flavors`, `infra.operators` and `infra.placement`.
+is the business of `infra.flavors`, `infra.cluster_queues`, `infra.operators` and `infra.placement`.
 """
 
 from typing import Annotated, Literal
@@ -57,7 +57,8 @@ class Scheduling(Spec):
 
     placement: Placement = "exclusive-topology"
     """Who keeps a slice of the job in one node pool: JobSet's exclusive topology, or Kueue's
-    topology-aware scheduling, which also counts the free hosts before it admits a job."""
+    topology-aware scheduling, which also counts the free hosts before it admits a job. Before a change
+    on a live stack let the jobs end, or drain the teams: Kueue forgets the chips of jobs that run on."""
     fair_sharing: bool = False
     """Idle chips go to the team that uses the smallest share for its weight, not to the first that asks."""
     ready_minutes: PositiveInt | None = None

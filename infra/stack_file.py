@@ -143,7 +143,7 @@ class Team(Spec):
     namespace: DnsLabel
     quota: Annotated[Mapping[str, TeamQuota], Field(min_length=1)]
     """Chips by slice group. A group that is not named is closed to the team."""
-    weight: Annotated[float, Field(gt=0)] | None = None
+    weight: Annotated[float, Field(gt=0, multiple_of=0.001)] | None = None
     """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
     preemption: Preemption = Preemption()
     admission: Literal["open", "hold", "drain"] = "open"

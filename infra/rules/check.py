@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from infra.accelerators import SliceShape
 from infra.faults import Fault
-from infra.rules import job, place, slices, teams
+from infra.rules import admission, job, place, scheduling, slices, teams
 from infra.rules.draft import Draft
 
 
@@ -26,4 +26,6 @@ def check(draft: Draft) -> Iterator[Fault]:
             yield from slices.second_network(name, draft)
     yield from place.check(draft, shapes)
     yield from teams.check(draft, shapes)
+    yield from scheduling.check(draft)
     yield from job.check(draft, shapes)
+    yield from admission.check(draft, shapes)

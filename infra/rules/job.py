@@ -1,4 +1,4 @@
-"""Rules of the job: what it names, whether it fits its slices, whether its queue can ever admit it."""
+"""Rules of the job: what it names and whether it fits its slices."""
 
 from collections.abc import Iterator, Mapping
 from typing import cast
@@ -10,8 +10,7 @@ from infra.accelerators import SliceShape
 from infra.capacity import FlexStart, Queued
 from infra.faults import Fault, expectation, from_validation
 from infra.rules.draft import Draft, Shapes, Written, listed
-from infra.scheduling import Placement
-from infra.stack_file import Job, SliceGroup, Team
+from infra.stack_file import Job, SliceGroup
 from workloads.spec import Preset, TrainingSpec, load_preset, preset_names
 
 
@@ -53,10 +52,9 @@ def _job(draft: Draft, job: Job, shapes: Shapes) -> Iterator[Fault]:
     groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
     for name, group in groups.items():
         yield from _job_slices(job, name, group)
-    yield from _placement(draft.scheduling.placement, groups)
+    yield from _capacities(groups)
     if shape:
         yield from _fallback(job, groups, shape)
-        yield from _job_quota(job, draft.teams.get(job.team), shape)
     if job.preset in preset_names():
         yield from _job_sizes(job, shape, load_preset(job.preset))
 
@@ -111,7 +109,7 @@ def _fallback(job: Job, groups: Mapping[str, SliceGroup], shape: SliceShape) -> 
             )
 
 
-def _placement(placement: Placement, groups: Mapping[str, SliceGroup]) -> Iterator[Fault]:
+def _capacities(groups: Mapping[str, SliceGroup]) -> Iterator[Fault]:
     flexible = [name for name, group in groups.items() if isinstance(group.capacity, FlexStart)]
     queued = [name for name, group in groups.items() if isinstance(group.capacity, Queued)]
     if flexible and queued:
@@ -121,27 +119,6 @@ def _placement(placement: Placement, groups: Mapping[str, SliceGroup]) -> Iterat
             " a queued request knows no other pods",
             f"{listed(queued)} (queued) beside {listed(flexible)} (flex-start)",
             "remove one of the two kinds",
-        )
-    if placement == "topology-aware" and (flexible or queued):
-        yield Fault(
-            "scheduling.placement",
-            f"exclusive-topology, since Kueue counts free hosts before it admits a job and {listed(flexible + queued)}"
-            " has none before that",
-            repr(placement),
-            "write exclusive-topology, or choose standing capacity for the job",
-        )
-
-
-def _job_quota(job: Job, team: Team | None, shape: SliceShape) -> Iterator[Fault]:
-    needed = job.slices.count * shape.chips
-    share = team.quota.get(job.slices.group) if team else None
-    if team and (share is None or share.chips < needed):
-        path = f"teams.{job.team}.quota.{job.slices.group}"
-        yield Fault(
-            path,
-            f"at least the {needed} chips of job {job.name}",
-            str(share.chips) if share else "nothing",
-            f"raise it to {needed} or lower job.slices.count",
         )
 
 

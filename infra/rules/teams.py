@@ -1,4 +1,4 @@
-"""Rules of the teams: namespaces and quotas."""
+"""Rules of the teams: namespaces, quotas, and how the teams lend to each other."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from infra import jobset
 from infra.faults import Fault
 from infra.flavors import KUEUE_NAMESPACE
 from infra.rules.draft import Draft, Shapes, listed
+from infra.stack_file import Team
 
 _RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, jobset.JOBSET_NAMESPACE})
 
@@ -15,6 +16,9 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     """Faults of the section `teams`."""
     yield from _namespaces(draft)
     yield from _quotas(draft, shapes)
+    for name, team in draft.teams.items():
+        yield from _limits(f"teams.{name}", team, alone=len(draft.written_teams) == 1)
+        yield from _sharing(f"teams.{name}", team, fair=draft.scheduling.fair_sharing)
 
 
 def _namespaces(draft: Draft) -> Iterator[Fault]:
@@ -48,3 +52,39 @@ def _quotas(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
                 str(given[group]),
                 f"lower a team's quota or raise slices.{group}.count",
             )
+
+
+def _limits(path: str, team: Team, *, alone: bool) -> Iterator[Fault]:
+    for group, share in team.quota.items():
+        limits = {"borrowing_limit": share.borrowing_limit, "lending_limit": share.lending_limit}
+        if alone and (limited := [name for name, limit in limits.items() if limit is not None]):
+            lonely = "no limit, since there is no other team to borrow from or lend to"
+            yield Fault(f"{path}.quota.{group}", lonely, " and ".join(limited), "remove it or add a team")
+        if share.lending_limit is not None and share.lending_limit > share.chips:
+            yield Fault(
+                f"{path}.quota.{group}.lending_limit",
+                f"at most the team's own {share.chips} chips",
+                str(share.lending_limit),
+                "lower it or remove it to lend all",
+            )
+
+
+def _sharing(path: str, team: Team, *, fair: bool) -> Iterator[Fault]:
+    pushes = team.preemption.while_borrowing != "never"
+    if team.weight is not None and not fair:
+        counts = "no weight, since weights count under fair sharing alone"
+        yield Fault(f"{path}.weight", counts, str(team.weight), "write scheduling.fair_sharing: true or remove it")
+    if pushes and fair:
+        yield Fault(
+            f"{path}.preemption.while_borrowing",
+            "never, since fair sharing itself says who may push out whom",
+            team.preemption.while_borrowing,
+            "remove it or scheduling.fair_sharing",
+        )
+    if pushes and team.preemption.reclaim == "never":
+        yield Fault(
+            f"{path}.preemption.reclaim",
+            "lower-priority or any, for Kueue lets no team push others out that may not reclaim its own chips",
+            "never",
+            "change it or remove while_borrowing",
+        )

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
@@ -194,7 +193,7 @@ def test_a_queued_job_waits_for_a_provisioning_request(values: Values) -> None:
     assert check.inputs["spec"]["controllerName"] == "kueue.x-k8s.io/provisioning-request"
     assert check.inputs["spec"]["parameters"]["name"] == configuration.inputs["metadata"]["name"]
     name = check.inputs["metadata"]["name"]
-    checks = [{"name": name, "onFlavors": ["trillium"]}]
+    checks = [{"name": name, "onFlavors": ["v6e-2x4-queued-trillium"]}]
     assert queue.inputs["spec"]["admissionChecksStrategy"] == {"admissionChecks": checks}
     assert jobset(recording)["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "14400"}
 
@@ -236,18 +235,6 @@ def test_slices_without_nodes_are_kept_apart_by_the_scheduler(values: Values) ->
     assert apart["namespaceSelector"] == {}
     # The API server refuses a key that a term has in its selector, too.
     assert together["labelSelector"]["matchExpressions"][0]["key"] == "jobset.sigs.k8s.io/jobset-name"
-
-
-@pytest.mark.parametrize(
-    ("capacity", "patience"), [("spot", "30m"), (RESERVED, "30m"), (QUEUED, "30m"), (FLEX, "168h")]
-)
-def test_kueue_waits_long_for_pods_that_themselves_ask_for_nodes(
-    values: Values, capacity: object, patience: str
-) -> None:
-    recording = program_with(values, capacity, slices=1)
-    chart: Any = recording.named("kubernetes:helm.sh/v4:Chart", "kueue").inputs["values"]
-    configuration = yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
-    assert configuration["waitForPodsReady"]["timeout"] == patience
 
 
 def _slice_pools(recording: Recording) -> list[Registration]:

@@ -98,14 +98,6 @@ def test_a_priority_changes_in_place_unless_kueue_owns_the_node_selector(
     assert ('metadata.labels["kueue.x-k8s.io/priority-class"]' in request.replaceOnChanges) == replaced
 
 
-@pytest.mark.parametrize("capacity", [FLEX, QUEUED], ids=["flex-start", "queued"])
-def test_hosts_that_are_not_there_yet_cannot_be_counted(values: Values, capacity: object) -> None:
-    values["scheduling"] = {"placement": "topology-aware"}
-    (fault,) = told(with_capacities(values, "spot", capacity, slices=1))
-    assert fault.startswith("scheduling.placement: expected exclusive-topology, since Kueue counts free hosts")
-    assert "second has none" in fault
-
-
 def test_slices_by_request_and_slices_for_waiting_pods_do_not_mix(values: Values) -> None:
     (fault,) = told(with_capacities(values, FLEX, QUEUED, slices=1))
     assert "got second (queued) beside first (flex-start); remove one" in fault

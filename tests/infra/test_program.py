@@ -5,7 +5,6 @@ from typing import Any
 
 import pulumi
 import pytest
-import yaml
 
 from infra.operators import leave_certificates, wait_for_certificates
 from infra.slices import REPLACED_BY_US
@@ -36,7 +35,8 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
         (KUEUE_CHART, JOBSET_CHART),
         (FLAVOR, KUEUE_CHART),
         (CLUSTER_QUEUE, FLAVOR),
-        (LOCAL_QUEUE, CLUSTER_QUEUE),
+        (CLUSTER_QUEUE, ("kubernetes:kueue.x-k8s.io/v1beta2:Cohort", "cohort")),
+        (("kubernetes:core/v1:Namespace", "namespace-research"), CLUSTER_QUEUE),
         (LOCAL_QUEUE, ("kubernetes:core/v1:Namespace", "namespace-research")),
         (
             ("kubernetes:core/v1:ServiceAccount", "trainer-research"),
@@ -154,13 +154,6 @@ def test_charts_are_pinned(program: Recording) -> None:
         "kueue": ("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2"),
     }
     assert all(len(chart.request.transforms) == 2 for chart in program.of_type(JOBSET_CHART[0]))
-
-
-def test_kueue_counts_chips_alone_and_watches_no_other_pods(program: Recording) -> None:
-    values: Any = program.named(*KUEUE_CHART).inputs["values"]
-    configuration = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
-    assert configuration["integrations"]["frameworks"] == ["batch/job", "jobset.x-k8s.io/jobset"]
-    assert configuration["resources"]["excludeResourcePrefixes"] == ["cpu", "memory", "ephemeral-storage"]
 
 
 def test_certificates_in_secrets_are_left_to_the_controllers_that_write_them() -> None:

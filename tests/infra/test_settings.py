@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
-from infra import flavors
+from infra import cluster_queues
 from infra.job_spec import job_spec
 from infra.settings import SettingsError, load, parse
 from infra.stack_file import Priority
@@ -237,7 +237,7 @@ def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
 
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:
-    assert set(get_args(Priority)) == set(flavors.PRIORITIES)
+    assert set(get_args(Priority)) == set(cluster_queues.PRIORITIES)
 
 
 @hypothesis_settings(deadline=None)

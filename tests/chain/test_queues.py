@@ -1,0 +1,179 @@
+"""Quotas of several teams on real Kueue: who borrows, who lends, who falls back, who waits, and how it all goes.
+
+The stack takes over the sandbox from whatever was in it, and leaves it empty. Its own job belongs to
+a team that is on hold, so nothing trains; the jobs here sleep.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import yaml
+
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine
+from tests.chain.stack import Chain, ignore, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+FIRST, SECOND = "v6e-2x4-tas-on-demand-zenith", "v6e-2x4-tas-spot-azure"
+SECTIONS = {
+    "slices": {
+        "zenith": {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "on-demand"},
+        "azure": {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"},
+    },
+    "scheduling": {"placement": "topology-aware", "fair_sharing": True, "requeueing": {"limit": 3}},
+    "teams": {
+        "lender": {"namespace": "lender", "quota": {"zenith": {"chips": 12, "lending_limit": 4}}},
+        # Against the alphabet, as which Pulumi hands over the keys of a mapping.
+        "borrower": {
+            "namespace": "borrower",
+            "quota": [{"zenith": {"chips": 4, "borrowing_limit": 2000}}, {"azure": 8}],
+            "preemption": {"reclaim": "never"},
+            "weight": 0.5,
+        },
+        "guest": {"namespace": "guest", "quota": {"azure": {"chips": 0, "borrowing_limit": 4}}},
+        "research": {"namespace": "research", "quota": {"zenith": 0}, "admission": "hold"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def engine(chain: Chain) -> Generator[Engine]:
+    """The engine on a stack of four teams, which is up."""
+    stack_file = chain.folder / "queues" / "Pulumi.local.yaml"
+    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
+    content["config"] |= {f"tpu-multislice:{name}": section for name, section in SECTIONS.items()}
+    content["config"]["tpu-multislice:job"] |= {"name": "held", "slices": {"group": "zenith", "count": 1}}
+    stack_file.parent.mkdir()
+    stack_file.write_text(yaml.safe_dump(content))
+    engine = Engine(chain.site, chain.programs, stack_file)
+    engine.up(ignore)
+    yield engine
+    engine.destroy(ignore)
+
+
+@pytest.fixture
+def teams(chain: Chain, engine: Engine) -> Generator[Chain]:
+    """The sandbox with the stack up; jobs that a test submits are gone after it."""
+    yield chain
+    for team in ("borrower", "guest"):
+        chain.kubectl("delete", "jobset", "-n", team, "--all", "--cascade=foreground")
+
+
+def test_every_queue_is_active_but_the_one_on_hold(teams: Chain) -> None:
+    assert {queue["metadata"]["name"]: _reason(queue) for queue in teams.objects("clusterqueues")} == {
+        "lender": "Ready",
+        "borrower": "Ready",
+        "guest": "Ready",
+        "research": "Stopped",
+    }
+    flavors = teams.objects("resourceflavors")
+    assert {flavor["metadata"]["name"]: flavor["spec"]["topologyName"] for flavor in flavors} == {
+        FIRST: "slices",
+        SECOND: "slices",
+    }
+    assert [cohort["metadata"]["name"] for cohort in teams.objects("cohorts")] == ["tpu"]
+
+
+def test_the_api_server_keeps_quotas_limits_and_weights_as_they_are_declared(teams: Chain, engine: Engine) -> None:
+    declared = {
+        item["inputs"]["metadata"]["name"]: item["inputs"]["spec"]
+        for item in engine.resources()
+        if item["type"].endswith(":ClusterQueue")
+    }
+    assert declared["borrower"]["fairSharing"] == {"weight": "500m"}
+    for queue in teams.objects("clusterqueues"):
+        assert queue["spec"] == queue["spec"] | declared[queue["metadata"]["name"]]
+
+
+def test_a_job_of_a_queue_on_hold_waits_although_its_chips_are_free(teams: Chain) -> None:
+    _waits(teams, "held")
+
+
+def test_a_team_borrows_up_to_its_limit_and_no_further(teams: Chain) -> None:
+    _submit(teams, "guest", "one", "two")
+    _wait_for(teams, "one", SECOND)
+    _waits(teams, "two")
+
+
+def test_a_job_takes_its_own_chips_then_lent_ones_and_then_the_next_flavor(teams: Chain) -> None:
+    for name, flavor in (("own", FIRST), ("lent", FIRST), ("next", SECOND), ("last", SECOND)):
+        _submit(teams, "borrower", name)
+        _wait_for(teams, name, flavor)
+    # The lender has eight chips left of its twelve and lends no more.
+    _submit(teams, "borrower", "none")
+    _waits(teams, "none")
+
+
+def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
+    teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_jobset("borrower", "stray", {})))
+    _waits(teams, "stray")
+    (stray,) = teams.objects("jobsets", "--field-selector=metadata.name=stray")
+    assert stray["spec"]["suspend"] is True
+
+
+def test_destroy_takes_a_jobset_along_that_was_submitted_by_hand_and_runs(teams: Chain, engine: Engine) -> None:
+    _submit(teams, "borrower", "running")
+    _wait_for(teams, "running", FIRST)
+    engine.destroy(ignore)
+    assert not {team for team in SECTIONS["teams"]} & {item["metadata"]["name"] for item in teams.objects("namespaces")}
+    assert "kueue.x-k8s.io" not in teams.kubectl("get", "crd")
+
+
+def _submit(chain: Chain, team: str, *names: str) -> None:
+    jobsets = [_jobset(team, name, {"kueue.x-k8s.io/queue-name": team}) for name in names]
+    chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobsets))
+
+
+def _jobset(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    """A JobSet that takes one host of any of the slices."""
+    selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x4"}
+    resources = {"limits": {"google.com/tpu": 4}}
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "nodeSelector": selector,
+        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
+        "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "600"], "resources": resources}],
+    }
+    job = {"name": "host", "template": {"spec": {"template": {"spec": pod}}}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": team, "labels": labels},
+        "spec": {"replicatedJobs": [job]},
+    }
+
+
+def _workloads(chain: Chain, owner: str) -> list[dict[str, Any]]:
+    return [item for item in chain.objects("workloads") if item["metadata"]["ownerReferences"][0]["name"] == owner]
+
+
+def _flavors(chain: Chain, owner: str) -> list[str | None]:
+    admissions = [workload.get("status", {}).get("admission") for workload in _workloads(chain, owner)]
+    return [found["podSetAssignments"][0]["flavors"]["google.com/tpu"] if found else None for found in admissions]
+
+
+def _wait_for(chain: Chain, owner: str, flavor: str) -> None:
+    wait_until(lambda: _flavors(chain, owner) == [flavor], 20, lambda: yaml.safe_dump(_workloads(chain, owner)))
+
+
+def _waits(chain: Chain, owner: str) -> None:
+    """Kueue has looked at the job and not admitted it."""
+
+    def refused() -> bool:
+        conditions = [item for workload in _workloads(chain, owner) for item in _conditions(workload)]
+        return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
+
+    wait_until(refused, 20, lambda: yaml.safe_dump(_workloads(chain, owner)))
+    assert _flavors(chain, owner) == [None]
+
+
+def _reason(queue: dict[str, Any]) -> str:
+    (active,) = [condition for condition in _conditions(queue) if condition["type"] == "Active"]
+    return active["reason"]
+
+
+def _conditions(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return item.get("status", {}).get("conditions", [])

@@ -1,0 +1,71 @@
+"""ClusterQueues: quota, limits, order of flavors, policies."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.utils.quantity import parse_quantity
+
+from infra.cluster_queues import quantity
+from tests.infra.recording import Recording, Values, run_program
+
+TRILLIUM, IRONWOOD = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"
+
+
+def _queue(recording: Recording, team: str) -> Any:
+    return recording.named("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", f"quota-{team}").inputs
+
+
+def _shares(recording: Recording, team: str) -> dict[str, Values]:
+    (group,) = _queue(recording, team)["spec"]["resourceGroups"]
+    return {flavor["name"]: flavor["resources"][0] for flavor in group["flavors"]}
+
+
+def test_the_groups_of_the_teams_own_job_are_tried_first(program: Recording) -> None:
+    assert list(_shares(program, "research")) == [TRILLIUM, IRONWOOD]
+
+
+def test_limits_are_declared_where_they_are_set(program: Recording) -> None:
+    chips = {"name": "google.com/tpu"}
+    assert _shares(program, "research") == {
+        TRILLIUM: chips | {"nominalQuota": "48", "lendingLimit": "32"},
+        IRONWOOD: chips | {"nominalQuota": "0", "borrowingLimit": "8"},
+    }
+
+
+def test_policies_are_in_kueues_words(program: Recording) -> None:
+    assert _queue(program, "research")["spec"]["preemption"] == {
+        "withinClusterQueue": "LowerOrNewerEqualPriority",
+        "reclaimWithinCohort": "LowerPriority",
+        "borrowWithinCohort": {"policy": "Never"},
+    }
+    assert _queue(program, "research")["spec"]["fairSharing"] == {"weight": "2500m"}
+    assert "fairSharing" not in _queue(program, "product")["spec"]
+
+
+@pytest.mark.parametrize(
+    ("admission", "policy", "awaited"),
+    [
+        ("open", "None", "condition=Active"),
+        ("hold", "Hold", "condition=Active=False"),
+        ("drain", "HoldAndDrain", "condition=Active=False"),
+    ],
+)
+def test_a_queue_that_is_closed_is_not_awaited_to_become_active(
+    values: Values, admission: str, policy: str, awaited: str
+) -> None:
+    values["teams"]["research"]["admission"] = admission
+    recording = run_program(values)
+    queue = _queue(recording, "research")
+    local = recording.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research").inputs
+    assert queue["spec"]["stopPolicy"] == policy
+    assert queue["metadata"]["annotations"] == local["metadata"]["annotations"] == {"pulumi.com/waitFor": awaited}
+    assert "stopPolicy" not in local["spec"]
+
+
+@given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
+def test_a_quantity_is_the_amount_with_the_largest_suffix_that_leaves_it_whole(amount: float) -> None:
+    text = quantity(amount)
+    assert round(float(parse_quantity(text)), 3) == amount
+    assert not text.removesuffix("m").removesuffix("k").endswith("000")

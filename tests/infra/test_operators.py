@@ -1,0 +1,65 @@
+"""What Kueue is told about itself."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.infra.recording import Values, run_program
+
+FLEX = {"kind": "flex-start", "max_run_hours": 4}
+QUEUED = {"kind": "queued", "max_run_hours": 4}
+
+
+def _configuration(values: Values) -> Any:
+    chart: Any = run_program(values).named("kubernetes:helm.sh/v4:Chart", "kueue").inputs["values"]
+    return yaml.safe_load(chart["managerConfig"]["controllerManagerConfigYaml"])
+
+
+def test_kueue_counts_chips_alone_and_watches_no_other_pods(values: Values) -> None:
+    configuration = _configuration(values)
+    assert configuration["integrations"]["frameworks"] == ["batch/job", "jobset.x-k8s.io/jobset"]
+    assert configuration["resources"]["excludeResourcePrefixes"] == ["cpu", "memory", "ephemeral-storage"]
+
+
+def test_no_job_in_a_teams_namespace_gets_past_the_queue(values: Values) -> None:
+    recording = run_program(values)
+    configuration = _configuration(values)
+    labels: Any = recording.named("kubernetes:core/v1:Namespace", "namespace-research").inputs["metadata"]["labels"]
+    assert configuration["manageJobsWithoutQueueName"]
+    assert configuration["managedJobsNamespaceSelector"] == {"matchLabels": labels}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "ready", "recovery"),
+    [("spot", "30m", "1h"), (QUEUED, "30m", "1h"), (FLEX, "168h", "168h")],
+)
+def test_kueue_waits_long_for_pods_that_themselves_ask_for_nodes(
+    values: Values, capacity: object, ready: str, recovery: str
+) -> None:
+    values["slices"]["trillium"]["capacity"] = capacity
+    values["job"]["slices"]["count"] = 1
+    patience = _configuration(values)["waitForPodsReady"]
+    assert (patience["timeout"], patience["recoveryTimeout"]) == (ready, recovery)
+
+
+def test_a_stated_patience_wins_over_that_of_the_capacity(values: Values) -> None:
+    values["slices"]["trillium"]["capacity"] = FLEX
+    values["scheduling"] = {"ready_minutes": 7, "recovery_minutes": 9, "requeueing": {"limit": 0, "base_seconds": 5}}
+    assert _configuration(values)["waitForPodsReady"] == {
+        "timeout": "7m",
+        "recoveryTimeout": "9m",
+        "requeuingStrategy": {
+            "timestamp": "Eviction",
+            "backoffLimitCount": 0,
+            "backoffBaseSeconds": 5,
+            "backoffMaxSeconds": 3600,
+        },
+    }
+
+
+def test_jobs_are_requeued_for_ever_and_queues_share_by_order_unless_said_otherwise(values: Values) -> None:
+    configuration = _configuration(values)
+    assert "backoffLimitCount" not in configuration["waitForPodsReady"]["requeuingStrategy"]
+    assert "fairSharing" not in configuration
+    assert "fairSharing" in _configuration(values | {"scheduling": {"fair_sharing": True}})
