@@ -7,12 +7,13 @@ from pulumi import InvokeOutputOptions, ResourceOptions
 from infra.apis import GoogleApis
 from infra.cluster import Cluster, ClusterArgs
 from infra.guard import Guard
+from infra.holders import told_when_stuck
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.image import image_reference, image_repository
-from infra.job_spec import job_spec
 from infra.kubernetes_objects import kubernetes_provider
 from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
+from infra.outputs import export_outputs
 from infra.queues import Queues, QueuesArgs
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
@@ -49,14 +50,11 @@ access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, setting
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
 operators = Operators("operators", OperatorsArgs(settings.slices.values(), settings.scheduling), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
-queues = Queues("queues", QueuesArgs(settings.slices, settings.teams, settings.scheduling.placement), on_operators)
+held = told_when_stuck(cluster.endpoint)
+queues_args = QueuesArgs(settings.slices, settings.teams, settings.scheduling.placement, held)
+queues = Queues("queues", queues_args, on_operators)
 on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access])
 job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 
-pulumi.export("cluster", cluster.name)
-pulumi.export("region", cloud.region)
-pulumi.export("checkpoint_bucket", bucket.url)
-pulumi.export("queues", {team: settings.teams[team].namespace for team in settings.teams})
-pulumi.export("job", {"name": settings.job.name, "namespace": settings.job_team.namespace, "queue": settings.job.team})
-pulumi.export("job_spec", job_spec(settings).model_dump())
+export_outputs(settings, cluster, bucket)

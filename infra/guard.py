@@ -10,6 +10,8 @@ the loss.
 Hooks on the node pools would come too late: the engine deletes a job ahead of them.
 """
 
+import asyncio
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -21,6 +23,9 @@ import pulumi_gcp as gcp
 from infra import live_jobs
 from infra.stack_file import Settings, SliceGroup
 
+DELETE_UNREACHABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
+"""Environment variable that makes the Kubernetes provider forget what it cannot reach."""
+
 type Texts = Mapping[str, str]
 """Values of settings, as text, by path."""
 
@@ -30,6 +35,10 @@ _WIDENED_IN_PLACE = "network.nodes"
 
 class InterruptionError(Exception):
     """The change would stop a running job, or nobody can tell."""
+
+
+class GoneError(Exception):
+    """The cluster does not exist any more, but the stack's state holds objects in it."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +137,22 @@ class Guard:
             await self._require_no_jobs(old[""], loss, "this change takes slices away")
 
     async def _before_destroy(self, _: pulumi.ResourceHookArgs) -> None:
-        await self._require_no_jobs(_of_cluster(self._settings), Loss((), None), "this destroy takes all slices away")
+        place = _of_cluster(self._settings)
+        if await self._endpoint(place) is None and os.environ.get(DELETE_UNREACHABLE) != "true":
+            raise GoneError(
+                f"the cluster {place['cluster.name']} is gone, so what is in it cannot be deleted one by one;"
+                f" forget it with the cluster: {DELETE_UNREACHABLE}=true pulumi destroy --run-program"
+            )
+        await self._require_no_jobs(place, Loss((), None), "this destroy takes all slices away")
 
     async def _require_no_jobs(self, place: Texts, loss: Loss, what: str) -> None:
         """Raises InterruptionError if there are jobs where `place` says the cluster is."""
-        if self._settings.allow_interruption:
-            return
-        because = "".join(f"\n  - {reason}" for reason in loss.reasons)
-        endpoint = await self._endpoint(place)
+        endpoint = None if self._settings.allow_interruption else await self._endpoint(place)
         if endpoint is None:
             return
+        because = "".join(f"\n  - {reason}" for reason in loss.reasons)
         try:
-            jobs = live_jobs.live_jobs(live_jobs.connect(endpoint), loss.pools)
+            jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), loss.pools))
         except live_jobs.UNREACHABLE as error:
             raise InterruptionError(
                 f"{what}, and nobody can tell from whom, since the cluster does not answer ({error}):{because}\n"

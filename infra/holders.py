@@ -4,14 +4,39 @@ Owns the answer to a delete that timed out: which other objects hold the finaliz
 own from a queue when no workload uses it, from a flavor when no queue does, and so on.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import pulumi
 from kubernetes import client
+
+from infra.live_jobs import UNREACHABLE, connect
 
 _KUEUE = "kueue.x-k8s.io"
 _KUEUE_VERSION = "v1beta2"
 _TIMEOUT_SECONDS = 20
+
+
+def told_when_stuck(endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
+    """Hooks that tell, when the delete of an object in the cluster behind `endpoint` fails, what holds it."""
+
+    async def tell(failure: pulumi.ErrorHookArgs) -> bool:
+        host = await endpoint.future() if failure.failed_operation == "delete" else None
+        if host is not None:
+            kind, name = failure.type.rpartition(":")[2], (failure.old_inputs or {})["metadata"]["name"]
+            for reason in await asyncio.to_thread(_asked, host, kind, name):
+                pulumi.log.error(f"{kind} {name} is not going away: {reason}")
+        return False
+
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook("told-when-stuck", tell)])
+
+
+def _asked(host: str, kind: str, name: str) -> list[str]:
+    try:
+        return list(holders(connect(host), kind, name))
+    except UNREACHABLE:
+        return []
 
 
 def holders(api: client.ApiClient, kind: str, name: str) -> Iterator[str]:

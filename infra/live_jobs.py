@@ -44,15 +44,16 @@ class LiveJob:
         return f"job {self.name} in namespace {self.namespace} runs on {', '.join(self.pools)}; {self.saved}"
 
 
-def connect(endpoint: str) -> client.CoreV1Api:
+def connect(endpoint: str) -> client.ApiClient:
     """The cluster behind a DNS endpoint; the credential plugin runs now."""
     settings: Any = client.Configuration()
     config.load_kube_config_from_dict(yaml.safe_load(kubeconfig(endpoint)), client_configuration=settings)
-    return client.CoreV1Api(client.ApiClient(settings))
+    return client.ApiClient(settings)
 
 
-def live_jobs(api: client.CoreV1Api, pools: Iterable[str] | None) -> list[LiveJob]:
+def live_jobs(cluster: client.ApiClient, pools: Iterable[str] | None) -> list[LiveJob]:
     """The jobs that have pods on any of these node pools; None: on any TPU slice."""
+    api = client.CoreV1Api(cluster)
     selector = _TPU_NODE if pools is None else f"{NODE_POOL_LABEL} in ({','.join(pools)})"
     nodes: Any = api.list_node(label_selector=selector, _request_timeout=_TIMEOUT_SECONDS)
     pool_of = {node.metadata.name: node.metadata.labels[NODE_POOL_LABEL] for node in nodes.items}

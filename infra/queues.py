@@ -28,6 +28,8 @@ class QueuesArgs:
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     placement: Placement
+    hooks: pulumi.ResourceHookBinding
+    """Of every object that others may hold."""
 
 
 class Queues(pulumi.ComponentResource):
@@ -35,6 +37,7 @@ class Queues(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
+        self._hooks = args.hooks
         for priority, value in cluster_queues.PRIORITIES.items():
             self._declare(f"priority-{priority}", cluster_queues.priority_class(priority, value), [])
         needed = [*self._flavors(args), self._declare("cohort", cluster_queues.cohort(), [])]
@@ -66,14 +69,17 @@ class Queues(pulumi.ComponentResource):
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=cluster_queues.MANAGED),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[queue]),
+            opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(
             f"trainer-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=SERVICE_ACCOUNT, namespace=team.namespace),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
+            opts=self._after([namespace]),
         )
         self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), [namespace])
 
     def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, manifest, pulumi.ResourceOptions(parent=self, depends_on=list(after)))
+        return KubernetesObject(name, manifest, self._after(after))
+
+    def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -104,6 +104,8 @@ class GcpPlugin(Plugin):
 
     @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
+        if self._cloud.find(resource.type, resource.id) is None:
+            return  # What is gone already, is deleted.
         self._effect(resource.urn).delete(reveal(resource.state))
         self._cloud.remove(resource.type, resource.id)
 

@@ -127,13 +127,17 @@ class Operations:
 
     def __call__(self, event: EngineEvent) -> None:
         for told, to in ((event.resource_pre_event, self.begun), (event.res_outputs_event, self.ended)):
-            if told and told.metadata.op.value != "same":
+            if told and told.metadata.op.value != "same" and not _is_component(told.metadata.type):
                 to.append((told.metadata.op.value, told.metadata.urn.rpartition("::")[2]))
 
     @property
     def changes(self) -> set[tuple[str, str]]:
         """Once per operation and resource, however often and in whatever order."""
         return set(self.begun)
+
+
+def _is_component(resource_type: str) -> bool:
+    return ":infra:" in resource_type or resource_type.endswith((":Chart", ":Stack"))
 
 
 def processes_of(site: Site) -> list[psutil.Process]:

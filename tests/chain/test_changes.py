@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from kubernetes import client, config
 from pulumi.automation import CommandError
 
-from tests.chain.stack import NAMESPACE, Chain, Operations, ignore
+from infra.holders import holders
+from tests.chain.stack import NAMESPACE, Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.timeout(900)
@@ -43,6 +45,12 @@ def _touched(operations: Operations, operation: str) -> set[str]:
     return {name for told, name in operations.changes if told == operation}
 
 
+def _api(chain: Chain) -> client.ApiClient:
+    settings: Any = client.Configuration()
+    config.load_kube_config(str(chain.site.kubeconfig), client_configuration=settings)
+    return client.ApiClient(settings)
+
+
 def _applied(chain: Chain, values: Values) -> Operations:
     """Preview, up, preview: what was announced is what happened, and nothing is left to do."""
     announced, happened, left = Operations(), Operations(), Operations()
@@ -54,31 +62,34 @@ def _applied(chain: Chain, values: Values) -> Operations:
     return happened
 
 
+@pytest.fixture(scope="module")
+def running(chain: Chain) -> Values:
+    """A job that trains until it is stopped, with a checkpoint."""
+    values: Any = stack_values("local")
+    training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
+    values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training}
+    chain.engine_on(values).up(ignore)
+    chain.wait_for_step("guarded", 8, 180)
+    return values
+
+
+@pytest.fixture
+def untouched(chain: Chain, running: Values) -> Generator[None]:
+    """Nodes and pods are the same after the test."""
+    del running
+
+    def identities() -> set[str]:
+        every = [*chain.objects("nodes"), *chain.objects("pods", "-l=jobset.sigs.k8s.io/jobset-name")]
+        return {found["metadata"]["uid"] for found in every}
+
+    before = identities()
+    yield
+    assert identities() == before
+
+
+@pytest.mark.usefixtures("untouched")
 class TestUnderARunningJob:
     """The guard."""
-
-    @pytest.fixture(scope="class")
-    def running(self, chain: Chain) -> Values:
-        """A job that trains until it is stopped, with a checkpoint."""
-        values: Any = stack_values("local")
-        training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
-        values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training}
-        chain.engine_on(values).up(ignore)
-        chain.wait_for_step("guarded", 8, 180)
-        return values
-
-    @pytest.fixture(autouse=True)
-    def untouched(self, chain: Chain, running: Values) -> Generator[None]:
-        """Nodes and pods are the same after the test."""
-        del running
-
-        def identities() -> set[str]:
-            every = [*chain.objects("nodes"), *chain.objects("pods", "-l=jobset.sigs.k8s.io/jobset-name")]
-            return {found["metadata"]["uid"] for found in every}
-
-        before = identities()
-        yield
-        assert identities() == before
 
     @pytest.mark.parametrize("operation", ["preview", "up"])
     def test_slices_are_not_replaced(self, chain: Chain, running: Values, operation: str):
@@ -115,50 +126,68 @@ def test_an_agreed_change_ends_the_job_while_it_still_has_its_slices(chain: Chai
 
 
 class TestOnlyWhatMustChangeIsTouched:
-    """A queue on hold, so that each change is a matter of seconds."""
+    """Each change goes from where the one before it ended."""
 
-    @pytest.fixture(scope="class")
-    def base(self, chain: Chain) -> Values:
-        chain.engine_on(_held() | {"allow_interruption": True}).up(ignore)
-        values = _held()
-        chain.engine_on(values).up(ignore)
-        return values
-
-    def test_a_slice_more_is_a_pool_a_quota_and_the_job(self, chain: Chain, base: Values):
-        def one_more(values: Any) -> None:
-            values["slices"]["trillium"]["count"] = values["job"]["slices"]["count"] = 3
-            values["teams"]["research"]["quota"]["trillium"] = 24
-            values["job"]["training"] = {"global_batch": 48}
-
-        operations = _applied(chain, _changed(base, one_more))
+    def test_a_slice_more_is_a_pool_a_quota_and_the_job(self, chain: Chain):
+        chain.engine_on(_held()).up(ignore)
+        operations = Operations()
+        chain.engine_on(_changed(_held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
         assert _touched(operations, "update") == {"ground", "quota-research"}
         assert _touched(operations, "replace") == {"training"}
-        _applied(chain, base)
 
-    def test_a_changed_image_replaces_the_job_alone(self, chain: Chain, base: Values):
-        operations = _applied(chain, _changed(base, lambda values: values["image"].update(reference=DIGEST)))
+    def test_a_changed_image_replaces_the_job_alone(self, chain: Chain):
+        operations = Operations()
+        chain.engine_on(_changed(_held(), _three_slices, _other_image)).up(operations)
         assert {name for _, name in operations.changes} == {"training"}
         assert _touched(operations, "replace") == {"training"}
 
-    def test_a_changed_label_updates_in_place(self, chain: Chain, base: Values):
-        operations = _applied(chain, _changed(base, lambda values: values.update(labels={"cost-center": "research"})))
-        assert {operation for operation, name in operations.changes if name != "training"} == {"update"}
-        assert {"cluster", "slices-trillium-0", "slices-trillium-1"} <= _touched(operations, "update")
+    def test_a_changed_label_updates_in_place(self, chain: Chain):
+        operations = Operations()
+        chain.engine_on(_changed(_held(), _three_slices, _other_image, _labelled)).up(operations)
+        assert {operation for operation, _ in operations.changes} == {"update"}
+        pools = {f"slices-trillium-{index}" for index in range(3)}
+        assert _touched(operations, "update") == {"cluster", "cluster-system", "checkpoints", "images", *pools}
 
-    def test_a_changed_topology_replaces_pools_and_job_in_the_order_that_works(self, chain: Chain, base: Values):
-        def larger(values: Any) -> None:
-            values["slices"]["trillium"]["topology"] = "4x4"
-            values["teams"]["research"]["quota"]["trillium"] = 32
-
-        operations = _applied(chain, _changed(base, larger))
-        assert _touched(operations, "replace") >= {"slices-trillium-0", "slices-trillium-1", "training"}
-        order = [name for operation, name in operations.ended if operation in ("delete-replaced", "create-replacement")]
+    def test_a_changed_topology_replaces_pools_and_job_in_the_order_that_works(self, chain: Chain):
+        operations = Operations()
+        chain.engine_on(_changed(_held(), _larger_slices, _other_image, _labelled)).up(operations)
         pools = ["slices-trillium-0", "slices-trillium-1"]
-        assert order[0] == order[-1] == "training"
-        assert {*pools} <= {*order[1:-1]}
+        replacing = [
+            (operation, name)
+            for operation, name in operations.ended
+            if name in ("training", *pools) and operation in ("delete-replaced", "create-replacement")
+        ]
+        assert replacing[0] == ("delete-replaced", "training")
+        assert set(replacing[1:-1]) == {
+            (part, pool) for part in ("delete-replaced", "create-replacement") for pool in pools
+        }
+        assert replacing[-1] == ("create-replacement", "training")
+        # Kueue lets go of the old flavor only when no queue names it.
+        ended = operations.ended
+        assert ended.index(("create-replacement", "flavor-trillium")) < ended.index(("update", "quota-research"))
+        assert ended.index(("update", "quota-research")) < ended.index(("delete-replaced", "flavor-trillium"))
         assert len(chain.objects("nodes", "-l=cloud.google.com/gke-tpu-topology=4x4")) == 8
         assert chain.objects("nodes", "-l=cloud.google.com/gke-tpu-topology=2x4") == []
+
+
+def _three_slices(values: Any) -> None:
+    values["slices"]["trillium"]["count"] = values["job"]["slices"]["count"] = 3
+    values["teams"]["research"]["quota"]["trillium"] = 24
+    values["job"]["training"] = {"global_batch": 48}
+
+
+def _larger_slices(values: Any) -> None:
+    values["slices"]["trillium"]["topology"] = "4x4"
+    values["teams"]["research"]["quota"]["trillium"] = 32
+
+
+def _other_image(values: Any) -> None:
+    values["image"]["reference"] = DIGEST
+
+
+def _labelled(values: Any) -> None:
+    values["labels"] = {"cost-center": "research"}
 
 
 def _set(section: str, **values: object) -> Edit:
@@ -183,16 +212,17 @@ def _another_team(whole: Any) -> None:
 
 
 _EDITS: list[Edit] = [
-    _of_group(count=3),
+    _three_slices,
     _of_group(capacity=SPOT),
     _of_group(boot_disk_gb=150),
     _of_team(preemption={"within_team": "never"}),
     _set("job", priority="high"),
     _set("job", max_restarts=9),
     _set("job", max_hours=4),
-    _set("image", reference=DIGEST),
     _set("scheduling", ready_minutes=20),
-    lambda whole: whole.update(labels={"owner": "me"}),
+    _other_image,
+    _labelled,
+    _larger_slices,
     _another_group,
     _another_team,
 ]
@@ -211,10 +241,18 @@ def test_what_a_preview_announces_is_what_happens_whatever_the_change(chain: Cha
     _applied(chain, _changed(_held(), *edits))
 
 
-def test_destroy_takes_the_job_first_then_its_queue_and_the_cluster_last(chain: Chain):
-    operations = Operations()
-    chain.engine_on(_held()).destroy(operations)
-    ended = [name for operation, name in operations.ended if operation == "delete"]
-    order = ["in-use", "training", "queue-research", "quota-research", "kueue", "jobset", "cluster", "network"]
-    assert [name for name in ended if name in order] == order
-    assert NAMESPACE not in chain.kubectl("get", "namespaces", "-o", "name")
+def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):
+    chain.kubectl("create", "configmap", "kept", "-n", NAMESPACE)
+    patch = ("patch", "configmap", "kept", "-n", NAMESPACE, "--type=merge", "-p")
+    chain.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/kept"]}}')
+    chain.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    api = _api(chain)
+    try:
+        wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", NAMESPACE)), 30, str)
+    finally:
+        chain.kubectl(*patch, '{"metadata": {"finalizers": null}}')
+    flavor = "v6e-2x4-on-demand-trillium"
+    assert list(holders(api, "ResourceFlavor", flavor)) == [
+        "ClusterQueue research (finalizers kueue.x-k8s.io/resource-in-use) names it"
+    ]
+    assert list(holders(api, "ClusterQueue", "research")) == []

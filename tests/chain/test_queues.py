@@ -12,28 +12,27 @@ import yaml
 
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.stack import Chain, Operations, ignore, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
-FIRST, SECOND = "v6e-2x4-tas-on-demand-zenith", "v6e-2x4-tas-spot-azure"
+FIRST, SECOND = "v6e-2x4-tas-on-demand-first", "v6e-2x4-tas-spot-second"
 SECTIONS = {
     "slices": {
-        "zenith": {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "on-demand"},
-        "azure": {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"},
+        "first": {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "on-demand"},
+        "second": {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"},
     },
     "scheduling": {"placement": "topology-aware", "fair_sharing": True, "requeueing": {"limit": 3}},
     "teams": {
-        "lender": {"namespace": "lender", "quota": {"zenith": {"chips": 12, "lending_limit": 4}}},
-        # Against the alphabet, as which Pulumi hands over the keys of a mapping.
+        "lender": {"namespace": "lender", "quota": {"first": {"chips": 12, "lending_limit": 4}}},
         "borrower": {
             "namespace": "borrower",
-            "quota": [{"zenith": {"chips": 4, "borrowing_limit": 2000}}, {"azure": 8}],
+            "quota": {"first": {"chips": 4, "borrowing_limit": 2000}, "second": 8},
             "preemption": {"reclaim": "never"},
             "weight": 0.5,
         },
-        "guest": {"namespace": "guest", "quota": {"azure": {"chips": 0, "borrowing_limit": 4}}},
-        "research": {"namespace": "research", "quota": {"zenith": 0}, "admission": "hold"},
+        "guest": {"namespace": "guest", "quota": {"second": {"chips": 0, "borrowing_limit": 4}}},
+        "research": {"namespace": "research", "quota": {"first": 0}, "admission": "hold"},
     },
 }
 
@@ -44,13 +43,13 @@ def engine(chain: Chain) -> Generator[Engine]:
     stack_file = chain.folder / "queues" / "Pulumi.local.yaml"
     content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
     content["config"] |= {f"tpu-multislice:{name}": section for name, section in SECTIONS.items()}
-    content["config"]["tpu-multislice:job"] |= {"name": "held", "slices": {"group": "zenith", "count": 1}}
+    content["config"]["tpu-multislice:job"] |= {"name": "held", "slices": {"group": "first", "count": 1}}
     stack_file.parent.mkdir()
     stack_file.write_text(yaml.safe_dump(content))
     engine = Engine(chain.site, chain.programs, stack_file)
     engine.up(ignore)
     yield engine
-    engine.destroy(ignore)
+    engine.destroy(ignore, stop_jobs=True)
 
 
 @pytest.fixture
@@ -113,10 +112,20 @@ def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
     assert stray["spec"]["suspend"] is True
 
 
-def test_destroy_takes_a_jobset_along_that_was_submitted_by_hand_and_runs(teams: Chain, engine: Engine) -> None:
+def test_destroy_takes_jobs_first_then_queues_from_the_leaves_then_operators_and_the_cluster_last(
+    teams: Chain, engine: Engine
+) -> None:
     _submit(teams, "borrower", "running")
     _wait_for(teams, "running", FIRST)
-    engine.destroy(ignore)
+    operations = Operations()
+    engine.destroy(operations, stop_jobs=True)
+    ended = [name for operation, name in operations.ended if operation == "delete"]
+    of_queue = ["queue-borrower", "namespace-borrower", "quota-borrower", "flavor-first", "topology"]
+    operators = ["kueue:kueue-system/kueue-controller-manager", "jobset:jobset-system/jobset-controller"]
+    order = ["in-use", "training", *of_queue, *operators, "cluster"]
+    assert [name for name in ended if name in order] == order
+    assert ended.index("quota-borrower") < ended.index("cohort") < ended.index(operators[0])
+    assert max(map(ended.index, ("slices-first-0", "slices-second-0"))) < ended.index("cluster")
     assert not {team for team in SECTIONS["teams"]} & {item["metadata"]["name"] for item in teams.objects("namespaces")}
     assert "kueue.x-k8s.io" not in teams.kubectl("get", "crd")
 

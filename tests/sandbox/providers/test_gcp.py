@@ -168,8 +168,11 @@ def test_a_wrong_pool_is_refused_in_a_preview_before_its_cluster_exists(plugin: 
         plugin.create(urn(NODE_POOL), inputs, 0, preview=True)
 
 
-def test_a_protected_cluster_is_not_deleted(plugin: GcpPlugin) -> None:
-    cluster = Resource(urn(CLUSTER), "id", {"name": "c"}, {"name": "c", "deletionProtection": True})
+def test_a_protected_cluster_is_not_deleted_unless_it_is_gone_already(plugin: GcpPlugin, tmp_path: Path) -> None:
+    record = {"name": "c", "deletionProtection": True}
+    cluster = Resource(urn(CLUSTER), "id", {"name": "c"}, record)
+    plugin.delete(cluster, 0)
+    Cloud(tmp_path / "cloud").keep(CLUSTER, "id", record)
     with pytest.raises(Refusal, match="deletion_protection is set to true"):
         plugin.delete(cluster, 0)
 
