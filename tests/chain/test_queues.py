@@ -112,16 +112,14 @@ def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
     assert stray["spec"]["suspend"] is True
 
 
-def test_destroy_takes_jobs_first_then_queues_from_the_leaves_then_operators_and_the_cluster_last(
-    teams: Chain, engine: Engine
-) -> None:
+def test_destroy_begins_with_jobs_and_queues_and_ends_with_operators_and_cluster(teams: Chain, engine: Engine) -> None:
     _submit(teams, "borrower", "running")
     _wait_for(teams, "running", FIRST)
     operations = Operations()
     engine.destroy(operations, stop_jobs=True)
     ended = [name for operation, name in operations.ended if operation == "delete"]
     of_queue = ["queue-borrower", "namespace-borrower", "quota-borrower", "flavor-first", "topology"]
-    operators = ["kueue:kueue-system/kueue-controller-manager", "jobset:jobset-system/jobset-controller"]
+    operators = ["kueue:workloads.kueue.x-k8s.io", "jobset:jobsets.jobset.x-k8s.io"]
     order = ["in-use", "training", *of_queue, *operators, "cluster"]
     assert [name for name in ended if name in order] == order
     assert ended.index("quota-borrower") < ended.index("cohort") < ended.index(operators[0])
