@@ -154,7 +154,7 @@ class Datasets(Spec):
     """Where training data lies, if not in the image."""
 
     bucket: Annotated[str, AfterValidator(_bucket)]
-    """A bucket that exists. The stack does not make it: data outlive a cluster and serve several.
+    """A bucket that exists. It is no part of the stack: data outlive a cluster and serve several.
     The trainers of all teams may read it."""
     mount: bool = False
     """Pods see it as the folder `/datasets`, read-only, through Cloud Storage FUSE."""

@@ -1,10 +1,13 @@
 """What the documents name exists: commands, files, links and figures' sources."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.settings_reference import reference
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "sandbox" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,3 +38,10 @@ def test_make_without_a_target_does_nothing_that_costs():
     planned = subprocess.run(["make", "-n", "train"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cli.train" in planned.stdout
     assert "cli.programs" not in planned.stdout
+
+
+def test_the_reference_of_the_stack_file_is_what_its_classes_say() -> None:
+    written = ROOT / "docs" / "stack-file.md"
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        written.write_text(reference())
+    assert written.read_text() == reference()
