@@ -41,11 +41,11 @@ class Network(Spec):
     """Addresses that the VPC uses. They must not meet those of networks it is peered with."""
 
     nodes: Cidr = "10.0.0.0/18"
-    """One for each node. It can be widened in place; any other change replaces subnet and cluster."""
+    """One for each node. It can be widened in place; any other change needs a new cluster."""
     pods: Cidr = "10.16.0.0/12"
-    """GKE gives each node a block of twice as many as it may have pods. A change replaces the cluster."""
+    """GKE gives each node a block of twice as many as it may have pods. A change needs a new cluster."""
     services: Cidr = "10.1.0.0/20"
-    """Cluster addresses of Services. A change replaces the cluster."""
+    """Cluster addresses of Services. A change needs a new cluster."""
     second_nodes: Cidr = "10.2.0.0/18"
     """One for each node of slice groups with `second_network`; used only if there is one."""
 

@@ -12,7 +12,7 @@ Hooks on the node pools would come too late: the engine deletes a job ahead of t
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -35,6 +35,10 @@ _WIDENED_IN_PLACE = "network.nodes"
 
 class InterruptionError(Exception):
     """The change would stop a running job, or nobody can tell."""
+
+
+class NewClusterError(Exception):
+    """The change needs another cluster."""
 
 
 class GoneError(Exception):
@@ -78,6 +82,12 @@ def lost(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
         reasons |= dict.fromkeys(found)
         pools += [pool] if found else []
     return Loss(tuple(reasons), tuple(pools))
+
+
+def _place(settings: Settings) -> Texts:
+    """Where the cluster is found."""
+    cloud = settings.cloud
+    return {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": settings.cluster.name}
 
 
 def _of_cluster(settings: Settings) -> Texts:
@@ -128,16 +138,23 @@ class Guard:
         """Declare that `standing`, which is all there is, is in use."""
         watched = pulumi.ResourceHookBinding(before_delete=[_hook("no-job-runs", self._before_destroy)])
         options = pulumi.ResourceOptions(depends_on=standing, hooks=watched)
-        pulumi.Stash("in-use", input=self._settings.cluster.name, opts=options)
+        pulumi.Stash("in-use", input=_place(self._settings), opts=options)
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
         loss = lost(old, new)
+        if loss.reasons and loss.pools is None:
+            # Pulumi's engine closes the Kubernetes provider before it deletes what is in the old cluster
+            # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
+            raise NewClusterError(
+                f"this change needs a new cluster, which Pulumi cannot bring in one step:{_listed(loss.reasons)}\n"
+                "destroy the stack, then bring it up anew; checkpoints stay: pulumi destroy --run-program, pulumi up"
+            )
         if loss.reasons:
             await self._require_no_jobs(old[""], loss, "this change takes slices away")
 
-    async def _before_destroy(self, _: pulumi.ResourceHookArgs) -> None:
-        place = _of_cluster(self._settings)
+    async def _before_destroy(self, end: pulumi.ResourceHookArgs) -> None:
+        place = (end.old_inputs or {})["input"]
         if await self._endpoint(place) is None and os.environ.get(DELETE_UNREACHABLE) != "true":
             raise GoneError(
                 f"the cluster {place['cluster.name']} is gone, so what is in it cannot be deleted one by one;"
@@ -150,7 +167,7 @@ class Guard:
         endpoint = None if self._settings.allow_interruption else await self._endpoint(place)
         if endpoint is None:
             return
-        because = "".join(f"\n  - {reason}" for reason in loss.reasons)
+        because = _listed(loss.reasons)
         try:
             jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), loss.pools))
         except live_jobs.UNREACHABLE as error:
@@ -159,8 +176,9 @@ class Guard:
                 f"run this where the cluster can be reached, or whatever runs there, {_AGREE}"
             ) from None
         if jobs:
-            told = "".join(f"\n  - {job}" for job in jobs)
-            raise InterruptionError(f"{what} from a running job:{because}{told}\nwait until it has ended, or {_AGREE}")
+            raise InterruptionError(
+                f"{what} from a running job:{because}{_listed(jobs)}\nwait until it has ended, or {_AGREE}"
+            )
 
     async def _endpoint(self, place: Texts) -> str | None:
         """The DNS endpoint of the cluster that stands now; None when there is none."""
@@ -177,6 +195,10 @@ class Guard:
                 return None
             raise
         return cluster.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
+
+
+def _listed(items: Iterable[object]) -> str:
+    return "".join(f"\n  - {item}" for item in items)
 
 
 def _hook(name: str, callback: Any) -> pulumi.ResourceHook:

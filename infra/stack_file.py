@@ -63,7 +63,7 @@ def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class Cloud(Spec):
-    """Where everything lies. A change of any of these replaces the cluster."""
+    """Where everything lies. A change of any of these needs a new cluster: destroy, then up."""
 
     project: ProjectName
     region: str
@@ -92,7 +92,7 @@ class Cluster(Spec):
     """The GKE cluster and the small pool for its controllers."""
 
     name: ClusterName
-    """Begins the names of everything else in the project. A change replaces the cluster."""
+    """Begins the names of everything else in the project. A change needs a new cluster."""
     release_channel: Literal["RAPID", "REGULAR", "STABLE"]
     deletion_protection: bool
     """`destroy` is refused while this is true; set it false, `up`, then `destroy`."""

@@ -101,6 +101,15 @@ class TestUnderARunningJob:
         assert "job guarded in namespace research runs on trillium-0, trillium-1; its last checkpoint is step" in told
         assert "pulumi config set allow_interruption true" in told
 
+    def test_the_cluster_is_not_replaced_even_if_agreed(self, chain: Chain, running: Values):
+        moved = _changed(
+            running, _set("network", pods="10.32.0.0/12"), lambda values: values.update(allow_interruption=True)
+        )
+        with pytest.raises(CommandError) as refused:
+            chain.engine_on(moved).up(ignore)
+        assert "needs a new cluster" in str(refused.value)
+        assert "network.pods: 10.16.0.0/12 -> 10.32.0.0/12" in str(refused.value)
+
     def test_nothing_is_destroyed(self, chain: Chain, running: Values):
         with pytest.raises(CommandError, match="this destroy takes all slices away from a running job"):
             chain.engine_on(running).destroy(ignore)

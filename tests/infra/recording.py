@@ -113,7 +113,10 @@ class _Monitor(mocks.MockMonitor):
     def RegisterResource(self, request: Any) -> resource_pb2.RegisterResourceResponse:
         response = cast(Any, super()).RegisterResource(request)
         inputs = _whole(rpc.deserialize_properties(request.object))
-        self._recording.registrations.append(Registration(request.type, request.name, response.urn, inputs, request))
+        # The first run of a process registers the stack itself as well.
+        if request.type != "pulumi:pulumi:Stack":
+            found = Registration(request.type, request.name, response.urn, inputs, request)
+            self._recording.registrations.append(found)
         return response
 
 

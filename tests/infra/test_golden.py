@@ -26,9 +26,7 @@ def _described(found: Registration) -> Values:
 
 
 def _text(recording: Recording) -> str:
-    resources = [
-        found for found in recording.registrations if ":infra:" not in found.type and "Stack" not in found.type
-    ]
+    resources = [found for found in recording.registrations if ":infra:" not in found.type]
     ordered = sorted(resources, key=lambda found: (found.type, _unnumbered(found.name), len(found.name), found.name))
     described = [_described(found) for found in ordered]
     runs = [list(run) for _, run in groupby(described, _equality)]

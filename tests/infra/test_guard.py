@@ -114,7 +114,7 @@ def test_jobs_are_asked_for_before_anything_is_changed_and_before_anything_is_de
     assert list(first.request.hooks.before_update) == ["slices-of-running-jobs-stay"]
     assert list(last.request.hooks.before_delete) == ["no-job-runs"]
     waits = program.closure(last)
-    spared = {"checkpoints", "google", "in-use", "tpu-multislice-test"}
+    spared = {"checkpoints", "google", "in-use"}
     for found in program.registrations:
         if found.name not in spared:
             assert found.urn in waits, found.name
