@@ -15,7 +15,7 @@ from kubernetes import client, config
 from pulumi.automation import CommandError
 
 from infra.holders import holders
-from tests.chain.stack import NAMESPACE, Chain, Operations, ignore, wait_until
+from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.timeout(900)
@@ -251,13 +251,14 @@ def test_what_a_preview_announces_is_what_happens_whatever_the_change(chain: Cha
 
 
 def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):
-    chain.kubectl("create", "configmap", "kept", "-n", NAMESPACE)
-    patch = ("patch", "configmap", "kept", "-n", NAMESPACE, "--type=merge", "-p")
+    chain.kubectl("create", "namespace", "held")
+    chain.kubectl("create", "configmap", "kept", "-n", "held")
+    patch = ("patch", "configmap", "kept", "-n", "held", "--type=merge", "-p")
     chain.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/kept"]}}')
-    chain.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    chain.kubectl("delete", "namespace", "held", "--wait=false")
     api = _api(chain)
     try:
-        wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", NAMESPACE)), 30, str)
+        wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", "held")), 30, str)
     finally:
         chain.kubectl(*patch, '{"metadata": {"finalizers": null}}')
     flavor = "v6e-2x4-on-demand-trillium"
