@@ -18,7 +18,7 @@ ROW_COUNT, TRAINING_COUNT, BATCH = 200, 160, 8
 
 def numbered_rows() -> Rows:
     """Each row holds its own number."""
-    return Rows(np.repeat(np.arange(ROW_COUNT, dtype=np.uint8)[:, None], 5, axis=1), TRAINING_COUNT, "digest")
+    return Rows(np.repeat(np.arange(ROW_COUNT, dtype=np.uint8)[:, None], 5, axis=1), "uint8", TRAINING_COUNT, "digest")
 
 
 def batches(seed: int, devices: int) -> Batches:
@@ -66,8 +66,8 @@ def test_too_few_held_out_rows_are_refused() -> None:
 
 def test_rows_are_the_standard_library_and_the_same_when_read_again(tmp_path: Path) -> None:
     spec = small_job(Path("unused")).data
-    built, again = load_rows(spec, 64, tmp_path / "one"), load_rows(spec, 64, tmp_path / "one")
-    elsewhere = load_rows(spec, 64, tmp_path / "two")
+    built, again = load_rows(spec, 256, 64, tmp_path / "one"), load_rows(spec, 256, 64, tmp_path / "one")
+    elsewhere = load_rows(spec, 256, 64, tmp_path / "two")
     assert built.digest == again.digest == elsewhere.digest
     assert built.tokens.shape == (spec.max_bytes // 65, 65)
     assert b"import" in built.tokens.tobytes()
