@@ -4,6 +4,7 @@ Owns the command line; paths may be local or URLs such as `gs://BUCKET/FOLDER`.
 """
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ _REPORT_SECONDS = 2.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; 0 when it is done."""
     options = _parser().parse_args(arguments)
+    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         return options.command(options)
     except (DataFault, FileNotFoundError) as fault:

@@ -6,6 +6,7 @@ them compressed or not. Knows nothing of tokens.
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import PurePosixPath
@@ -29,12 +30,17 @@ def read_pieces(path: str, text_field: str) -> Iterator[Piece]:
     """The text of a local file or URL; the last suffix that names a format decides how it is read.
 
     Raises:
-        DataFault: a record has no text in `text_field`, or a library for the format is missing.
+        DataFault: the file is damaged, a record has no text in `text_field`, or a library is missing.
     """
     suffixes = [suffix for suffix in PurePosixPath(path).suffixes if suffix in _FORMATS]
     read = _FORMATS[suffixes[-1]] if suffixes else _text
-    with fsspec.open(path, "rb", compression="infer") as file:
-        yield from read(file, path, text_field)
+    try:
+        with fsspec.open(path, "rb", compression="infer") as file:
+            yield from read(file, path, text_field)
+    except DataFault:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error) as fault:
+        raise DataFault(f"{path}: cannot be read to its end: {fault}; copy or download it again") from fault
 
 
 def load_library(name: str, purpose: str) -> Any:
