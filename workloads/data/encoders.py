@@ -67,7 +67,7 @@ class FileEncoder:
         content = _content(path)
         try:
             self._plain, self._special = (library.Tokenizer.from_str(content.decode()) for _ in range(2))
-        # The library raises no narrower type (https://github.com/huggingface/tokenizers, bindings/python/src/error.rs).
+        # The library raises Exception itself.
         except Exception as fault:  # noqa: BLE001
             raise DataFault(f"{path}: expected a tokenizer.json of Hugging Face, got: {fault}") from None
         self._plain.encode_special_tokens = True
