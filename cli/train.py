@@ -25,6 +25,7 @@ from workloads.spec import (
     Preset,
     SliceSpec,
     StorageSpec,
+    TokenFileSpec,
     load_preset,
     preset_names,
 )
@@ -97,7 +98,7 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
         ),
         mesh=MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
         model=preset.model,
-        data=preset.data,
+        data=preset.data if options.data is None else _token_folder(options.data, preset),
         optimizer=preset.optimizer,
         training=preset.training,
         storage=StorageSpec(path=str(options.storage.resolve()), existing_run=options.existing_run),
@@ -107,6 +108,9 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m cli.train", description=__doc__)
     parser.add_argument("--preset", default="tiny", help=f"job to train: {', '.join(preset_names())} (%(default)s)")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="token folder made by workloads.data prepare, instead of the preset's data"
+    )
     parser.add_argument("--steps", type=_positive, help="optimizer steps, instead of the preset's")
     parser.add_argument("--slices", type=_positive, default=2, help="TPU slices (%(default)s)")
     parser.add_argument("--hosts", type=_positive, default=2, help="hosts per slice, one process each (%(default)s)")
@@ -127,6 +131,11 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
     return int(text)
+
+
+def _token_folder(path: str, preset: Preset) -> TokenFileSpec:
+    absolute = path if "://" in path else str(Path(path).resolve())
+    return TokenFileSpec(source="token-file", path=absolute, held_out_fraction=preset.data.held_out_fraction)
 
 
 def _with_steps(preset: Preset, steps: int | None) -> Preset:

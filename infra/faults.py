@@ -65,8 +65,8 @@ def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
     match detail:
         case {"type": "missing"}:
             return missing_key(place)
-        case {"type": "union_tag_not_found"}:
-            return missing_key(f"{place}.kind")
+        case {"type": "union_tag_not_found", "ctx": {"discriminator": quoted}}:
+            return missing_key(f"{place}.{quoted.strip("'")}")
         case {"type": "extra_forbidden"}:
             return unknown_key(_joined(path, *keys[:-1]), keys[-1], known)
         case {"type": "union_tag_invalid", "ctx": {"expected_tags": tags, "tag": tag}}:
@@ -97,7 +97,8 @@ def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[li
     known: Iterable[str] = model.model_fields
     for part in map(str, location):
         if len(models) > 1:
-            models = [candidate for candidate in models if part in get_args(candidate.model_fields["kind"].annotation)]
+            models = [candidate for candidate in models if part in _tags(candidate)]
+            known = models[0].model_fields if models else ()
             continue
         keys.append(part)
         known = models[0].model_fields if models else ()
@@ -106,5 +107,10 @@ def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[li
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    candidates = (annotation, *get_args(annotation))
-    return [candidate for candidate in candidates if isinstance(candidate, type) and issubclass(candidate, BaseModel)]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _tags(model: type[BaseModel]) -> list[object]:
+    return [tag for field in model.model_fields.values() for tag in get_args(field.annotation)]

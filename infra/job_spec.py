@@ -34,7 +34,7 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
         slices=slices,
         mesh=job.mesh or MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
         model=preset.model,
-        data=preset.data,
+        data=job.data or preset.data,
         optimizer=preset.optimizer,
         training=training,
         storage=StorageSpec(path=f"{storage_root}/{job.name}", existing_run=job.existing_run),

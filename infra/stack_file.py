@@ -15,7 +15,7 @@ from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.names import ClusterName, DnsLabel, JobName, ProjectName
 from infra.scheduling import Preemption, Scheduling, TeamQuota
-from workloads.spec import MeshSpec, PositiveInt, Spec
+from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
 
@@ -220,6 +220,8 @@ class Job(Spec):
     account of the nodes, which is then granted the buckets."""
     training: Mapping[str, object] = {}
     """Replaces single values of the preset's `training` section."""
+    data: DataSpec | None = None
+    """Unset: the preset's data."""
     mesh: MeshSpec | None = None
     """Unset: one replica per slice, parameters sharded over the whole slice."""
 

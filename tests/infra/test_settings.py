@@ -135,6 +135,8 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (_set("job.preset", "huge"), "job.preset", "one of the presets tiny, got 'huge'; rename it"),
     (_set("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
     (_set("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
+    (_set("job.data", {"path": "gs://b/t"}), "job.data.source", "add job.data.source to the stack file"),
+    (_set("job.data", {"source": "token-file", "pth": "x"}), "job.data.pth", "rename it to path"),
     (_set("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
     (
         _set("job.mesh", {"replica": 2, "fsdp": 4}),

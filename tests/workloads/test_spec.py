@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
-from workloads.spec import JobSpec, load_preset, preset_names
+from workloads.spec import JobSpec, TokenFileSpec, load_preset, preset_names
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -20,6 +20,12 @@ def test_an_unknown_preset_names_those_there_are() -> None:
 def test_a_job_survives_the_pods_environment() -> None:
     job = small_job(Path("somewhere"))
     assert JobSpec.model_validate_json(job.model_dump_json()) == job
+
+
+def test_a_job_on_a_token_folder_survives_it_too() -> None:
+    data = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
+    job = small_job(Path("somewhere")).model_copy(update={"data": data})
+    assert JobSpec.model_validate_json(job.model_dump_json()).data == data
 
 
 def test_all_faults_of_a_mesh_are_reported_at_once() -> None:

@@ -1,17 +1,18 @@
-"""Token rows on local disk, and which rows make up which batch.
+"""Which rows make up which batch, and which of them this host reads.
 
-Owns the corpus file, the split into training and held-out rows, and the order: a pure function of seed
-and step, so that neither a restart nor another number of hosts changes what is trained on.
+Owns the split into training and held-out rows, and the order: a pure function of seed and step, so that
+neither a restart nor another number of hosts changes what is trained on. The rows themselves come from
+`standard_library` or a token folder (`workloads.data`).
 """
 
 import hashlib
 import json
 import os
-import sys
-import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,33 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from workloads.spec import DataSpec, TrainingSpec
+from workloads.data.encoders import BYTE_VALUES
+from workloads.data.manifest import DataFault, TokenType, token_type
+from workloads.data.token_file import RowReader, TokenFile
+from workloads.spec import DataSpec, StandardLibrarySpec, TrainingSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
-
-BYTE_VALUES = 256
-"""Vocabulary of the byte-level source."""
+from workloads.training.standard_library import standard_library_rows
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of `sequence_length + 1` tokens, mapped from a local file; the last ones are held out."""
+    """Rows of `sequence_length + 1` tokens; the last ones are held out."""
 
-    tokens: np.ndarray
+    tokens: RowReader
+    dtype: TokenType
+    """What the model's vocabulary needs; the reader's own may be smaller."""
     training_count: int
     digest: str
-    """SHA-256 of all rows."""
+    """SHA-256 of the rows and of how they are split: what must not change while a run goes on."""
+
+    @property
+    def row_length(self) -> int:
+        return self.tokens.shape[1]
+
+    def read(self, numbers: list[int]) -> np.ndarray:
+        """The rows of these numbers."""
+        return self.tokens[numbers].astype(self.dtype)
 
 
 def cache_folder() -> Path:
@@ -43,18 +55,32 @@ def cache_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"tpu-multislice-{os.getuid()}"
 
 
-def load_rows(spec: DataSpec, sequence_length: int, cache: Path) -> Rows:
-    """The rows of `spec`, built into `cache` first if they are not there.
+def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path) -> Rows:
+    """The rows of `spec` for a model of `vocab_size`; what must be built first is kept in `cache`.
 
     Raises:
-        InvalidSpec: the source is too small to hold a training row and a held-out row.
+        InvalidSpec: the source is damaged, too small, or of tokens that the model does not know.
     """
-    path = cache / f"{_cache_key(spec, sequence_length)}.tokens"
-    if not path.exists():
-        _write_rows(path, _standard_library(spec.max_bytes), sequence_length + 1)
-    tokens = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, sequence_length + 1)
-    held_out = int(len(tokens) * spec.held_out_fraction)
-    return Rows(tokens, len(tokens) - held_out, hashlib.sha256(tokens).hexdigest())
+    try:
+        tokens, vocabulary, digest = _source(spec, sequence_length + 1, cache)
+    except DataFault as fault:
+        raise InvalidSpec(f"data: {fault}") from None
+    if vocabulary > vocab_size:
+        raise InvalidSpec(f"model.vocab_size must be at least the {vocabulary} of the data's tokens, got {vocab_size}")
+    count = tokens.shape[0]
+    training_count = count - int(count * spec.held_out_fraction)
+    split = json.dumps([digest, sequence_length, training_count])
+    return Rows(tokens, token_type(vocab_size), training_count, hashlib.sha256(split.encode()).hexdigest())
+
+
+def _source(spec: DataSpec, row_length: int, cache: Path) -> tuple[RowReader, int, str]:
+    """Its rows, its vocabulary, and the hash of its tokens."""
+    if isinstance(spec, StandardLibrarySpec):
+        tokens = standard_library_rows(spec.max_bytes, row_length, cache)
+        return tokens, BYTE_VALUES, hashlib.sha256(tokens).hexdigest()
+    file = TokenFile(spec.path)
+    file.check(spec.check)
+    return file.rows(row_length), file.manifest.vocabulary, file.manifest.sha256
 
 
 def require_same_rows(rows: Rows, processes: Processes) -> None:
@@ -69,68 +95,80 @@ def require_same_rows(rows: Rows, processes: Processes) -> None:
     if different:
         raise InvalidSpec(
             f"data: every host must hold the rows {expected[:12]} of {found[0][0]}, but {', '.join(different)}"
-            " differ; run the same image on all hosts"
+            " differ; run the same image on the same data on all hosts"
         )
+
+
+@dataclass(frozen=True)
+class Order:
+    """The one order of training rows that all hosts follow, whatever their number.
+
+    Each epoch is a permutation of all rows of its own, and epoch follows epoch without a gap: batch
+    `step` is the rows [step * batch, (step + 1) * batch) of that endless sequence. Where an epoch is no
+    multiple of the batch, one batch takes the last rows of an epoch and the first of the next; none is
+    dropped or padded.
+    """
+
+    rows: int
+    batch: int
+    seed: int
+
+    def training(self, step: int, places: Iterable[int]) -> list[int]:
+        """Row numbers at `places` of the batch that takes the model from `step` to `step + 1`."""
+        return [self._endless[step * self.batch + place] for place in places]
+
+    @cached_property
+    def _endless(self) -> Any:
+        # Computes each place from its number: no list of rows is ever made.
+        return grain.MapDataset.range(self.rows).shuffle(seed=self.seed).repeat()
 
 
 class Batches:
     """Global batches by number; each process reads only the rows of its own devices."""
 
     def __init__(self, rows: Rows, spec: TrainingSpec, sharding: NamedSharding):
-        held_out = len(rows.tokens) - rows.training_count
+        held_out = rows.tokens.shape[0] - rows.training_count
         if held_out < spec.evaluation_batches * spec.global_batch or rows.training_count < spec.global_batch:
             raise InvalidSpec(
                 f"data: {spec.evaluation_batches} evaluation batches of {spec.global_batch} sequences need"
                 f" {spec.evaluation_batches * spec.global_batch} held-out rows, got {held_out}"
-                f" beside {rows.training_count} training rows; raise data.max_bytes or data.held_out_fraction"
+                f" beside {rows.training_count} training rows; take more text or raise data.held_out_fraction"
             )
         self._rows = rows
-        self._size = spec.global_batch
+        self._shape = (spec.global_batch, rows.row_length)
         self._sharding = sharding
-        self._order: Any = grain.MapDataset.range(rows.training_count).shuffle(seed=spec.seed).repeat()
+        self._places = _own_places(sharding, self._shape)
+        self._order = Order(rows.training_count, spec.global_batch, spec.seed)
+        self._last_step = spec.steps - 1
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows")
+        self._ahead: dict[int, Future[np.ndarray]] = {}
 
     def training(self, step: int) -> jax.Array:
-        """The batch that takes the model from `step` to `step + 1`."""
-        return self._place(lambda place: self._order[step * self._size + place])
+        """The batch that takes the model from `step` to `step + 1`; begins to read the one after it."""
+        here = self._ahead.pop(step, None) or self._read_ahead(step)
+        if step < self._last_step:
+            self._ahead = {step + 1: self._read_ahead(step + 1)}
+        return self._place(here.result())
 
     def held_out(self, number: int) -> jax.Array:
         """Evaluation batch `number`, from 0; always the same rows."""
-        return self._place(lambda place: self._rows.training_count + number * self._size + place)
+        first = self._rows.training_count + number * self._shape[0]
+        return self._place(self._rows.read([first + place for place in self._places]))
 
-    def _place(self, row_at: Callable[[int], int]) -> jax.Array:
-        def shard(index: Any) -> np.ndarray:
-            return self._rows.tokens[[row_at(place) for place in range(*index[0].indices(self._size))]]
+    def _read_ahead(self, step: int) -> Future[np.ndarray]:
+        return self._reader.submit(lambda: self._rows.read(self._order.training(step, self._places)))
 
-        return jax.make_array_from_callback((self._size, self._rows.tokens.shape[1]), self._sharding, shard)
+    def _place(self, own: np.ndarray) -> jax.Array:
+        """The global array of which this process holds the rows `own`, one for each of its places."""
+        index = {place: number for number, place in enumerate(self._places)}
 
+        def shard(wanted: Any) -> np.ndarray:
+            return own[[index[place] for place in range(*wanted[0].indices(self._shape[0]))]]
 
-def _cache_key(spec: DataSpec, sequence_length: int) -> str:
-    parts = (spec.source, spec.max_bytes, sequence_length, sysconfig.get_path("stdlib"), sys.version)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
-
-
-def _standard_library(max_bytes: int) -> bytes:
-    text = bytearray()
-    for path in _sources(Path(sysconfig.get_path("stdlib"))):
-        text += path.read_bytes()
-        if len(text) >= max_bytes:
-            break
-    return bytes(text[:max_bytes])
+        return jax.make_array_from_callback(self._shape, self._sharding, shard)
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    """All modules of the standard library in one order on every machine; installed packages are left out."""
-    for path in sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix()):
-        if not {"site-packages", "dist-packages"} & set(path.parts):
-            yield path
-
-
-def _write_rows(path: Path, text: bytes, row_length: int) -> None:
-    count = len(text) // row_length
-    if count < 2:
-        raise InvalidSpec(f"data: {len(text)} bytes do not fill two rows of {row_length}; raise data.max_bytes")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as unfinished:
-        unfinished.write(text[: count * row_length])
-    # Several hosts of one machine may build at once: each renames a whole file over the same bytes.
-    os.replace(unfinished.name, path)
+def _own_places(sharding: NamedSharding, shape: tuple[int, int]) -> list[int]:
+    """Places in the global batch whose rows this process's devices hold."""
+    slices = sharding.addressable_devices_indices_map(shape).values()
+    return sorted({place for index in slices if index for place in range(*index[0].indices(shape[0]))})

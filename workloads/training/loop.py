@@ -43,7 +43,7 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     # Not a context: a start that fails early must not wait for the compiler before it can say so.
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
     program = CompiledProgram(Program(spec, mesh), compiler)
-    rows = load_rows(spec.data, spec.training.sequence_length, cache_folder())
+    rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder())
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
     run = open_run(spec, start.run_id, rows.digest, processes)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from workloads.data.manifest import token_type
 from workloads.spec import JobSpec
 from workloads.training.mesh import AXES, FSDP
 from workloads.training.model import Tree, initial_parameters, local_loss, partition_specs
@@ -119,7 +120,9 @@ class Program:
         return jax.jit(evaluate).lower(self.state_shapes.parameters, self._batch()).compile()
 
     def _batch(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(self.batch_shape, jnp.uint8, sharding=self.batch_sharding)
+        return jax.ShapeDtypeStruct(
+            self.batch_shape, token_type(self._spec.model.vocab_size), sharding=self.batch_sharding
+        )
 
     def _over_mesh(self, local: Callable[..., Tree], in_specs: Tree, out_specs: Tree) -> Callable[..., Tree]:
         return jax.shard_map(local, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)

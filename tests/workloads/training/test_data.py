@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.workloads.jobs import small_job
-from workloads.spec import TrainingSpec
-from workloads.training.data import Batches, Rows, load_rows, require_same_rows
-from workloads.training.failures import InvalidSpec
+from workloads.data.encoders import ByteEncoder
+from workloads.data.prepare import Request, prepare
+from workloads.spec import ExitCode, StandardLibrarySpec, TokenFileSpec, TrainingSpec
+from workloads.training.data import Batches, Order, Rows, load_rows, require_same_rows
+from workloads.training.failures import InvalidSpec, exit_code
 from workloads.training.runtime import Processes
 
 ROW_COUNT, TRAINING_COUNT, BATCH = 200, 160, 8
@@ -18,7 +20,7 @@ ROW_COUNT, TRAINING_COUNT, BATCH = 200, 160, 8
 
 def numbered_rows() -> Rows:
     """Each row holds its own number."""
-    return Rows(np.repeat(np.arange(ROW_COUNT, dtype=np.uint8)[:, None], 5, axis=1), TRAINING_COUNT, "digest")
+    return Rows(np.repeat(np.arange(ROW_COUNT, dtype=np.uint8)[:, None], 5, axis=1), "uint8", TRAINING_COUNT, "digest")
 
 
 def batches(seed: int, devices: int) -> Batches:
@@ -52,6 +54,36 @@ def test_an_epoch_shows_every_training_row_once_and_no_held_out_row() -> None:
     assert epochs[0] != epochs[1]
 
 
+@st.composite
+def starts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    """Hosts, steps trained and steps of them saved, for each start of a run."""
+    trained = draw(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 7)), min_size=1, max_size=4))
+    return [(hosts, steps, draw(st.integers(0, steps))) for hosts, steps in trained]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 2**32 - 1), starts())
+def test_every_row_is_trained_on_once_an_epoch_over_any_hosts_and_restarts(
+    rows: int, batch: int, seed: int, starts: list[tuple[int, int, int]]
+) -> None:
+    trained: list[int] = []
+    for hosts, steps, saved in starts:
+        first, parts = len(trained) // batch, np.array_split(np.arange(batch), hosts)
+        order = Order(rows, batch, seed)
+        read = [[order.training(step, own) for own in parts] for step in range(first, first + steps)]
+        trained += [row for by_host in read[:saved] for own in by_host for row in own]
+    epochs = [trained[start : start + rows] for start in range(0, len(trained), rows)]
+    assert all(len(set(epoch)) == len(epoch) and set(epoch) <= set(range(rows)) for epoch in epochs)
+    alone = Order(rows, batch, seed)
+    assert trained == [row for step in range(len(trained) // batch) for row in alone.training(step, range(batch))]
+
+
+def test_a_batch_over_the_end_of_an_epoch_goes_on_in_the_next() -> None:
+    order = Order(rows=5, batch=4, seed=0)
+    seen = [row for step in range(5) for row in order.training(step, range(4))]
+    assert [sorted(seen[start : start + 5]) for start in (0, 5, 10, 15)] == [[0, 1, 2, 3, 4]] * 4
+
+
 def test_evaluation_sees_held_out_rows_only_in_file_order() -> None:
     source = batches(3, 8)
     assert row_numbers(source.held_out(0)) + row_numbers(source.held_out(1)) == list(range(160, 176))
@@ -66,11 +98,12 @@ def test_too_few_held_out_rows_are_refused() -> None:
 
 def test_rows_are_the_standard_library_and_the_same_when_read_again(tmp_path: Path) -> None:
     spec = small_job(Path("unused")).data
-    built, again = load_rows(spec, 64, tmp_path / "one"), load_rows(spec, 64, tmp_path / "one")
-    elsewhere = load_rows(spec, 64, tmp_path / "two")
+    assert isinstance(spec, StandardLibrarySpec)
+    built, again = load_rows(spec, 256, 64, tmp_path / "one"), load_rows(spec, 256, 64, tmp_path / "one")
+    elsewhere = load_rows(spec, 256, 64, tmp_path / "two")
     assert built.digest == again.digest == elsewhere.digest
     assert built.tokens.shape == (spec.max_bytes // 65, 65)
-    assert b"import" in built.tokens.tobytes()
+    assert b"import" in built.read(list(range(50))).tobytes()
     assert len(list((tmp_path / "one").iterdir())) == 1
 
 
@@ -84,3 +117,44 @@ class ThreeHosts(Processes):
 def test_a_host_with_other_data_is_named() -> None:
     with pytest.raises(InvalidSpec, match=r"but host-2 \(another dige\) differ"):
         require_same_rows(numbered_rows(), ThreeHosts(0, 3, "host-0"))
+
+
+def token_folder(tmp_path: Path, text: bytes) -> TokenFileSpec:
+    (tmp_path / "text").write_bytes(text)
+    asked = Request((str(tmp_path / "text"),), str(tmp_path / "tokens"), "text", "")
+    prepare(asked, ByteEncoder(), lambda _: None)
+    return TokenFileSpec(source="token-file", path=asked.output, held_out_fraction=0.05)
+
+
+def test_a_token_folder_of_the_same_text_gives_the_same_batches(tmp_path: Path) -> None:
+    job = small_job(Path("unused"))
+    built = load_rows(job.data, 256, 64, tmp_path)
+    text = built.read(list(range(built.tokens.shape[0]))).tobytes()
+    prepared = load_rows(token_folder(tmp_path, text), 256, 64, tmp_path)
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
+    one, other = (Batches(rows, job.training, sharding) for rows in (built, prepared))
+    assert np.array_equal(one.training(5), other.training(5))
+    assert np.array_equal(one.held_out(0), other.held_out(0))
+
+
+def test_rows_are_as_wide_as_the_models_vocabulary_needs(tmp_path: Path) -> None:
+    rows = load_rows(token_folder(tmp_path, b"some text, some text"), 50_304, 4, tmp_path)
+    assert rows.read([1]).dtype == np.uint16
+    assert rows.read([1]).tolist() == [list(b"text,")]
+
+
+def test_another_split_of_the_same_tokens_is_other_data(tmp_path: Path) -> None:
+    spec = token_folder(tmp_path, bytes(1000))
+    digests = {load_rows(spec, 256, length, tmp_path).digest for length in (7, 8)}
+    halved = spec.model_copy(update={"held_out_fraction": 0.4})
+    assert len(digests | {load_rows(halved, 256, 7, tmp_path).digest}) == 3
+
+
+def test_data_that_cannot_work_stops_the_job_for_good(tmp_path: Path) -> None:
+    spec = token_folder(tmp_path, bytes(1000))
+    with pytest.raises(InvalidSpec, match="model.vocab_size must be at least the 256 of the data's tokens, got 255"):
+        load_rows(spec, 255, 4, tmp_path)
+    (tmp_path / "tokens" / "tokens.bin").write_bytes(bytes(999))
+    with pytest.raises(InvalidSpec, match=r"data: .*/tokens/tokens.bin: expected 1000 bytes, got 999") as caught:
+        load_rows(spec, 256, 4, tmp_path)
+    assert exit_code(caught.value) == ExitCode.INVALID_SPEC

@@ -13,7 +13,7 @@ from workloads.training.step import Program
 def losses(tmp_path: Path, replica: int, fsdp: int, steps: int, dtype: str = "float32") -> list[float]:
     job = small_job(tmp_path, replica, fsdp, compute_dtype=dtype)
     program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()[: replica * fsdp]))
-    rows = load_rows(job.data, job.training.sequence_length, tmp_path)
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
     batches = Batches(rows, job.training, program.batch_sharding)
     step, state = program.compile_step(), program.compile_initial()()
     found: list[float] = []

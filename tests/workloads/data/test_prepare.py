@@ -1,0 +1,92 @@
+import json
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workloads.data.encoders import ByteEncoder
+from workloads.data.manifest import DataFault, SourceFile
+from workloads.data.prepare import Progress, Request, prepare
+from workloads.data.token_file import TokenFile
+
+
+def request(tmp_path: Path, *inputs: Path, end_of_document: str = "|") -> Request:
+    return Request(tuple(map(str, inputs)), str(tmp_path / "tokens"), "text", end_of_document)
+
+
+def two_files(tmp_path: Path) -> list[Path]:
+    text, lines = tmp_path / "first.txt", tmp_path / "second.jsonl"
+    text.write_bytes(b"one\ntwo\xff")
+    lines.write_text("\n".join(json.dumps({"text": word}) for word in ("three", "four")))
+    return [text, lines]
+
+
+class WideEncoder(ByteEncoder):
+    """Tokens beyond a byte."""
+
+    vocabulary = 70_000
+
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        return [tokens.astype(np.uint32) + 69_000 for tokens in super().encode(texts)]
+
+
+class BreaksOnTheSecondFile(ByteEncoder):
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        if b"three" in texts:
+            raise KeyboardInterrupt
+        return super().encode(texts)
+
+
+def test_all_documents_in_the_order_given_each_with_its_mark(tmp_path: Path) -> None:
+    files = two_files(tmp_path)
+    seen: list[Progress] = []
+    manifest = prepare(request(tmp_path, *files), ByteEncoder(), seen.append)
+    assert (tmp_path / "tokens" / "tokens.bin").read_bytes() == b"one\ntwo\xff|three|four|"
+    assert (manifest.tokens, manifest.documents, manifest.dtype) == (20, 3, "uint8")
+    assert manifest.sources == tuple(SourceFile(path=str(file), size=file.stat().st_size) for file in files)
+    assert seen[-1] == Progress(str(files[1]), 2, 2, 3, 20)
+    assert TokenFile(str(tmp_path / "tokens")).manifest == manifest
+    TokenFile(str(tmp_path / "tokens")).check("full")
+
+
+def test_a_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
+    manifest = prepare(request(tmp_path, *two_files(tmp_path), end_of_document=""), WideEncoder(), lambda _: None)
+    stored = np.fromfile(tmp_path / "tokens" / "tokens.bin", "<u4")
+    assert manifest.dtype == "uint32"
+    assert bytes((stored - 69_000).astype(np.uint8)) == b"one\ntwo\xffthreefour"
+
+
+def test_what_was_stopped_is_no_token_folder_and_can_be_made_again(tmp_path: Path) -> None:
+    asked = request(tmp_path, *two_files(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(asked, BreaksOnTheSecondFile(), lambda _: None)
+    assert (tmp_path / "tokens" / "tokens.bin").stat().st_size
+    with pytest.raises(DataFault, match="expected a finished token folder, got no manifest.json; make it with"):
+        TokenFile(asked.output).check("sample")
+    assert prepare(asked, ByteEncoder(), lambda _: None).tokens == 20
+    TokenFile(asked.output).check("full")
+
+
+def test_a_finished_folder_is_never_written_over(tmp_path: Path) -> None:
+    asked = request(tmp_path, *two_files(tmp_path))
+    prepare(asked, ByteEncoder(), lambda _: None)
+    with pytest.raises(DataFault, match="is a token folder already, which a run may be reading; name another"):
+        prepare(asked, ByteEncoder(), lambda _: None)
+
+
+def test_a_missing_input_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(DataFault, match="expected a file, got .*/nothing"):
+        prepare(request(tmp_path, *two_files(tmp_path), tmp_path / "nothing"), ByteEncoder(), lambda _: None)
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_the_input_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    text = tmp_path / "long.txt"
+    text.write_bytes(b"a line of text\n" * (64 << 16))
+    tracemalloc.start()
+    prepare(request(tmp_path, text), ByteEncoder(), lambda _: None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < text.stat().st_size / 3

@@ -1,0 +1,53 @@
+"""Which rows leave the disk on each of two hosts."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from workloads.training.data import Order
+
+ROOT = Path(__file__).parents[3]
+
+HOST = """
+import sys
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.workloads.jobs import small_job
+from workloads.training.data import Batches, Rows
+
+class Told:
+    shape = (200, 5)
+    def __getitem__(self, rows):
+        print(*rows)
+        return np.array(rows, np.uint8)[:, None].repeat(5, axis=1)
+
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+job = small_job("unused", global_batch=8, steps=1, seed=3)
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
+batch = Batches(Rows(Told(), "uint8", 160, ""), job.training, sharding).training(0)
+assert batch.shape == (8, 5)
+"""
+
+
+def test_two_hosts_read_half_of_the_batch_each() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOST, coordinator, str(index)],
+            cwd=ROOT,
+            env={"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    try:
+        first, second = ([int(row) for row in host.communicate(timeout=100)[0].split()] for host in hosts)
+    finally:
+        for host in hosts:
+            host.kill()
+    assert first + second == Order(rows=160, batch=8, seed=3).training(0, range(8))
+    assert len(first) == len(second) == 4

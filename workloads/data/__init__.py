@@ -1,0 +1,1 @@
+"""Token folders: text made into tokens once, read by row ever after."""

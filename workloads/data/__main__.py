@@ -1,0 +1,95 @@
+"""`python -m workloads.data`: make token folders, and check one that was made.
+
+Owns the command line; paths may be local or URLs such as `gs://BUCKET/FOLDER`.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from workloads.data.encoders import BYTES, load_encoder
+from workloads.data.manifest import DataFault, Manifest
+from workloads.data.prepare import Progress, Request, prepare
+from workloads.data.token_file import TokenFile
+
+_REPORT_SECONDS = 2.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for; 0 when it is done."""
+    options = _parser().parse_args(arguments)
+    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
+    try:
+        return options.command(options)
+    except (DataFault, FileNotFoundError) as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m workloads.data", description="Token folders for the trainer.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    prepare_ = commands.add_parser("prepare", help="make a token folder of text, JSON lines or parquet")
+    prepare_.add_argument(
+        "--input", nargs="+", required=True, metavar="FILE", help="*.jsonl, *.json, *.parquet; any other is text"
+    )
+    prepare_.add_argument("--output", required=True, metavar="FOLDER", help="folder to make")
+    prepare_.add_argument(
+        "--tokenizer", default=BYTES, metavar=f"{BYTES}|FILE", help="or a Hugging Face tokenizer.json (%(default)s)"
+    )
+    prepare_.add_argument("--text-field", default="text", help="field of a record that holds its text (%(default)s)")
+    prepare_.add_argument(
+        "--end-of-document", default="\n", metavar="TEXT", help="stands after each document (a line end)"
+    )
+    prepare_.set_defaults(command=_prepare)
+    check = commands.add_parser("check", help="compare a token folder with its manifest, every byte of it")
+    check.add_argument("folder", metavar="FOLDER")
+    check.set_defaults(command=_check)
+    return parser
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    request = Request(tuple(options.input), options.output, options.text_field, options.end_of_document)
+    manifest = prepare(request, load_encoder(options.tokenizer), _Report())
+    print(_told(options.output, manifest))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    file = TokenFile(options.folder)
+    file.check("full")
+    print(_told(options.folder, file.manifest))
+    return 0
+
+
+def _told(folder: str, manifest: Manifest) -> str:
+    return (
+        f"{folder}: {manifest.tokens:,} tokens of {manifest.documents:,} documents, {manifest.dtype},"
+        f" vocabulary {manifest.vocabulary:,}, sha256 {manifest.sha256[:12]}"
+    )
+
+
+class _Report:
+    """Progress on stderr, now and then."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._last < _REPORT_SECONDS:
+            return
+        self._last = now
+        rate = progress.tokens / (now - self._began)
+        print(
+            f"file {progress.file_number}/{progress.files} {progress.file}: {progress.documents:,} documents,"
+            f" {progress.tokens:,} tokens, {rate:,.0f} tokens/s",
+            file=sys.stderr,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Text to tokens, by bytes or by a Hugging Face `tokenizer.json`."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+import numpy as np
+from fsspec.core import url_to_fs
+
+from workloads.data.documents import load_library
+from workloads.data.manifest import DataFault, Tokenizer
+
+BYTES = "bytes"
+"""Name of the tokenizer that needs no file: a token is a byte."""
+
+BYTE_VALUES = 256
+
+
+class Encoder(Protocol):
+    """Makes tokens of text."""
+
+    @property
+    def identity(self) -> Tokenizer: ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Every token is below this."""
+        ...
+
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        """The tokens of each text; what in it looks like a special token is text."""
+        ...
+
+    def encode_mark(self, text: str) -> np.ndarray:
+        """The tokens of the user's own text between documents, where special tokens count."""
+        ...
+
+
+def load_encoder(tokenizer: str) -> Encoder:
+    """`bytes`, or the encoder of a `tokenizer.json`, a local path or a URL.
+
+    Raises:
+        DataFault: there is no such file, it does not parse, or its library is missing.
+    """
+    return ByteEncoder() if tokenizer == BYTES else FileEncoder(tokenizer)
+
+
+class ByteEncoder:
+    """A token is a byte."""
+
+    identity = Tokenizer(name=BYTES, sha256=None)
+    vocabulary = BYTE_VALUES
+
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        return [np.frombuffer(text, np.uint8) for text in texts]
+
+    def encode_mark(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8)
+
+
+class FileEncoder:
+    """The library `tokenizers` with one `tokenizer.json`."""
+
+    def __init__(self, path: str):
+        library = load_library("tokenizers", f"--tokenizer {path}")
+        content = _content(path)
+        try:
+            self._plain, self._special = (library.Tokenizer.from_str(content.decode()) for _ in range(2))
+        # The library raises Exception itself.
+        except Exception as fault:  # noqa: BLE001
+            raise DataFault(f"{path}: expected a tokenizer.json of Hugging Face, got: {fault}") from None
+        self._plain.encode_special_tokens = True
+        self.identity = Tokenizer(name=PurePosixPath(path).name, sha256=hashlib.sha256(content).hexdigest())
+        # Not the count of tokens: their numbers may have gaps.
+        self.vocabulary = max(self._plain.get_vocab(with_added_tokens=True).values()) + 1
+
+    def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
+        decoded = [text.decode() for text in texts]
+        return [_numbers(found) for found in self._plain.encode_batch(decoded, add_special_tokens=False)]
+
+    def encode_mark(self, text: str) -> np.ndarray:
+        return _numbers(self._special.encode(text, add_special_tokens=False))
+
+
+def _numbers(encoding: Any) -> np.ndarray:
+    return np.array(encoding.ids, np.uint32)
+
+
+def _content(path: str) -> bytes:
+    fs, place = url_to_fs(path)
+    try:
+        return fs.cat_file(place)
+    except FileNotFoundError:
+        raise DataFault(f"--tokenizer: expected {BYTES!r} or a tokenizer.json, got no file {path}") from None
