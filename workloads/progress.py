@@ -97,7 +97,7 @@ class CheckpointSaved(Line):
 class CheckpointSkipped(Line):
     """A checkpoint that could not be used; training goes on from the one before it."""
 
-    template: ClassVar[str] = "checkpoint at step {step} cannot be used and was moved to {folder}: {reason}"
+    template: ClassVar[str] = "checkpoint at step {step} cannot be used: {reason}; moved to {folder}"
 
     step: int
     folder: str

@@ -150,7 +150,8 @@ class Checkpoints:
             self._orbax.reload()
 
     def _moved(self, step: int) -> str:
-        # Beside Orbax's folder and not in one of their own, which an object store would not have yet.
+        # Beside Orbax's folder and not in one of their own, which an object store would not have yet. There a rename
+        # moves object by object within the store, and raises when one stays behind.
         target = self._folder.parent / f"unusable-checkpoint-{step}-{time.strftime('%Y%m%dT%H%M%S')}"
         (self._folder / str(step)).rename(target)
         return str(target)

@@ -10,6 +10,7 @@ Runs in one process on any machine with memory for the parameters. Only reads th
 
 import argparse
 import json
+import logging
 import sys
 
 import jax
@@ -40,6 +41,8 @@ def main() -> None:
     arguments = parser.parse_args()
     # Chips, if there are any, may be busy training, and their other hosts would be waited for.
     jax.config.update("jax_platforms", "cpu")
+    # It warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         step = export(arguments.run, arguments.out, arguments.step)
     except TrainingStopped as stop:
