@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from workloads.training.fingerprint import compile_fingerprints, differing
+from workloads.training.fingerprint import Take, compile_fingerprints, differing
 from workloads.training.mesh import AXES, FSDP
 
 SPLITS = {
@@ -42,27 +42,32 @@ def test_fingerprints_are_the_same_however_the_arrays_lie(replica: int, fsdp: in
     assert list(expected) == ["layers", "rows", "step", "whole"]
 
 
-ROWS = placed({"rows": ARRAYS["rows"]}, 1, 8)
-TAKE = compile_fingerprints(ROWS)
+@pytest.fixture(scope="module")
+def rows() -> dict[str, jax.Array]:
+    return placed({"rows": ARRAYS["rows"]}, 1, 8)
+
+
+@pytest.fixture(scope="module")
+def take(rows: dict[str, jax.Array]) -> Take:
+    return compile_fingerprints(rows)
 
 
 @given(st.integers(0, ARRAYS["rows"].size - 1), st.integers(0, 31))
-def test_a_flipped_bit_changes_both_halves(element: int, bit: int) -> None:
+def test_a_flipped_bit_changes_both_halves(take: Take, rows: dict[str, jax.Array], element: int, bit: int) -> None:
     flipped = ARRAYS["rows"].copy()
     flipped.reshape(-1).view(np.uint32)[element] ^= np.uint32(1 << bit)
-    (before,), (after,) = TAKE(ROWS), TAKE(placed({"rows": flipped}, 1, 8))
+    (before,), (after,) = take(rows), take(placed({"rows": flipped}, 1, 8))
     assert before["rows"][:8] != after["rows"][:8]
     assert before["rows"][8:] != after["rows"][8:]
 
 
 @given(st.permutations(range(16)).filter(lambda order: order != list(range(16))))
-def test_rows_in_another_order_are_not_the_same(order: list[int]) -> None:
-    assert TAKE(ROWS) != TAKE(placed({"rows": np.take(ARRAYS["rows"], order, axis=0)}, 1, 8))
+def test_rows_in_another_order_are_not_the_same(take: Take, rows: dict[str, jax.Array], order: list[int]) -> None:
+    assert take(rows) != take(placed({"rows": np.take(ARRAYS["rows"], order, axis=0)}, 1, 8))
 
 
-def test_a_replica_that_holds_something_else_is_named() -> None:
-    rows = ROWS["rows"]
-    whole = jax.device_put(np.asarray(rows), NamedSharding(mesh(4, 1), PartitionSpec()))
+def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]) -> None:
+    whole = jax.device_put(np.asarray(rows["rows"]), NamedSharding(mesh(4, 1), PartitionSpec()))
     shards = [shard.data for shard in whole.addressable_shards]
     shards[2] = shards[2].at[3, 1].add(1e-6)
     drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}
