@@ -30,7 +30,7 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 _REPLICATED_JOB = "slice"
 _SECONDS_PER_HOUR = 3600
-_FATAL = (ExitCode.INVALID_SPEC, ExitCode.OUT_OF_MEMORY, ExitCode.DIVERGED)
+_FATAL = (ExitCode.INVALID_SPEC, ExitCode.OUT_OF_MEMORY, ExitCode.DIVERGED, ExitCode.NO_CHECKPOINT)
 """No restart can help."""
 _NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
 

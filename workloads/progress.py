@@ -94,6 +94,17 @@ class CheckpointSaved(Line):
 
 
 @dataclass(frozen=True)
+class CheckpointSkipped(Line):
+    """A checkpoint that could not be used; training goes on from the one before it."""
+
+    template: ClassVar[str] = "checkpoint at step {step} cannot be used: {reason}; moved to {folder}"
+
+    step: int
+    folder: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class RunSummary(Line):
     """The last line of a run that reached its last step."""
 

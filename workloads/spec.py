@@ -18,6 +18,9 @@ JOB_SPEC_VARIABLE = "JOB_SPEC"
 RUN_ID_VARIABLE = "RUN_ID"
 """Environment variable that names this submission of the job (the JobSet's uid on a cluster)."""
 
+IMAGE_VARIABLE = "IMAGE"
+"""Environment variable with the container image and its digest, for the record; may be missing."""
+
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
 """Environment variable with the number of restarts before this start (JobSet's restart-attempt)."""
 
@@ -40,6 +43,8 @@ class ExitCode(IntEnum):
     """This host failed its checks: restart without using up `max_restarts`."""
     HANG = 24
     """No step finished in time: restart, counts."""
+    NO_CHECKPOINT = 25
+    """The run has checkpoints and none can be used: fail the job at once, for a restart would begin at step 0."""
     PREEMPTED = 143
     """SIGTERM: restart without using up `max_restarts`."""
 
@@ -124,10 +129,24 @@ class TrainingSpec(Spec):
     seed: Annotated[int, Field(ge=0, lt=1 << 32)]
     """Of the first weights and of the order of rows."""
     save_every_steps: PositiveInt
+    save_every_minutes: Annotated[float, Field(gt=0)] = 10.0
+    """Save also when the last save is this long ago: the most work that a crash can cost."""
     keep_checkpoints: PositiveInt
+    """Newest checkpoints that are kept; with 1, a damaged one leaves nothing to go back to."""
+    keep_every_steps: PositiveInt | None = None
+    """Also keep the checkpoint of every so many steps for good; None keeps the newest alone."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
     compute_dtype: Literal["float32", "bfloat16"]
+
+    @model_validator(mode="after")
+    def _kept_steps_are_saved(self) -> Self:
+        if self.keep_every_steps and self.keep_every_steps % self.save_every_steps:
+            raise ValueError(
+                f"keep_every_steps must be a multiple of save_every_steps ({self.save_every_steps}),"
+                f" got {self.keep_every_steps}"
+            )
+        return self
 
 
 class Preset(Spec):

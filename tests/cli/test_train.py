@@ -44,4 +44,4 @@ def test_a_failed_host_is_shown_with_its_exit_code_and_log(tmp_path: Path, capsy
     assert main([*arguments, "--steps", "2"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "exit code 20 (INVALID_SPEC)" in shown
-    assert "model.embed_dim 32 -> 64" in shown
+    assert "model.embed_dim: expected 32, got 64" in shown

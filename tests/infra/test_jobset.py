@@ -18,6 +18,7 @@ _ACTIONS = {
     ExitCode.INVALID_SPEC: "FailJobSet",
     ExitCode.OUT_OF_MEMORY: "FailJobSet",
     ExitCode.DIVERGED: "FailJobSet",
+    ExitCode.NO_CHECKPOINT: "FailJobSet",
     ExitCode.BAD_HOST: "RestartJobSetAndIgnoreMaxRestarts",
     ExitCode.PREEMPTED: "RestartJobSetAndIgnoreMaxRestarts",
 }

@@ -3,7 +3,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
+from workloads.progress import CheckpointSaved, CheckpointSkipped, Evaluation, RunStarted, RunSummary, StepProgress
 
 counts = st.integers(0, 10**9)
 losses = st.floats(allow_nan=False, width=32)
@@ -29,10 +29,11 @@ def test_every_line_reads_back_as_its_own_kind_only(run: str, step: int, loss: f
         StepProgress(step, step + 1, loss, 1.0, 2.0),
         Evaluation(step, loss),
         CheckpointSaved(step, f"gs://bucket/runs/{run}/checkpoints"),
+        CheckpointSkipped(step, f"gs://bucket/runs/{run}/unusable", "process 3: ValueError: [0, 1): a; b"),
         RunSummary(run, step, loss, round(seconds, 1)),
     )
     for record in records:
-        for kind in (RunStarted, StepProgress, Evaluation, CheckpointSaved, RunSummary):
+        for kind in (RunStarted, StepProgress, Evaluation, CheckpointSaved, CheckpointSkipped, RunSummary):
             assert kind.parse(record.line() + "\n") == (record if isinstance(record, kind) else None)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
 
 DESCRIPTION = f"""\
 Train one job as one of its host processes. There are no arguments; the environment says all:
@@ -21,6 +21,7 @@ Train one job as one of its host processes. There are no arguments; the environm
   {JOB_SPEC_VARIABLE:<30} the job specification as JSON (workloads/spec.py)
   {RUN_ID_VARIABLE:<30} name of this submission of the job
   {START_VARIABLE:<30} restarts of it before this start
+  {IMAGE_VARIABLE:<30} container image with its digest, for the record (optional)
   TPU_WORKER_HOSTNAMES           hosts of this slice, comma separated, in worker order (set by GKE)
   TPU_WORKER_ID                  this host's place among them (set by GKE)
   MEGASCALE_NUM_SLICES           slices of the job (set by GKE)
@@ -65,7 +66,7 @@ def _train(environment: Mapping[str, str], began: float) -> None:
 
     processes = join(environment)
     try:
-        train(spec, Start(run_id, attempt, began), processes)
+        train(spec, Start(run_id, attempt, began, environment.get(IMAGE_VARIABLE)), processes)
     except TrainingStopped:
         processes.leave_together()
         raise

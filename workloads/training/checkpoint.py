@@ -1,30 +1,59 @@
-"""Checkpoints of one run: written in the background, read back bit by bit.
+"""Checkpoints of one run: written in the background, read back bit by bit or not at all.
 
-Owns Orbax and the rule what happens when a checkpoint cannot be read. When to save is up to `loop`.
+Owns Orbax, what lies in a checkpoint beside the arrays, and the rule what happens when one cannot be used:
+
+    <step>/state     arrays of the training state
+    <step>/record    JSON: fingerprint of each array, manifest of the start that saved it
+
+Storage hands out damaged arrays without an error, hence the fingerprints. When to save is up to `loop`.
 """
 
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from workloads.training.failures import InvalidSpec
+from workloads.progress import CheckpointSkipped
+from workloads.spec import TrainingSpec
+from workloads.training.failures import NoCheckpoint, ReplicasDiffer
+from workloads.training.fingerprint import Fingerprints, Take, differing
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
 
-ITEM = "state"
-"""Folder of the training state in a step's folder."""
+STATE = "state"
+RECORD = "record"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a checkpoint says about its arrays."""
+
+    fingerprints: Fingerprints
+    manifest: dict[str, Any]
+    """See `runs`."""
+
+
+def read_record(folder: epath.Path) -> Record:
+    """The record of the checkpoint in `folder`."""
+    return Record(**ocp.JsonCheckpointHandler().restore(folder / RECORD))
 
 
 class Checkpoints:
     """The checkpoints in one folder; every process of the job holds one and calls it alike."""
 
-    def __init__(self, folder: epath.Path, keep: int, processes: Processes):
+    def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
         self._folder = folder
         self._processes = processes
         self._unannounced: list[int] = []
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=schedule.keep_checkpoints,
+            keep_period=schedule.keep_every_steps,
+            cleanup_tmp_directories=True,
+        )
         self._reader = ocp.StandardCheckpointHandler()
         self._orbax = ocp.CheckpointManager(folder, options=options)
 
@@ -32,32 +61,44 @@ class Checkpoints:
         """Steps with a complete checkpoint, ascending."""
         return sorted(self._orbax.all_steps())
 
-    def restore(self, shapes: TrainState, report: Callable[[str], None]) -> TrainState | None:
-        """The newest state that every process can read, or None when there is no checkpoint.
+    def restore(self, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]) -> TrainState | None:
+        """The newest state that every process can read and that is what was saved; None without any checkpoint.
 
-        Goes back a step for each one that cannot be read, says so through `report`, and deletes it, since
-        training comes by that step again.
+        Goes back one for each that cannot be used, moves it out of the way, since training comes by that step
+        again, and says so through `report`.
 
         Raises:
-            InvalidSpec: there are checkpoints and none can be read.
+            NoCheckpoint: there are checkpoints and none can be used; all stay where they are.
         """
-        steps = self.steps()
-        for step in reversed(steps):
-            state, fault = self._read(step, shapes)
-            faults = [word for word in self._processes.gather(f"restore/{step}", fault) if word]
-            if not faults:
+        skipped: dict[int, str] = {}
+        for step in reversed(self.steps()):
+            state, fault = self._read_together(step, shapes, take)
+            if state is not None:
+                self._move_away(skipped, report)
                 return state
-            report(f"checkpoint at step {step} cannot be read, going back to the one before: {faults[0]}")
-            self._orbax.delete(step)
-        if steps:
-            raise InvalidSpec(
-                f"none of the checkpoints {steps} in {self._folder} can be read; set storage.existing_run: anew"
+            skipped[step] = fault
+        if skipped:
+            found = "; ".join(f"step {step}: {fault}" for step, fault in skipped.items())
+            raise NoCheckpoint(
+                f"none of the {len(skipped)} checkpoints in {self._folder} can be used ({found});"
+                " put a good one there, or begin a new run by storage.existing_run: anew"
             )
         return None
 
-    def save(self, step: int, state: TrainState) -> None:
-        """Begin to write `state`; returns once the arrays are copied off the devices."""
-        self._orbax.save(step, args=ocp.args.Composite(**{ITEM: ocp.args.StandardSave(state)}))
+    def save(self, step: int, state: TrainState, replicas: list[Fingerprints], manifest: dict[str, Any]) -> None:
+        """Begin to write `state`; returns once the arrays are copied off the devices.
+
+        Raises:
+            ReplicasDiffer: each slice holds something else, and what was written would be a mixture.
+        """
+        if wrong := differing(replicas[0], replicas):
+            raise ReplicasDiffer(
+                f"step {step}: all replicas must hold the same, but {_first(wrong)}; nothing of it is saved,"
+                " the next start goes on from the last checkpoint"
+            )
+        record = {"fingerprints": replicas[0], "manifest": manifest}
+        items = {STATE: ocp.args.StandardSave(state), RECORD: ocp.args.JsonSave(record)}
+        self._orbax.save(step, args=ocp.args.Composite(**items))
         self._unannounced.append(step)
 
     def finished(self, wait: bool) -> Iterator[int]:
@@ -73,11 +114,53 @@ class Checkpoints:
         self._orbax.close()
         self._reader.close()
 
-    def _read(self, step: int, shapes: TrainState) -> tuple[TrainState | None, str]:
+    def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
+        """The state, or what is wrong with it; all processes come to the same answer."""
+        state, fault = self._read(self._folder / str(step) / STATE, shapes)
+        faults = self._processes.gather(f"restore/{step}", fault)
+        if any(faults):
+            return None, _first([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
+        # A collective: only now is it certain that all take part.
+        replicas = take(state)
+        verdict = self._verdict(step, replicas) if self._processes.leads else ""
+        verdict = self._processes.share(f"verdict/{step}", verdict)
+        return (None, verdict) if verdict else (state, "")
+
+    def _read(self, folder: epath.Path, shapes: TrainState) -> tuple[TrainState | None, str]:
         # The handler and not the manager: the manager ends a restore with a barrier over all processes, where
         # those that could read would wait for ever for those that could not.
-        item = self._folder / str(step) / ITEM
         try:
-            return jax.block_until_ready(self._reader.restore(item, args=ocp.args.StandardRestore(shapes))), ""
+            return jax.block_until_ready(self._reader.restore(folder, args=ocp.args.StandardRestore(shapes))), ""
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
-            return None, f"{type(error).__name__}: {error}".splitlines()[0]
+            return None, _sentence(error)
+
+    def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
+        try:
+            expected = read_record(self._folder / str(step)).fingerprints
+        except Exception as error:  # noqa: BLE001 - as for the arrays
+            return f"no fingerprints: {_sentence(error)}"
+        wrong = differing(expected, replicas)
+        return f"arrays are not what was saved: {_first(wrong)}" if wrong else ""
+
+    def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
+        for step, reason in skipped.items():
+            moved_to = self._processes.share(f"moved/{step}", self._moved(step) if self._processes.leads else "")
+            report(CheckpointSkipped(step, moved_to, reason))
+        if skipped:
+            self._orbax.reload()
+
+    def _moved(self, step: int) -> str:
+        # Beside Orbax's folder and not in one of their own, which an object store would not have yet. There a rename
+        # moves object by object within the store, and raises when one stays behind.
+        target = self._folder.parent / f"unusable-checkpoint-{step}-{time.strftime('%Y%m%dT%H%M%S')}"
+        (self._folder / str(step)).rename(target)
+        return str(target)
+
+
+def _first(faults: list[str]) -> str:
+    others = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return f"{faults[0]}{others}"
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

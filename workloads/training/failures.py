@@ -24,6 +24,16 @@ class Diverged(TrainingStopped):
     code = ExitCode.DIVERGED
 
 
+class NoCheckpoint(TrainingStopped):
+    """There are checkpoints and none of them can be used."""
+
+    code = ExitCode.NO_CHECKPOINT
+
+
+class ReplicasDiffer(TrainingStopped):
+    """Replicas hold different weights, so some device computed wrongly; the next start goes back to a good state."""
+
+
 class Preempted(TrainingStopped):
     """SIGTERM; what was trained so far is saved."""
 

@@ -18,8 +18,9 @@ from workloads.training.data import Batches, cache_folder, load_rows, require_sa
 from workloads.training.failures import Diverged, Preempted
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
-from workloads.training.runs import Run, open_run
+from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
+from workloads.training.save_timer import SaveTimer
 from workloads.training.step import CompiledProgram, Program, StepResult, TrainState
 
 
@@ -31,6 +32,8 @@ class Start:
     restart_attempt: int
     began: float
     """Unix seconds."""
+    image: str | None
+    """Container image with its digest, where it is known."""
 
 
 def train(spec: JobSpec, start: Start, processes: Processes) -> None:
@@ -46,9 +49,9 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder())
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
-    run = open_run(spec, start.run_id, rows.digest, processes)
+    run = open_run(spec, start.run_id, manifest(spec, rows.digest, start.image), processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
-    checkpoints = Checkpoints(run.checkpoints, spec.training.keep_checkpoints, processes)
+    checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
     with ledger, closing(checkpoints):
         ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
         Training(spec.training, processes, run, program, batches, checkpoints, ledger).run_to_end(start.began)
@@ -66,6 +69,9 @@ class Training:
     checkpoints: Checkpoints
     ledger: Ledger
     _last_report: float = field(default_factory=time.monotonic)
+    _safe_step: int = field(init=False)
+    """The newest step whose state a restart can go on from."""
+    _timer: SaveTimer = field(init=False)
 
     def run_to_end(self, began: float) -> None:
         """Take all steps that are left, then evaluate.
@@ -73,14 +79,16 @@ class Training:
         Raises:
             Diverged: a loss or gradient is not finite; nothing of it is saved.
             Preempted: SIGTERM; the state is saved.
+            ReplicasDiffer: a device computed wrongly; nothing of it is saved.
         """
         state, outcome = self._begin()
         self.ledger.record("compile", seconds=self.program.prepare())
         self._seconds_since_last_report()
         first, last = int(state.step), self.schedule.steps
         self._announce(RunStarted(self.run.id, outcome, first, last))
+        self._safe_step, self._timer = first, SaveTimer(self.schedule.save_every_minutes * 60, self.processes, first)
         for step in range(first, last):
-            self._leave_if_told(step, state, saved=step == first)
+            self._leave_if_told(step, state)
             state = self._advance(step, state)
         evaluation = self._evaluate(last, state)
         self._announce_saved(wait=True)
@@ -88,7 +96,7 @@ class Training:
 
     def _begin(self) -> tuple[TrainState, Outcome]:
         began = time.monotonic()
-        state = self.checkpoints.restore(self.program.state_shapes, self._warn)
+        state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self._announce)
         if state is None:
             return self.program.initial(), "new"
         self.ledger.record("restore", step=int(state.step), seconds=time.monotonic() - began)
@@ -100,7 +108,7 @@ class Training:
         done = step + 1
         self._report(done, result)
         self._announce_saved(wait=False)
-        if done % self.schedule.save_every_steps == 0 or done == self.schedule.steps:
+        if self._to_save(done):
             self._save(done, state)
         if done % self.schedule.evaluate_every_steps == 0 and done < self.schedule.steps:
             self._evaluate(done, state)
@@ -125,16 +133,22 @@ class Training:
         self._seconds_since_last_report()
         return loss
 
+    def _to_save(self, done: int) -> bool:
+        by_step = done % self.schedule.save_every_steps == 0 or done == self.schedule.steps
+        return by_step or self._timer.is_up(done)
+
     def _save(self, step: int, state: TrainState) -> None:
         began = time.monotonic()
-        self.checkpoints.save(step, state)
+        self._timer.saved(step)
+        self.checkpoints.save(step, state, self.program.fingerprints(state), self.run.manifest)
+        self._safe_step = step
         self.ledger.record("save", step=step, blocking_seconds=time.monotonic() - began)
         self._seconds_since_last_report()
 
-    def _leave_if_told(self, step: int, state: TrainState, saved: bool) -> None:
+    def _leave_if_told(self, step: int, state: TrainState) -> None:
         if not self.processes.told_to_stop(step):
             return
-        if not saved and step % self.schedule.save_every_steps:
+        if step != self._safe_step:
             self._save(step, state)
         self._announce_saved(wait=True)
         raise Preempted(f"SIGTERM: stopped after step {step} with its state saved; the next start goes on from there")
@@ -148,11 +162,6 @@ class Training:
         if self.processes.leads:
             print(line.line(), flush=True)
             self.ledger.record(type(line).__name__, **vars(line))
-
-    def _warn(self, message: str) -> None:
-        self.ledger.record("warning", message=message)
-        if self.processes.leads:
-            print(message, flush=True)
 
     def _seconds_since_last_report(self) -> float:
         """Time since the last call, so that saves and evaluations do not count as step time."""

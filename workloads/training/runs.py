@@ -3,28 +3,32 @@
 Owns the layout below the storage path:
 
     current.json                   {"run": id} of the run that `resume` goes on with
-    runs/<run>/manifest.json       resolved specification, versions, data digest
+    runs/<run>/manifest.json       what its first start was: specification, data, image, commit, versions
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
 
-The leader decides, and every process gets its decision.
+The leader decides, and every process gets its decision. Later starts may run on other slices or with another
+image: each checkpoint holds the manifest of the start that saved it.
 """
 
 import json
 import platform
+import subprocess
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
 
 from etils import epath
 
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
 
-RECORDED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+RECORDED_PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain")
 
-FIXED_TRAINING_FIELDS = ("global_batch", "sequence_length", "seed")
-"""Fields of the training section that say which rows a step sees: a resumed run cannot change them."""
+FIXED_TRAINING_FIELDS = ("global_batch", "sequence_length", "seed", "compute_dtype")
+"""Fields of the training section that say which rows a step sees and how it computes: a resume cannot change them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Run:
     id: str
     folder: epath.Path
     start: int
+    manifest: dict[str, Any]
+    """Of this start."""
 
     @property
     def checkpoints(self) -> epath.Path:
@@ -46,24 +52,38 @@ class Run:
         return self.folder / "ledger"
 
 
-def open_run(spec: JobSpec, run_id: str, data_digest: str, processes: Processes) -> Run:
+def manifest(spec: JobSpec, data_digest: str, image: str | None) -> dict[str, Any]:
+    """What one start runs: enough to run it again."""
+    return {
+        "spec": spec.model_dump(),
+        "data_digest": data_digest,
+        "image": image,
+        "commit": _commit(),
+        "versions": {
+            "python": platform.python_version(),
+            **{package: _version(package) for package in RECORDED_PACKAGES},
+        },
+    }
+
+
+def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Processes) -> Run:
     """The run that this start works on, the same in every process.
 
     Raises:
-        InvalidSpec: the run in storage was trained with another model or on other data.
+        InvalidSpec: the run in storage was trained with other settings, see FIXED_TRAINING_FIELDS, or on other data.
     """
-    decision = json.loads(processes.share("run", _decide(spec, run_id, data_digest) if processes.leads else ""))
+    decision = json.loads(processes.share("run", _decide(spec.storage, run_id, manifest) if processes.leads else ""))
     if decision["fault"]:
         raise InvalidSpec(decision["fault"])
-    return Run(decision["run"], epath.Path(spec.storage.path) / "runs" / decision["run"], decision["start"])
+    folder = epath.Path(spec.storage.path) / "runs" / decision["run"]
+    return Run(decision["run"], folder, decision["start"], manifest)
 
 
-def _decide(spec: JobSpec, run_id: str, data_digest: str) -> str:
-    storage = epath.Path(spec.storage.path)
-    run = _current(storage) if spec.storage.existing_run == "resume" else None
+def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> str:
+    storage = epath.Path(spec.path)
+    run = _current(storage) if spec.existing_run == "resume" else None
     run = run or run_id
     folder = storage / "runs" / run
-    manifest = _manifest(spec, data_digest)
     fault = _record(folder / "manifest.json", manifest)
     if not fault and _current(storage) != run:
         (storage / "current.json").write_text(json.dumps({"run": run}))
@@ -75,7 +95,7 @@ def _current(storage: epath.Path) -> str | None:
     return json.loads(path.read_text())["run"] if path.exists() else None
 
 
-def _record(path: epath.Path, manifest: dict[str, object]) -> str | None:
+def _record(path: epath.Path, manifest: dict[str, Any]) -> str | None:
     """Write the manifest of a new run; for an earlier one, what keeps it from going on."""
     if path.exists():
         return _conflict(json.loads(path.read_text()), manifest, path.parent.name)
@@ -84,34 +104,48 @@ def _record(path: epath.Path, manifest: dict[str, object]) -> str | None:
     return None
 
 
-def _conflict(earlier: dict[str, object], now: dict[str, object], run: str) -> str | None:
+def _conflict(earlier: dict[str, Any], now: dict[str, Any], run: str) -> str | None:
     before, after = _identity(earlier), _identity(now)
-    changed = [f"{name} {before[name]} -> {after[name]}" for name in after if before.get(name) != after[name]]
+    changed = [f"{name}: expected {before[name]}, got {after[name]}" for name in after if before[name] != after[name]]
     if not changed:
         return None
     return (
-        f"run {run} cannot go on with other settings than it began with: {', '.join(changed)};"
+        f"run {run} cannot go on with other settings than it began with: {'; '.join(changed)};"
         " restore them or set storage.existing_run: anew"
     )
 
 
-def _identity(manifest: dict[str, object]) -> dict[str, object]:
-    """What must not change between the starts of one run."""
+def _identity(manifest: dict[str, Any]) -> dict[str, object]:
+    """What must not change between the starts of one run; slices, mesh, length and saves may."""
     spec = JobSpec.model_validate(manifest["spec"])
     training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
-    sections = {"model": spec.model.model_dump(), "training": training, "data": {"digest": manifest["data_digest"]}}
+    sections = {
+        "model": spec.model.model_dump(),
+        "optimizer": spec.optimizer.model_dump(),
+        "training": training,
+        "data": {"digest": manifest["data_digest"]},
+    }
     return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
 
 
-def _manifest(spec: JobSpec, data_digest: str) -> dict[str, object]:
-    return {
-        "spec": spec.model_dump(),
-        "data_digest": data_digest,
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in RECORDED_PACKAGES},
-        },
-    }
+def _version(package: str) -> str | None:
+    """None where it is not installed, as libtpu on a desk."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that runs, `-dirty` when it was edited; None in an image, whose digest says it."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+    except OSError:
+        return None
 
 
 def _next_start(ledger: epath.Path) -> int:

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.data.manifest import token_type
 from workloads.spec import JobSpec
+from workloads.training.fingerprint import Fingerprints, compile_fingerprints
 from workloads.training.mesh import AXES, FSDP
 from workloads.training.model import Tree, initial_parameters, local_loss, partition_specs
 from workloads.training.optimizer import build_optimizer, clip
@@ -56,13 +57,14 @@ def _timed(compile_function: Callable[[], jax.stages.Compiled]) -> _Timed:
 
 
 class CompiledProgram:
-    """A program's functions: the step compiles in the background at once, the others when first called."""
+    """A program's functions: step and fingerprints compile in the background at once, the others when first called."""
 
     def __init__(self, program: "Program", compiler: Executor):
         self.state_shapes = program.state_shapes
         self.batch_sharding = program.batch_sharding
         self._program = program
         self._step = compiler.submit(_timed, program.compile_step)
+        self._fingerprints = compiler.submit(compile_fingerprints, program.state_shapes)
 
     def prepare(self) -> float:
         """Wait until the step can run; the seconds that its compilation took."""
@@ -75,6 +77,10 @@ class CompiledProgram:
     def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
         """One optimizer step; `state` is used up."""
         return self._step.result().call(state, batch)
+
+    def fingerprints(self, state: TrainState) -> list[Fingerprints]:
+        """What `state` holds, for each replica."""
+        return self._fingerprints.result()(state)
 
     def evaluate(self, parameters: Tree, batch: jax.Array) -> jax.Array:
         """Mean loss of one batch."""

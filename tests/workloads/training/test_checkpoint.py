@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,18 +8,37 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
-from workloads.training.checkpoint import Checkpoints
-from workloads.training.failures import InvalidSpec
+from workloads.progress import CheckpointSkipped
+from workloads.spec import ExitCode, TrainingSpec
+from workloads.training.checkpoint import Checkpoints, read_record
+from workloads.training.failures import NoCheckpoint, ReplicasDiffer
+from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 ALONE = Processes(0, 1, "host-0")
+MANIFEST = {"image": "registry/image@sha256:abc"}
+KEEP_TWO = small_job(Path("unused"), keep_checkpoints=2).training
 
 
 def program(replica: int, fsdp: int) -> Program:
     job = small_job(Path("unused"), replica, fsdp)
-    return Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+    return Program(job, build_mesh(job.mesh, job.slices, jax.devices()[: replica * fsdp]))
+
+
+def opened(folder: Path, schedule: TrainingSpec = KEEP_TWO) -> Checkpoints:
+    return Checkpoints(epath.Path(folder / "checkpoints"), schedule, ALONE)
+
+
+@pytest.fixture(scope="module")
+def shapes() -> TrainState:
+    return program(2, 4).state_shapes
+
+
+@pytest.fixture(scope="module")
+def take(shapes: TrainState) -> Take:
+    return compile_fingerprints(shapes)
 
 
 @pytest.fixture(scope="module")
@@ -26,55 +46,113 @@ def state() -> TrainState:
     return program(2, 4).compile_initial()()
 
 
+@pytest.fixture(scope="module")
+def save(state: TrainState, take: Take) -> Callable[..., None]:
+    def save(folder: Path, schedule: TrainingSpec = KEEP_TWO) -> None:
+        checkpoints = opened(folder, schedule)
+        for step in (2, 4, 6):
+            checkpoints.save(step, state, take(state), MANIFEST)
+            assert list(checkpoints.finished(wait=True)) == [step]
+        checkpoints.close()
+
+    return save
+
+
 @pytest.fixture
-def saved(tmp_path: Path, state: TrainState) -> Callable[[], Checkpoints]:
-    """Opens checkpoints of which steps 2, 4 and 6 were saved and the newest two kept."""
-    checkpoints = Checkpoints(epath.Path(tmp_path), 2, ALONE)
-    for step in (2, 4, 6):
-        checkpoints.save(step, state)
-        assert list(checkpoints.finished(wait=True)) == [step]
-    checkpoints.close()
-    return lambda: Checkpoints(epath.Path(tmp_path), 2, ALONE)
+def saved(tmp_path: Path, save: Callable[..., None]) -> Path:
+    """Of steps 2, 4 and 6 the newest two were kept."""
+    save(tmp_path)
+    return tmp_path
 
 
-def cut_data(folder: Path) -> None:
-    for path in folder.rglob("d/*"):
+def data_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("d/*"), key=lambda path: path.stat().st_size)
+
+
+def cut(folder: Path) -> None:
+    for path in data_files(folder):
         path.write_bytes(path.read_bytes()[:-40])
 
 
-@pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (1, 8)])
-def test_a_state_comes_back_bit_by_bit_on_any_mesh(
-    saved: Callable[[], Checkpoints], state: TrainState, replica: int, fsdp: int
-) -> None:
-    restored = saved().restore(program(replica, fsdp).state_shapes, pytest.fail)
+def flip_one_bit(folder: Path) -> None:
+    largest = data_files(folder)[-1]
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+
+
+def lose_record(folder: Path) -> None:
+    (folder / "record" / "metadata").unlink()
+
+
+@pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (1, 8), (1, 1)])
+def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainState, replica: int, fsdp: int) -> None:
+    shapes = program(replica, fsdp).state_shapes
+    restored = opened(saved).restore(shapes, compile_fingerprints(shapes), lambda line: pytest.fail(line.line()))
     assert restored is not None
     for found, wanted in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_the_newest_checkpoints_are_kept(saved: Callable[[], Checkpoints]) -> None:
-    assert saved().steps() == [4, 6]
+def test_the_newest_checkpoints_are_kept(saved: Path) -> None:
+    assert opened(saved).steps() == [4, 6]
 
 
-def test_an_unreadable_checkpoint_is_skipped_aloud_and_removed(
-    saved: Callable[[], Checkpoints], tmp_path: Path
+def test_the_checkpoint_of_every_so_many_steps_is_kept_for_good(tmp_path: Path, save: Callable[..., None]) -> None:
+    schedule = KEEP_TWO.model_copy(update={"keep_checkpoints": 1, "keep_every_steps": 4, "save_every_steps": 2})
+    save(tmp_path, schedule)
+    assert opened(tmp_path).steps() == [4, 6]
+
+
+def test_a_checkpoint_says_what_saved_it(saved: Path) -> None:
+    record = read_record(epath.Path(saved / "checkpoints" / "6"))
+    assert record.manifest == MANIFEST
+    assert "parameters.blocks.gate" in record.fingerprints
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (cut, "process 0: "),
+        (flip_one_bit, r"arrays are not what was saved: .* \(expected \w{16}, got \w{16} in replica"),
+        (lose_record, "no fingerprints: "),
+    ],
+)
+def test_a_damaged_checkpoint_is_skipped_aloud_and_kept_aside(
+    saved: Path, shapes: TrainState, take: Take, state: TrainState, damage: Callable[[Path], None], reason: str
 ) -> None:
-    cut_data(tmp_path / "6")
-    said: list[str] = []
-    checkpoints = saved()
-    assert checkpoints.restore(program(2, 4).state_shapes, said.append) is not None
-    assert len(said) == 1
-    assert said[0].startswith("checkpoint at step 6 cannot be read, going back to the one before: ")
-    assert checkpoints.steps() == [4]
+    damage(saved / "checkpoints" / "6")
+    said: list[CheckpointSkipped] = []
+    checkpoints = opened(saved)
+    assert checkpoints.restore(shapes, take, said.append) is not None
+    (skipped,) = said
+    assert skipped.step == 6
+    assert re.match(reason, skipped.reason)
+    assert list(Path(skipped.folder).rglob("d/*"))
+    checkpoints.save(6, state, take(state), MANIFEST)
+    checkpoints.close()
+    assert opened(saved).steps() == [4, 6]
 
 
-def test_training_does_not_start_over_when_no_checkpoint_can_be_read(
-    saved: Callable[[], Checkpoints], tmp_path: Path
+def test_training_does_not_start_over_when_no_checkpoint_can_be_used(
+    saved: Path, shapes: TrainState, take: Take
 ) -> None:
-    cut_data(tmp_path)
-    with pytest.raises(InvalidSpec, match=r"none of the checkpoints \[4, 6\] .*existing_run: anew"):
-        saved().restore(program(2, 4).state_shapes, lambda _: None)
+    cut(saved / "checkpoints" / "4")
+    flip_one_bit(saved / "checkpoints" / "6")
+    for _ in range(2):
+        with pytest.raises(
+            NoCheckpoint, match=r"none of the 2 .*\(step 6: arrays are not .*; step 4: process 0"
+        ) as stop:
+            opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line()))
+        assert stop.value.code is ExitCode.NO_CHECKPOINT
 
 
-def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path) -> None:
-    assert Checkpoints(epath.Path(tmp_path / "none"), 2, ALONE).restore(program(2, 4).state_shapes, pytest.fail) is None
+def test_replicas_that_differ_are_not_saved(tmp_path: Path, state: TrainState, take: Take) -> None:
+    good, other = take(state)
+    with pytest.raises(ReplicasDiffer, match=r"step 2: .* step \(expected \w+, got 0 in replica 1\); nothing"):
+        opened(tmp_path).save(2, state, [good, {**other, "step": "0"}], MANIFEST)
+    assert opened(tmp_path).steps() == []
+
+
+def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, shapes: TrainState, take: Take) -> None:
+    assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is None

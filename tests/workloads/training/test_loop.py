@@ -14,7 +14,7 @@ type Capture = pytest.CaptureFixture[str]
 
 
 def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -> list[str]:
-    train(job, Start("run-1", 0, time.time()), processes or Processes(0, 1, "host-0"))
+    train(job, Start("run-1", 0, time.time(), None), processes or Processes(0, 1, "host-0"))
     return capsys.readouterr().out.splitlines()
 
 
@@ -50,6 +50,13 @@ def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, c
     assert RunStarted.parse(trained(small_job(tmp_path / "two"), capsys)[0]) == RunStarted(
         "run-1", "already complete", 8, 8
     )
+
+
+def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, capsys: Capture) -> None:
+    lines = trained(
+        small_job(tmp_path, steps=4, save_every_steps=4, save_every_minutes=1e-6, keep_checkpoints=9), capsys
+    )
+    assert [found.step for line in lines if (found := CheckpointSaved.parse(line))] == [1, 2, 3, 4]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_saves_nothing(tmp_path: Path, capsys: Capture) -> None:

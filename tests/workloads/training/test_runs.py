@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,12 @@ import pytest
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
 from workloads.training.failures import InvalidSpec
-from workloads.training.runs import Run, open_run
+from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 
 
 def started(job: JobSpec, run_id: str, digest: str = "digest") -> Run:
-    run = open_run(job, run_id, digest, Processes(0, 1, "host-0"))
+    run = open_run(job, run_id, manifest(job, digest, "registry/image@sha256:abc"), Processes(0, 1, "host-0"))
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
     return run
@@ -38,17 +39,26 @@ def test_anew_begins_a_run_beside_the_earlier_one_and_restarts_resume_it(tmp_pat
     assert started(small_job(tmp_path), "third").id == "second"
 
 
-def test_the_manifest_holds_specification_versions_and_data(tmp_path: Path) -> None:
+def test_the_manifest_holds_specification_data_image_commit_and_versions(tmp_path: Path) -> None:
     job = small_job(tmp_path)
-    manifest = json.loads((started(job, "first").folder / "manifest.json").read_text())
-    assert JobSpec.model_validate(manifest["spec"]) == job
-    assert manifest["data_digest"] == "digest"
-    assert {"python", "jax", "flax", "orbax-checkpoint"} <= set(manifest["versions"])
+    run = started(job, "first")
+    written = json.loads((run.folder / "manifest.json").read_text())
+    assert written == run.manifest
+    assert JobSpec.model_validate(written["spec"]) == job
+    assert (written["data_digest"], written["image"]) == ("digest", "registry/image@sha256:abc")
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", written["commit"])
+    assert {"python", "jax", "flax", "orbax-checkpoint"} <= set(written["versions"])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"seed": 7}, "training.seed 0 -> 7"), ({"global_batch": 32}, "training.global_batch 16 -> 32")],
+    [
+        ({"seed": 7}, "training.seed: expected 0, got 7"),
+        (
+            {"global_batch": 32, "sequence_length": 32},
+            "global_batch: expected 16, got 32; .*length: expected 64, got 32",
+        ),
+    ],
 )
 def test_a_run_cannot_go_on_with_other_settings(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     started(small_job(tmp_path), "first")
@@ -56,12 +66,22 @@ def test_a_run_cannot_go_on_with_other_settings(tmp_path: Path, change: dict[str
         started(small_job(tmp_path, **change), "second")
 
 
+def test_a_run_cannot_go_on_with_another_optimizer(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    started(job, "first")
+    other = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"beta2": 0.5})})
+    with pytest.raises(InvalidSpec, match=r"optimizer.beta2: expected 0.95, got 0.5; restore them or set storage"):
+        started(other, "second")
+
+
 def test_a_run_cannot_go_on_with_other_data(tmp_path: Path) -> None:
     started(small_job(tmp_path), "first")
-    with pytest.raises(InvalidSpec, match="data.digest digest -> another"):
+    with pytest.raises(InvalidSpec, match="data.digest: expected digest, got another"):
         started(small_job(tmp_path), "second", "another")
 
 
-def test_a_run_may_be_made_longer_and_moved_to_other_slices(tmp_path: Path) -> None:
+def test_a_run_may_be_made_longer_saved_more_often_and_moved_to_other_slices(tmp_path: Path) -> None:
     started(small_job(tmp_path, 2, 4, steps=8), "first")
-    assert started(small_job(tmp_path, 1, 8, steps=16), "second").id == "first"
+    assert (
+        started(small_job(tmp_path, 1, 8, steps=16, save_every_minutes=1, keep_checkpoints=5), "second").id == "first"
+    )

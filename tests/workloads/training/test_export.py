@@ -1,0 +1,85 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from etils import epath
+
+from tests.workloads.jobs import small_job
+from workloads.spec import ExitCode
+from workloads.training.checkpoint import Checkpoints
+from workloads.training.export import export
+from workloads.training.failures import InvalidSpec, NoCheckpoint
+from workloads.training.fingerprint import compile_fingerprints
+from workloads.training.mesh import build_mesh
+from workloads.training.runs import manifest
+from workloads.training.runtime import Processes
+from workloads.training.step import Program, TrainState
+
+JOB = small_job(Path("unused"))
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return Program(JOB, build_mesh(JOB.mesh, JOB.slices, jax.devices()))
+
+
+@pytest.fixture(scope="module")
+def state(program: Program) -> TrainState:
+    return program.compile_initial()()
+
+
+@pytest.fixture(scope="module")
+def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFactory) -> epath.Path:
+    """A run with checkpoints of the steps 1 and 2."""
+    folder = epath.Path(tmp_path_factory.mktemp("run-1"))
+    take = compile_fingerprints(program.state_shapes)
+    checkpoints = Checkpoints(folder / "checkpoints", JOB.training, Processes(0, 1, "host-0"))
+    for step in (1, 2):
+        checkpoints.save(step, state, take(state), manifest(JOB, "digest", "registry/image@sha256:abc"))
+    checkpoints.close()
+    return folder
+
+
+@pytest.mark.parametrize(("asked", "step"), [(None, 2), (1, 1)])
+def test_an_export_holds_the_parameters_of_a_checkpoint_and_what_it_came_from(
+    run: epath.Path, state: TrainState, tmp_path: Path, asked: int | None, step: int
+) -> None:
+    out = epath.Path(tmp_path / "out")
+    assert export(run, out, asked) == step
+    whole = jax.tree.map(np.zeros_like, state.parameters)
+    exported = ocp.StandardCheckpointer().restore(out / "parameters", whole)
+    jax.tree.map(np.testing.assert_array_equal, exported, state.parameters)
+    about = json.loads((out / "export.json").read_text())
+    assert (about["step"], about["manifest"]["image"]) == (step, "registry/image@sha256:abc")
+    assert all(name.startswith("parameters.") for name in about["fingerprints"])
+
+
+def test_a_damaged_checkpoint_is_not_exported(run: epath.Path, tmp_path: Path) -> None:
+    record = run / "checkpoints" / "2" / "record" / "metadata"
+    whole = json.loads(record.read_text())
+    record.write_text(
+        json.dumps({**whole, "fingerprints": {**whole["fingerprints"], "parameters.embedding": "0" * 16}})
+    )
+    with pytest.raises(NoCheckpoint, match=r"not hold what was saved: parameters.embedding \(expected 0{16}, got"):
+        export(run, epath.Path(tmp_path / "out"), None)
+    record.write_text(json.dumps(whole))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_export_is_not_written_over(run: epath.Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="must be a new folder"):
+        export(run, epath.Path(tmp_path), None)
+
+
+def test_the_command_refuses_a_step_that_was_not_saved_and_tells_those_that_were(
+    run: epath.Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "workloads.training.export", str(run), str(tmp_path / "out"), "--step", "7"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == ExitCode.INVALID_SPEC
+    assert done.stderr.endswith("(step 7), got [1, 2]\n")

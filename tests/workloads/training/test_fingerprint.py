@@ -1,0 +1,76 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from workloads.training.fingerprint import Take, compile_fingerprints, differing
+from workloads.training.mesh import AXES, FSDP
+
+SPLITS = {
+    "rows": PartitionSpec(FSDP),
+    "layers": PartitionSpec(None, FSDP),
+    "whole": PartitionSpec(),
+    "step": PartitionSpec(),
+}
+ARRAYS = {
+    "rows": np.linspace(-1, 1, 16 * 3, dtype=np.float32).reshape(16, 3),
+    "layers": np.arange(2 * 8 * 5).reshape(2, 8, 5).astype(jnp.bfloat16),
+    "whole": np.ones(7, np.float32),
+    "step": np.int32(11),
+}
+
+
+def mesh(replica: int, fsdp: int) -> Mesh:
+    devices = np.array(jax.devices()[: replica * fsdp]).reshape(replica, fsdp)
+    return Mesh(devices, AXES, axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def placed(arrays: dict[str, Any], replica: int, fsdp: int) -> dict[str, jax.Array]:
+    where = mesh(replica, fsdp)
+    return {name: jax.device_put(array, NamedSharding(where, SPLITS[name])) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (4, 2), (1, 8)])
+def test_fingerprints_are_the_same_however_the_arrays_lie(replica: int, fsdp: int) -> None:
+    (expected,) = compile_fingerprints(alone := placed(ARRAYS, 1, 1))(alone)
+    assert compile_fingerprints(split := placed(ARRAYS, replica, fsdp))(split) == [expected] * replica
+    assert list(expected) == ["layers", "rows", "step", "whole"]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, jax.Array]:
+    return placed({"rows": ARRAYS["rows"]}, 1, 8)
+
+
+@pytest.fixture(scope="module")
+def take(rows: dict[str, jax.Array]) -> Take:
+    return compile_fingerprints(rows)
+
+
+@given(st.integers(0, ARRAYS["rows"].size - 1), st.integers(0, 31))
+def test_a_flipped_bit_changes_both_halves(take: Take, rows: dict[str, jax.Array], element: int, bit: int) -> None:
+    flipped = ARRAYS["rows"].copy()
+    flipped.reshape(-1).view(np.uint32)[element] ^= np.uint32(1 << bit)
+    (before,), (after,) = take(rows), take(placed({"rows": flipped}, 1, 8))
+    assert before["rows"][:8] != after["rows"][:8]
+    assert before["rows"][8:] != after["rows"][8:]
+
+
+@given(st.permutations(range(16)).filter(lambda order: order != list(range(16))))
+def test_rows_in_another_order_are_not_the_same(take: Take, rows: dict[str, jax.Array], order: list[int]) -> None:
+    assert take(rows) != take(placed({"rows": np.take(ARRAYS["rows"], order, axis=0)}, 1, 8))
+
+
+def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]) -> None:
+    whole = jax.device_put(np.asarray(rows["rows"]), NamedSharding(mesh(4, 1), PartitionSpec()))
+    shards = [shard.data for shard in whole.addressable_shards]
+    shards[2] = shards[2].at[3, 1].add(1e-6)
+    drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}
+    replicas = compile_fingerprints(drifted)(drifted)
+    (told,) = differing(replicas[0], replicas)
+    assert told.startswith(f"rows (expected {replicas[0]['rows']}, got {replicas[2]['rows']} in replica 2)")

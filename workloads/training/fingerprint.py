@@ -1,0 +1,94 @@
+"""Fingerprints of arrays that lie on a mesh: 64 bits each, the same however an array is split.
+
+Owns the sums and their comparison. They run on the devices and one small collective joins them, so a
+fingerprint costs about one pass over the memory. Any change of a single element changes both halves; other
+changes go unseen with a chance of 2**-64. Not meant against forgery.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from workloads.training.mesh import FSDP, REPLICA
+from workloads.training.model import Tree
+
+type Fingerprints = dict[str, str]
+"""By an array's path in the tree, `parameters.blocks.gate`: 16 hexadecimal digits."""
+
+type Take = Callable[[Tree], list[Fingerprints]]
+"""Fingerprints of a tree's arrays in each replica of the mesh; every process of the job calls it at once."""
+
+
+def compile_fingerprints(shapes: Tree) -> Take:
+    """Takes fingerprints of trees with the shapes and shardings of `shapes`."""
+    leaves = jax.tree_util.tree_leaves_with_path(shapes)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+    mesh: Mesh = leaves[0][1].sharding.mesh
+    specs = [leaf.sharding.spec for _, leaf in leaves]
+
+    def local(tree: Tree) -> jax.Array:
+        return _of_all_replicas(jax.tree.leaves(tree), specs)
+
+    in_specs = (jax.tree.unflatten(jax.tree.structure(shapes), specs),)
+    over_mesh = jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=PartitionSpec(), check_vma=False)
+    compiled = jax.jit(over_mesh).lower(shapes).compile()
+
+    def take(tree: Tree) -> list[Fingerprints]:
+        replicas = np.asarray(compiled(tree))
+        return [{name: f"{a:08x}{b:08x}" for name, (a, b) in zip(names, one, strict=True)} for one in replicas]
+
+    return take
+
+
+def differing(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[str]:
+    """What is not as expected, in words: one entry for each array, with the replicas where it differs."""
+    names = dict.fromkeys([*expected, *(name for one in replicas for name in one)])
+    found = {
+        name: [index for index, one in enumerate(replicas) if one.get(name) != expected.get(name)] for name in names
+    }
+    return [
+        f"{name} (expected {expected.get(name)}, got {replicas[where[0]].get(name)} in replica"
+        f" {', '.join(map(str, where))})"
+        for name, where in found.items()
+        if where
+    ]
+
+
+def _of_all_replicas(shards: list[jax.Array], specs: list[PartitionSpec]) -> jax.Array:
+    """uint32 [replica, array, 2], inside a shard_map over the whole mesh."""
+    sums = jnp.stack([_sums(shard, spec) for shard, spec in zip(shards, specs, strict=True)])
+    split = jnp.array([FSDP in spec for spec in specs])[:, None]
+    return jax.lax.all_gather(jnp.where(split, jax.lax.psum(sums, FSDP), sums), REPLICA)
+
+
+def _sums(shard: jax.Array, spec: PartitionSpec) -> jax.Array:
+    """Two sums modulo 2**32 over this device's elements: order does not matter, position does."""
+    bits = jax.lax.bitcast_convert_type(shard, jnp.dtype(f"uint{8 * shard.dtype.itemsize}")).astype(jnp.uint32)
+    position = _mixed(_positions(shard.shape, spec))
+    # An odd factor and a one-to-one mixing: neither maps two values of an element to the same summand.
+    summands = (bits * (position | 1), _mixed(bits ^ position))
+    return jnp.stack([jnp.sum(summand, dtype=jnp.uint32) for summand in summands])
+
+
+def _positions(shape: tuple[int, ...], spec: PartitionSpec) -> jax.Array:
+    """Each element's place in the whole array, row by row, modulo 2**32."""
+    position = jnp.zeros(shape, jnp.uint32)
+    for dimension, (size, axis) in enumerate(zip_longest(shape, spec)):
+        shards, shard = (jax.lax.axis_size(axis), jax.lax.axis_index(axis)) if axis else (1, 0)
+        within = jax.lax.broadcasted_iota(jnp.uint32, shape, dimension)
+        position = position * np.uint32(size * shards % 2**32) + within + jnp.asarray(shard * size).astype(jnp.uint32)
+    return position
+
+
+def _mixed(value: jax.Array) -> jax.Array:
+    """One to one on 32 bits, each input bit to about half of the output bits.
+
+    https://github.com/skeeto/hash-prospector: lowbias32.
+    """
+    value = (value ^ (value >> 16)) * np.uint32(0x7FEB352D)
+    value = (value ^ (value >> 15)) * np.uint32(0x846CA68B)
+    return value ^ (value >> 16)
