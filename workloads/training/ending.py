@@ -40,6 +40,8 @@ class Failure:
     host: str
     code: int
     time: float
+    elsewhere: bool = False
+    """Whether it is another host's failure."""
 
     @classmethod
     def of(cls, error: BaseException, host: str) -> Self:
@@ -68,7 +70,8 @@ class Failure:
         other = json.loads(word)
         # Of a hang nobody knows yet which host it is: the one whose stacks differ from the others'.
         details = stacks.splitlines() if other["code"] == ExitCode.HANG else []
-        return cls(f"host {other['host']} failed: {other['cause']}", details, host, other["code"], time.time())
+        cause = f"host {other['host']} failed: {other['cause']}"
+        return cls(cause, details, host, other["code"], time.time(), elsewhere=True)
 
 
 class Ending:
@@ -93,6 +96,8 @@ class Ending:
         os._exit(failure.code)
 
     def _write(self, failure: Failure) -> None:
+        if failure.elsewhere and not failure.details:
+            return
         # The log has it already, and nothing may keep the process from ending.
         with suppress(Exception):
             self._record.parent.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,10 @@ def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processe
     deadline.expect("the join of all hosts", spec.training.start_minutes)
 
     def explain(missed: Expectation) -> str:
-        return f"{_hang(missed)}: {roll.missing()}"
+        try:
+            return f"{_hang(missed)}: {roll.missing()}"
+        except Exception as error:  # noqa: BLE001 - storage may be what fails, and the process must end all the same
+            return f"{_hang(missed)}, and the roll in storage cannot be read: {error}"
 
     with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
         if not place.alone:

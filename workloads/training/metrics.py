@@ -45,7 +45,9 @@ class LineFile:
         """One more line, as JSON."""
         self._lines.append(json.dumps(facts))
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """Lines so far."""
         return len(self._lines)
 
     def _write_in_background(self) -> None:

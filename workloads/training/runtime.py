@@ -40,8 +40,8 @@ JOIN_MARGIN_SECONDS = 60
 
 FAILURE_KEY = "failure"
 
-FAILURE_IS_HEARD_SECONDS = 3.0
-"""Every host looks once a second for the word of one that failed; the leader must be there to pass it on."""
+FAILURE_IS_HEARD_SECONDS = 4.0
+"""Every host looks once a second for the word of one that failed, and needs a moment to end."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,19 @@ class Processes:
         return [value for _, value in _client().key_value_dir_get(key)] if self.count > 1 else []
 
     def tell_failure(self, word: str) -> None:
-        """Before this process fails: end the others too. Only the first word in the job counts."""
+        """Before this process fails: end the others too. Only the first word in the job counts.
+
+        Whoever said it stays until it is heard, since its exit breaks the collectives of the others; so does
+        the leader, who passes it on.
+        """
         if self.count == 1:
             return
-        with suppress(jax.errors.JaxRuntimeError):
+        first = True
+        try:
             _client().key_value_set(FAILURE_KEY, word)
-        if self.leads:
+        except jax.errors.JaxRuntimeError:
+            first = False
+        if first or self.leads:
             time.sleep(FAILURE_IS_HEARD_SECONDS)
 
     def hear_failure(self) -> str | None:

@@ -63,7 +63,7 @@ class StepMetrics:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._file:
+        if self._file is not None:
             self._file.__exit__(kind, error, traceback)
 
     def add(self, measured: Measured) -> None:
@@ -71,7 +71,7 @@ class StepMetrics:
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if measured.skipped else 0
         self._skipped += measured.skipped
         self._recent.append(measured)
-        if self._file:
+        if self._file is not None:
             self._file = self._with_room(self._file)
             self._file.add(**self._line(measured))
 
@@ -114,7 +114,7 @@ class StepMetrics:
         }
 
     def _with_room(self, file: LineFile) -> LineFile:
-        if len(file) < LINES_PER_PART:
+        if file.count < LINES_PER_PART:
             return file
         file.__exit__(None, None, None)
         self._part += 1
