@@ -38,13 +38,15 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 21
     """The step does not fit the chips: fail the job at once."""
     DIVERGED = 22
-    """Loss or gradients are no longer finite: fail the job at once."""
+    """Loss or gradients stay not finite: fail the job at once."""
     BAD_HOST = 23
     """This host failed its checks: restart without using up `max_restarts`."""
     HANG = 24
-    """No step finished in time: restart, counts."""
+    """No step finished in time, or not all hosts came: restart, counts."""
     NO_CHECKPOINT = 25
     """The run has checkpoints and none can be used: fail the job at once, for a restart would begin at step 0."""
+    PEER_LOST = 134
+    """SIGABRT: JAX aborts a host that lost another one, whose own end says why: restart, counts."""
     PREEMPTED = 143
     """SIGTERM: restart without using up `max_restarts`."""
 
@@ -138,6 +140,24 @@ class TrainingSpec(Spec):
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
     compute_dtype: Literal["float32", "bfloat16"]
+    start_minutes: Annotated[float, Field(gt=0, le=60)] = 30
+    """How long a host waits for all others to begin; slices may come up minutes apart."""
+    prepare_minutes: Annotated[float, Field(gt=0)] = 60
+    """How long compiling and restoring may take before the host counts as hung."""
+    step_timeout_minutes: Annotated[float, Field(gt=0)] = 10
+    """How long a step, with the save and evaluation after it, may take before the host counts as hung."""
+    max_skipped_steps: Annotated[int, Field(ge=0)] = 10
+    """Steps in a row whose loss or gradient is not finite, and which are skipped, before the job has diverged."""
+    compare_hosts_every_steps: PositiveInt = 50
+    """How often hosts compare their pace."""
+    profile_steps: tuple[PositiveInt, PositiveInt] | None = None
+    """First and last step to record with JAX's profiler; none when unset."""
+
+    @model_validator(mode="after")
+    def _profile_in_order(self) -> Self:
+        if self.profile_steps and self.profile_steps[0] > self.profile_steps[1]:
+            raise ValueError(f"profile_steps must be first and last step, in order, got {list(self.profile_steps)}")
+        return self
 
     @model_validator(mode="after")
     def _kept_steps_are_saved(self) -> Self:

@@ -24,7 +24,11 @@ _QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}
 
 _VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "fallback": {"slices": {"spare": _EQUAL_SLICES}, "job": {"slices": {"fallback": ["spare"]}}},
+    "fallback": {
+        "slices": {"spare": _EQUAL_SLICES},
+        "teams": {"research": {"quota": {"spare": 16}}},
+        "job": {"slices": {"fallback": ["spare"]}},
+    },
     "flex-start": {"slices": {"trillium": {"capacity": {"kind": "flex-start", "max_run_hours": 2}}}},
     "queued": {"slices": {"trillium": _QUEUED}, "job": {"slices": {"count": 1}}},
     "topology-aware": {"scheduling": {"placement": "topology-aware"}},

@@ -1,19 +1,18 @@
 """`python -m workloads.training`: one host's process of a training job.
 
-Owns the reading of the environment and the exit code.
+Owns the command line and the reading of the job's own variables; what the process does is up to `host`.
 """
 
 import argparse
-import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 
 from pydantic import ValidationError
 
 from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+from workloads.training.failures import InvalidSpec
 
 DESCRIPTION = f"""\
 Train one job as one of its host processes. There are no arguments; the environment says all:
@@ -42,46 +41,27 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     try:
-        _train(os.environ, began)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
-        # A normal exit would wait at JAX's shutdown barrier for hosts that wait in a collective for this one.
-        _exit_for(error)
-
-
-def _train(environment: Mapping[str, str], began: float) -> None:
-    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
-    logging.getLogger("gcsfs").setLevel(logging.ERROR)
+        spec, run_id, attempt = _submission(os.environ)
+    except InvalidSpec as fault:
+        # Without a specification there is no storage to write to and nobody to tell.
+        print(f"stopped: {fault}", file=sys.stderr)
+        sys.exit(fault.code)
     # JAX is imported late so that --help and a faulty specification answer at once.
-    from workloads.training.failures import InvalidSpec, TrainingStopped
+    from workloads.training.host import run_host
+    from workloads.training.loop import Start
 
+    run_host(spec, Start(run_id, attempt, began, os.environ.get(IMAGE_VARIABLE)), os.environ)
+
+
+def _submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
+    """The job, the name of this submission of it, and its restarts so far."""
     try:
         spec = JobSpec.model_validate_json(environment[JOB_SPEC_VARIABLE])
-        run_id, attempt = environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
+        return spec, environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
     except KeyError as missing:
         raise InvalidSpec(f"{missing.args[0]} must be set; see python -m workloads.training --help") from None
     except (ValidationError, ValueError) as fault:
         raise InvalidSpec(f"the job specification does not hold: {fault}") from None
-    from workloads.training.loop import Start, train
-    from workloads.training.runtime import join
-
-    processes = join(environment)
-    try:
-        train(spec, Start(run_id, attempt, began, environment.get(IMAGE_VARIABLE)), processes)
-    except TrainingStopped:
-        processes.leave_together()
-        raise
-
-
-def _exit_for(error: BaseException) -> None:
-    from workloads.training.failures import TrainingStopped, exit_code
-
-    if isinstance(error, TrainingStopped):
-        print(f"stopped: {error}", file=sys.stderr)
-    else:
-        traceback.print_exception(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code(error))
 
 
 if __name__ == "__main__":

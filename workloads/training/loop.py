@@ -3,11 +3,11 @@
 Owns the order of things: program, data, run and checkpoints first, then step, report, evaluate and save.
 """
 
-import math
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 
 import jax
 
@@ -15,13 +15,17 @@ from workloads.progress import CheckpointSaved, Evaluation, Line, Outcome, RunSt
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
-from workloads.training.failures import Diverged, Preempted
+from workloads.training.failures import Diverged, Preempted, TrainingStopped
+from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
+from workloads.training.pace import Pace, compare
+from workloads.training.profile import StepProfiler
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
 from workloads.training.step import CompiledProgram, Program, StepResult, TrainState
+from workloads.training.step_metrics import Measured, StepMetrics
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     Raises:
         TrainingStopped: a stop with a known cause.
     """
+    processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
     mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
     # Not a context: a start that fails early must not wait for the compiler before it can say so.
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
@@ -50,11 +55,29 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
     run = open_run(spec, start.run_id, manifest(spec, rows.digest, start.image), processes)
-    ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
+    place = f"{run.start}-{processes.index}"
+    ledger = Ledger(run.ledger / f"{place}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    with ledger, closing(checkpoints):
+    metrics = StepMetrics(spec, run.steps, run.start, processes)
+    profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
+    with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
         ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
-        Training(spec.training, processes, run, program, batches, checkpoints, ledger).run_to_end(start.began)
+        Training(spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler).run_to_end(
+            start.began
+        )
+    processes.deadline.clear()
+
+
+@contextmanager
+def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
+    """Closing waits for the other hosts, which after an unknown failure wait for this one."""
+    try:
+        yield
+    except TrainingStopped as stop:
+        if stop.agreed:
+            checkpoints.close()
+        raise
+    checkpoints.close()
 
 
 @dataclass
@@ -68,6 +91,8 @@ class Training:
     batches: Batches
     checkpoints: Checkpoints
     ledger: Ledger
+    metrics: StepMetrics
+    profiler: StepProfiler
     _last_report: float = field(default_factory=time.monotonic)
     _safe_step: int = field(init=False)
     """The newest step whose state a restart can go on from."""
@@ -77,7 +102,7 @@ class Training:
         """Take all steps that are left, then evaluate.
 
         Raises:
-            Diverged: a loss or gradient is not finite; nothing of it is saved.
+            Diverged: too many steps in a row had a loss or gradient that is not finite.
             Preempted: SIGTERM; the state is saved.
             ReplicasDiffer: a device computed wrongly; nothing of it is saved.
         """
@@ -104,9 +129,16 @@ class Training:
 
     def _advance(self, step: int, state: TrainState) -> TrainState:
         """From `step` to `step + 1`, with what the schedule asks for there."""
-        state, result = self.program.step(state, self.batches.training(step))
         done = step + 1
-        self._report(done, result)
+        self.processes.deadline.expect(f"step {done}", self.schedule.step_timeout_minutes)
+        self.profiler.before(done)
+        batch = self.batches.training(step)
+        host_seconds = time.monotonic() - self._last_report
+        state, result = self.program.step(state, batch)
+        self._report(done, result, host_seconds)
+        self.profiler.after(done)
+        if done % self.schedule.compare_hosts_every_steps == 0:
+            self._compare_hosts(done)
         self._announce_saved(wait=False)
         if self._to_save(done):
             self._save(done, state)
@@ -114,18 +146,43 @@ class Training:
             self._evaluate(done, state)
         return state
 
-    def _report(self, done: int, result: StepResult) -> None:
-        loss, norm = float(result.loss), float(result.gradient_norm)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+    def _report(self, done: int, result: StepResult, host_seconds: float) -> None:
+        loss, norm, skipped = float(result.loss), float(result.gradient_norm), bool(result.skipped)
+        measured = Measured(done, self._seconds_since_last_report(), host_seconds, loss, norm, skipped)
+        self.metrics.add(measured)
+        progress = StepProgress(
+            done, self.schedule.steps, loss, self.metrics.tokens_per_second(measured), measured.seconds * 1000
+        )
+        self._announce(progress)
+        if not skipped:
+            return
+        fault = f"step {done}: loss {loss} and gradient norm {norm} must be finite"
+        if self.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
             raise Diverged(
-                f"step {done}: loss {loss} and gradient norm {norm} must be finite;"
-                " lower optimizer.learning_rate or look at the data of this step"
+                f"{fault}, and {self.metrics.skipped_in_a_row} steps in a row were skipped for that;"
+                " lower optimizer.learning_rate or look at the data of these steps"
             )
-        seconds = self._seconds_since_last_report()
-        tokens = self.schedule.global_batch * self.schedule.sequence_length
-        self._announce(StepProgress(done, self.schedule.steps, loss, tokens / seconds, seconds * 1000))
+        self._warn(f"{fault}; the step is skipped and changes nothing")
+
+    def _compare_hosts(self, done: int) -> None:
+        """Leave this host's pace for the leader, who takes what the others left up to now and waits for none."""
+        self.processes.put("pace", self.metrics.pace(done).word())
+        if not self.processes.leads:
+            return
+        paces = [Pace.parse(word) for word in self.processes.left("pace")]
+        if not paces:
+            return
+        found = compare(paces)
+        self.ledger.record("hosts", step=done, **asdict(found))
+        if found.straggles:
+            self._warn(
+                f"step {done}: host {found.slowest} keeps the others waiting, {found.slowest_seconds * 1000:.0f} ms a"
+                f" step before it starts, where the median host takes {found.median_seconds * 1000:.0f} ms"
+            )
 
     def _evaluate(self, step: int, state: TrainState) -> float:
+        # The first one compiles.
+        self.processes.deadline.expect(f"evaluation at step {step}", self.schedule.prepare_minutes)
         count = self.schedule.evaluation_batches
         losses = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
         loss = sum(float(loss) for loss in losses) / count
@@ -162,6 +219,11 @@ class Training:
         if self.processes.leads:
             print(line.line(), flush=True)
             self.ledger.record(type(line).__name__, **vars(line))
+
+    def _warn(self, message: str) -> None:
+        self.ledger.record("warning", message=message)
+        if self.processes.leads:
+            print(message, flush=True)
 
     def _seconds_since_last_report(self) -> float:
         """Time since the last call, so that saves and evaluations do not count as step time."""

@@ -1,7 +1,8 @@
 """The ledger of one process and start: what happened when, as JSON lines.
 
-Owns the file `<start>-<process>.jsonl`. Object stores cannot append, so lines are kept in memory and a
-background thread writes the whole file anew; what the events mean is up to those who record them.
+Owns the file `<start>-<process>.jsonl`, and how lines reach storage. Object stores cannot append, so lines are
+kept in memory and a background thread writes the whole file anew; what the events mean is up to those who
+record them.
 """
 
 import json
@@ -18,15 +19,15 @@ IDLE_PER_WRITE = 20
 """Pause at least this many times the last write's duration, so that a long ledger costs at most 5 % of a thread."""
 
 
-class Ledger:
-    """Records events; a context manager that writes the rest when it ends."""
+class LineFile:
+    """Lines on their way to one file; a context manager that writes the rest when it ends."""
 
     def __init__(self, path: epath.Path):
         self._path = path
         self._lines: list[str] = []
         self._written = 0
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._write_in_background, name="ledger", daemon=True)
+        self._thread = threading.Thread(target=self._write_in_background, name=path.name, daemon=True)
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,14 +37,18 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.record("stop", cause="done" if error is None else type(error).__name__, message=str(error or ""))
         self._closed.set()
         self._thread.join()
         self._write()
 
-    def record(self, event: str, **facts: str | float | None) -> None:
-        """Add one event with the present time."""
-        self._lines.append(json.dumps({"time": round(time.time(), 3), "event": event, **facts}))
+    def add(self, **facts: object) -> None:
+        """One more line, as JSON."""
+        self._lines.append(json.dumps(facts))
+
+    @property
+    def count(self) -> int:
+        """Lines so far."""
+        return len(self._lines)
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -57,6 +62,27 @@ class Ledger:
         if count > self._written:
             _write_whole(self._path, "\n".join(self._lines[:count]) + "\n")
             self._written = count
+
+
+class Ledger:
+    """Records events; a context manager that writes the rest when it ends."""
+
+    def __init__(self, path: epath.Path):
+        self._file = LineFile(path)
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.record("stop", cause="done" if error is None else type(error).__name__, message=str(error or ""))
+        self._file.__exit__(kind, error, traceback)
+
+    def record(self, event: str, **facts: str | float | None) -> None:
+        """Add one event with the present time."""
+        self._file.add(time=round(time.time(), 3), event=event, **facts)
 
 
 def _write_whole(path: epath.Path, text: str) -> None:

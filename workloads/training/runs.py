@@ -6,6 +6,9 @@ Owns the layout below the storage path:
     runs/<run>/manifest.json       what its first start was: specification, data, image, commit, versions
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
+    runs/<run>/steps/              see `step_metrics`
+    runs/<run>/profiles/           see `profile`
+    starts/, failures/             see `start_check` and `ending`
 
 The leader decides, and every process gets its decision. Later starts may run on other slices or with another
 image: each checkpoint holds the manifest of the start that saved it.
@@ -50,6 +53,16 @@ class Run:
     def ledger(self) -> epath.Path:
         """Folder of the ledgers of all starts and processes."""
         return self.folder / "ledger"
+
+    @property
+    def steps(self) -> epath.Path:
+        """Folder of the metrics of each step."""
+        return self.folder / "steps"
+
+    @property
+    def profiles(self) -> epath.Path:
+        """Folder of the profiles that were asked for."""
+        return self.folder / "profiles"
 
 
 def manifest(spec: JobSpec, data_digest: str, image: str | None) -> dict[str, Any]:

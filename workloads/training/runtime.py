@@ -11,11 +11,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import jax
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
+
+from workloads.training.deadline import Deadline
+from workloads.training.failures import HostMissing
 
 HEARTBEAT_TIMEOUT_SECONDS = 20
 """A host that died without closing its sockets is given up after this; its peers then abort and restart."""
@@ -32,6 +35,48 @@ LEADER_LINGERS_SECONDS = 1.0
 AGREEMENT_TIMEOUT_SECONDS = 300
 """How long a host waits for another's word, which may come after a slow listing of object storage."""
 
+JOIN_MARGIN_SECONDS = 60
+"""JAX aborts a process whose join takes too long and names nobody: our own limit, which does, comes first."""
+
+FAILURE_KEY = "failure"
+
+FAILURE_IS_HEARD_SECONDS = 4.0
+"""Every host looks once a second for the word of one that failed, and needs a moment to end."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where GKE's variables put this process."""
+
+    hosts: tuple[str, ...]
+    """Of this slice, in worker order."""
+    worker: int
+    slice_count: int
+    slice: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """The place that the variables in `environment` name."""
+        return cls(
+            tuple(environment.get("TPU_WORKER_HOSTNAMES", socket.gethostname()).split(",")),
+            int(environment.get("TPU_WORKER_ID", "0")),
+            int(environment.get("MEGASCALE_NUM_SLICES", "1")),
+            int(environment.get("MEGASCALE_SLICE_ID", "0")),
+        )
+
+    @property
+    def host(self) -> str:
+        return self.hosts[self.worker]
+
+    @property
+    def process(self) -> int:
+        """Index among all processes, as JAX counts them."""
+        return self.slice * len(self.hosts) + self.worker
+
+    @property
+    def alone(self) -> bool:
+        return len(self.hosts) * self.slice_count == 1
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -40,6 +85,8 @@ class Processes:
     index: int
     count: int
     host: str
+    deadline: Deadline = field(default_factory=Deadline)
+    """What this process is to finish next."""
     sigterm: threading.Event = field(default_factory=threading.Event)
     """Set when a process that is alone was told to stop; among several, JAX's own service keeps that."""
 
@@ -69,21 +116,64 @@ class Processes:
             return self.sigterm.is_set()
         return multihost_utils.reached_preemption_sync_point(step)
 
-    def leave_together(self) -> None:
-        """Before an exit that every process is about to make: let each end with its own exit code.
+    def leave_together(self) -> bool:
+        """Before an exit that every process is about to make: whether all came, so that each may end by itself.
 
         The coordination service ends with the leader and aborts those that are still there, so it goes last.
         """
         if self.count == 1:
-            return
-        # A peer that does not come has another fault, which its own exit code tells.
-        with suppress(jax.errors.JaxRuntimeError):
+            return True
+        try:
             _client().wait_at_barrier("leave", LEAVE_TIMEOUT_SECONDS * 1000)
-            if self.leads:
-                time.sleep(LEADER_LINGERS_SECONDS)
+        except jax.errors.JaxRuntimeError:
+            return False
+        if self.leads:
+            time.sleep(LEADER_LINGERS_SECONDS)
+        return True
+
+    def put(self, key: str, value: str) -> None:
+        """Leave this process's present `value` for the others; they need not read it."""
+        if self.count > 1:
+            _client().key_value_set(f"{key}/{self.index}", value, allow_overwrite=True)
+
+    def left(self, key: str) -> list[str]:
+        """What the processes left at `key` so far, in no order; waits for nobody."""
+        return [value for _, value in _client().key_value_dir_get(key)] if self.count > 1 else []
+
+    def tell_failure(self, word: str) -> None:
+        """Before this process fails: end the others too. Only the first word in the job counts.
+
+        Whoever said it stays until it is heard, since its exit breaks the collectives of the others; so does
+        the leader, who passes it on.
+        """
+        if self.count == 1:
+            return
+        first = True
+        try:
+            _client().key_value_set(FAILURE_KEY, word)
+        except jax.errors.JaxRuntimeError:
+            first = False
+        if first or self.leads:
+            time.sleep(FAILURE_IS_HEARD_SECONDS)
+
+    def hear_failure(self) -> str | None:
+        """The word of a process that failed, if any did."""
+        if self.count == 1:
+            return None
+        with suppress(jax.errors.JaxRuntimeError):
+            return _client().key_value_try_get(FAILURE_KEY)
+        return None
 
     def _read(self, key: str, index: int) -> str:
-        return _client().blocking_key_value_get(f"{key}/{index}", AGREEMENT_TIMEOUT_SECONDS * 1000)
+        try:
+            return _client().blocking_key_value_get(f"{key}/{index}", AGREEMENT_TIMEOUT_SECONDS * 1000)
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+            raise HostMissing(
+                f"process {index} of {self.count} did not answer {self.host} within {AGREEMENT_TIMEOUT_SECONDS} s"
+                f" (waited for {key!r}); look at that host's log"
+            ) from None
 
 
 def _client() -> Any:
@@ -92,17 +182,17 @@ def _client() -> Any:
     return global_state.client
 
 
-def join(environment: Mapping[str, str]) -> Processes:
-    """Join the processes that GKE's variables in `environment` name; alone when they name one host."""
+def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
+    """Join the other processes of the job, which may come up to `start_minutes` later than this one."""
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    hosts = environment.get("TPU_WORKER_HOSTNAMES", socket.gethostname()).split(",")
-    host = hosts[int(environment.get("TPU_WORKER_ID", "0"))]
-    if len(hosts) * int(environment.get("MEGASCALE_NUM_SLICES", "1")) == 1:
-        alone = Processes(0, 1, host)
+    if place.alone:
+        alone = Processes(0, 1, place.host, deadline)
         signal.signal(signal.SIGTERM, lambda *_: alone.sigterm.set())
         return alone
     # No arguments that place this process: JAX's own GKE detection reads them from the same variables.
     jax.distributed.initialize(
-        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS, shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_SECONDS
+        initialization_timeout=int(60 * start_minutes) + JOIN_MARGIN_SECONDS,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
+        shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_SECONDS,
     )
-    return Processes(jax.process_index(), jax.process_count(), host)
+    return Processes(jax.process_index(), jax.process_count(), place.host, deadline)

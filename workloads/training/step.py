@@ -43,6 +43,8 @@ class StepResult:
 
     loss: jax.Array
     gradient_norm: jax.Array
+    skipped: jax.Array
+    """Whether one of the two is not finite; the weights and the optimizer are then as before the step."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,11 @@ class Program:
         clipped = clip(gradients, norm, self._spec.optimizer.clip_norm)
         updates, optimizer = self._optimizer.update(clipped, state.optimizer, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
-        return TrainState(state.step + 1, parameters, optimizer), StepResult(loss, norm)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        parameters, optimizer = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
+        )
+        return TrainState(state.step + 1, parameters, optimizer), StepResult(loss, norm, ~finite)
 
     def _reduced(self, loss: jax.Array, gradients: Tree) -> tuple[jax.Array, Tree]:
         """Sum over the mesh what is not summed yet: the loss and the gradients of whole weights."""

@@ -1,7 +1,18 @@
+import jax
+import jax.numpy as jnp
 import pytest
 
 from workloads.spec import ExitCode
-from workloads.training.failures import Diverged, InvalidSpec, Preempted, exit_code
+from workloads.training.failures import BadHost, Diverged, HostMissing, InvalidSpec, Preempted, exit_code
+
+
+def out_of_memory() -> BaseException:
+    """As jaxlib raises it, here for an array of a pebibyte."""
+    try:
+        jnp.zeros(1 << 48).block_until_ready()
+    except jax.errors.JaxRuntimeError as error:
+        return error
+    raise AssertionError("this machine has a pebibyte to spare")
 
 
 @pytest.mark.parametrize(
@@ -10,7 +21,9 @@ from workloads.training.failures import Diverged, InvalidSpec, Preempted, exit_c
         (InvalidSpec("x"), ExitCode.INVALID_SPEC),
         (Diverged("x"), ExitCode.DIVERGED),
         (Preempted("x"), ExitCode.PREEMPTED),
-        (RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm"), ExitCode.OUT_OF_MEMORY),
+        (BadHost("x"), ExitCode.BAD_HOST),
+        (HostMissing("x"), ExitCode.HANG),
+        (out_of_memory(), ExitCode.OUT_OF_MEMORY),
         (RuntimeError("INTERNAL: something else"), ExitCode.CRASH),
         (KeyboardInterrupt(), ExitCode.CRASH),
     ],

@@ -1,5 +1,7 @@
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,13 +61,39 @@ def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, c
     assert [found.step for line in lines if (found := CheckpointSaved.parse(line))] == [1, 2, 3, 4]
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_saves_nothing(tmp_path: Path, capsys: Capture) -> None:
-    job = small_job(tmp_path, save_every_steps=1)
-    job = job.model_copy(
+def exploding(job: JobSpec) -> JobSpec:
+    """Its first step makes the weights so large that no later loss is finite."""
+    return job.model_copy(
         update={"optimizer": job.optimizer.model_copy(update={"learning_rate": 1e38, "warmup_steps": 0})}
     )
-    with pytest.raises(Diverged, match="must be finite; lower optimizer.learning_rate"):
-        trained(job, capsys)
-    finished = losses(capsys.readouterr().out.splitlines())
-    folder = tmp_path / "runs" / "run-1" / "checkpoints"
-    assert {int(path.name) for path in folder.iterdir()} <= set(finished)
+
+
+def step_metrics(storage: Path) -> list[dict[str, Any]]:
+    (path,) = (storage / "runs" / "run-1" / "steps").iterdir()
+    return [json.loads(line) for line in path.open()]
+
+
+def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path: Path, capsys: Capture) -> None:
+    with pytest.raises(Diverged, match="step 5: .* 4 steps in a row were skipped .*lower optimizer.learning_rate"):
+        trained(exploding(small_job(tmp_path, max_skipped_steps=3)), capsys)
+    steps = step_metrics(tmp_path)
+    assert [step["skipped"] for step in steps] == [False, True, True, True, True]
+    assert [step["gradient_norm"] is None for step in steps] == [False, True, True, True, True]
+    assert capsys.readouterr().out.count("the step is skipped and changes nothing") == 3
+
+
+def test_the_leader_writes_a_line_of_metrics_for_each_step(tmp_path: Path, capsys: Capture) -> None:
+    found = losses(trained(small_job(tmp_path, steps=4), capsys))
+    steps = step_metrics(tmp_path)
+    assert {step["step"]: step["loss"] for step in steps} == found
+    for step in steps:
+        assert step["tokens_per_second"] == pytest.approx(16 * 64 / step["step_seconds"])
+        assert 0 < step["host_seconds"] < step["step_seconds"]
+        assert step["gradient_norm"] > 0
+
+
+def test_the_steps_asked_for_are_profiled(tmp_path: Path, capsys: Capture) -> None:
+    trained(small_job(tmp_path, steps=4, profile_steps=(2, 3)), capsys)
+    profiles = list((tmp_path / "runs" / "run-1" / "profiles" / "0-0").rglob("*.xplane.pb"))
+    assert len(profiles) == 1
+    assert profiles[0].stat().st_size > 0

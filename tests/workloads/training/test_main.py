@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -44,4 +45,22 @@ def test_a_job_for_other_devices_is_refused(tmp_path: Path) -> None:
     job = small_job(tmp_path, replica=1, fsdp=4)
     done = run(JOB_SPEC=job.model_dump_json(), RUN_ID="a", JOB_RESTART_ATTEMPT="0")
     assert done.returncode == ExitCode.INVALID_SPEC
-    assert "replica 1 x fsdp 4 needs 4 devices, but 8 joined" in done.stderr
+    assert "has 8 devices: expected 4 devices per host; submit the job for these machines" in done.stderr
+
+
+def test_a_job_for_other_slices_is_refused_before_anything_waits(tmp_path: Path) -> None:
+    job = small_job(tmp_path, replica=2, fsdp=4)
+    done = run(
+        JOB_SPEC=job.model_dump_json(),
+        RUN_ID="a",
+        JOB_RESTART_ATTEMPT="2",
+        TPU_WORKER_HOSTNAMES="host-a,host-b",
+        TPU_WORKER_ID="1",
+        MEGASCALE_NUM_SLICES="4",
+    )
+    assert done.returncode == ExitCode.INVALID_SPEC
+    cause = "host host-b: expected 2 slices (MEGASCALE_NUM_SLICES), got 4; expected 1 hosts per slice"
+    assert cause in done.stderr
+    record = json.loads((tmp_path / "failures" / "a" / "host-b-2.json").read_text())
+    assert record["cause"].startswith(cause)
+    assert (record["host"], record["code"]) == ("host-b", ExitCode.INVALID_SPEC)

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from workloads.training.runtime import Processes, join
+from workloads.training.deadline import Deadline
+from workloads.training.runtime import Place, Processes, join
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from workloads.training.runtime import Processes, join
     ],
 )
 def test_one_host_needs_no_coordinator_and_agrees_with_itself(environment: dict[str, str]) -> None:
-    alone = join(environment)
+    alone = join(Place.of(environment), 1, Deadline())
     assert (alone.index, alone.count, alone.host, alone.leads) == (0, 1, "host-a", True)
     assert alone.share("key", "value") == "value"
     assert alone.gather("key", "value") == ["value"]
@@ -24,7 +25,7 @@ def test_one_host_needs_no_coordinator_and_agrees_with_itself(environment: dict[
 def test_sigterm_is_seen_at_the_next_step() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
-        alone = join({})
+        alone = join(Place.of({}), 1, Deadline())
         assert not alone.told_to_stop(1)
         os.kill(os.getpid(), signal.SIGTERM)
         deadline = time.monotonic() + 10
@@ -37,3 +38,15 @@ def test_sigterm_is_seen_at_the_next_step() -> None:
 
 def test_only_the_first_process_leads() -> None:
     assert [Processes(index, 3, "host").leads for index in range(3)] == [True, False, False]
+
+
+def test_a_place_is_counted_slice_by_slice() -> None:
+    environment = {"TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_NUM_SLICES": "3"}
+    places = [
+        Place.of({**environment, "TPU_WORKER_ID": str(worker), "MEGASCALE_SLICE_ID": str(index)})
+        for index in range(3)
+        for worker in range(2)
+    ]
+    assert [place.process for place in places] == list(range(6))
+    assert [place.host for place in places] == ["a", "b"] * 3
+    assert not any(place.alone for place in places)

@@ -7,7 +7,7 @@ import pytest
 from tests.workloads.jobs import small_job
 from workloads.training.data import Batches, load_rows
 from workloads.training.mesh import build_mesh
-from workloads.training.step import Program
+from workloads.training.step import Program, TrainState
 
 
 def losses(tmp_path: Path, replica: int, fsdp: int, steps: int, dtype: str = "float32") -> list[float]:
@@ -40,3 +40,21 @@ def test_loss_falls_in_twenty_steps(tmp_path: Path, dtype: str) -> None:
     found = losses(tmp_path, 2, 4, 20, dtype)
     assert found[0] == pytest.approx(np.log(256), abs=0.5)
     assert found[-1] < 0.7 * found[0]
+
+
+def test_a_step_that_is_not_finite_changes_nothing_but_the_step(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+    batches = Batches(rows, job.training, program.batch_sharding)
+    state = program.compile_initial()()
+    poisoned = TrainState(
+        state.step, {**state.parameters, "final_scale": state.parameters["final_scale"] * np.nan}, state.optimizer
+    )
+    before = jax.tree.map(np.array, poisoned)
+    after, result = program.compile_step()(poisoned, batches.training(0))
+    assert bool(result.skipped)
+    assert int(after.step) == 1
+    jax.tree.map(
+        np.testing.assert_array_equal, (after.parameters, after.optimizer), (before.parameters, before.optimizer)
+    )

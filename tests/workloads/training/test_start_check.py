@@ -1,0 +1,91 @@
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from tests.workloads.jobs import small_job
+from workloads.spec import SliceSpec
+from workloads.training.failures import BadHost, InvalidSpec, TrainingStopped
+from workloads.training.runtime import Place, Processes
+from workloads.training.start_check import Roll, require_devices, require_place
+
+
+@dataclass(frozen=True)
+class Chip:
+    process_index: int
+    slice_index: int
+    platform: str = "tpu"
+
+
+class Gathered(Processes):
+    """The first process; the others' words are those of `peers`, or else what an orderly one says."""
+
+    peers: Sequence[tuple[int, int, Sequence[int]]] = ()
+
+    def gather(self, key: str, value: str) -> list[str]:
+        words = [
+            {"host": f"host-{i + 1}", "devices": d, "slice": s, "seen": v} for i, (d, s, v) in enumerate(self.peers)
+        ]
+        return [value, *map(json.dumps, words)]
+
+
+def slices() -> SliceSpec:
+    """Two slices of two hosts of two chips."""
+    return small_job(Path("somewhere"), replica=2, fsdp=4, hosts=2).slices
+
+
+FIRST = Place(("host-0", "host-1"), 0, 2, 0)
+ORDERLY = [(2, 0, [0]), (2, 1, [1]), (2, 1, [1])]
+
+
+def check(local: Sequence[Chip], peers: Sequence[tuple[int, int, Sequence[int]]]) -> None:
+    processes = Gathered(0, 4, "host-0")
+    Gathered.peers = peers
+    require_devices(slices(), [*local, Chip(1, 0)], FIRST, processes)
+
+
+def test_orderly_hosts_pass() -> None:
+    require_place(slices(), FIRST)
+    check([Chip(0, 0)] * 2, ORDERLY)
+
+
+@pytest.mark.parametrize(
+    ("local", "peers", "kind", "message"),
+    [
+        ([Chip(0, 0)], ORDERLY, BadHost, "host host-0 has 1 devices: expected 2 devices per host; the job moves"),
+        ([Chip(0, 0)] * 2, [*ORDERLY[:2], (1, 1, [1])], BadHost, "host host-3 has 1 devices: expected 2"),
+        ([Chip(0, 0)] * 3, ORDERLY, InvalidSpec, "host host-0 has 3 devices: expected 2"),
+        ([Chip(0, 1)] * 2, ORDERLY, InvalidSpec, r"host host-0 is in slice 0, its devices in \[1\]"),
+        ([Chip(0, 0)] * 2, [*ORDERLY[:2], (2, 0, [0])], InvalidSpec, "expected 2 hosts in each of 2 slices, got"),
+    ],
+)
+def test_hosts_with_other_devices_are_named(
+    local: list[Chip], peers: list[tuple[int, int, Sequence[int]]], kind: type[TrainingStopped], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        check(local, peers)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (replace(FIRST, slice_count=1), "expected 2 slices .*, got 1"),
+        (replace(FIRST, hosts=("host-0",)), "expected 2 hosts per slice .*, got 1"),
+        (replace(FIRST, slice=2), "expected a MEGASCALE_SLICE_ID below 2, got 2"),
+    ],
+)
+def test_a_place_that_the_specification_does_not_have_is_refused(place: Place, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=f"host host-0: {message}"):
+        require_place(slices(), place)
+
+
+def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
+    roll = Roll(epath.Path(tmp_path), "run-1", 0, slices())
+    for index, worker in ((0, 0), (0, 1), (1, 1)):
+        roll.sign(replace(FIRST, slice=index, worker=worker))
+    assert roll.missing() == "3 of 4 hosts began, missing: slice 1 host 0"
+    roll.sign(replace(FIRST, slice=1, worker=0))
+    assert roll.missing().startswith("all 4 hosts began but did not join")

@@ -1,0 +1,38 @@
+"""Arithmetic of a training step, for the utilisation of the chips.
+
+Owns the count of model FLOPs; what was recomputed is not counted, since it trains nothing. Pure.
+"""
+
+from workloads.spec import ModelSpec, SliceSpec
+
+_FORWARD_AND_BACKWARD = 3
+"""The backward pass multiplies twice for each multiplication of the forward pass."""
+
+_PER_MULTIPLY_ADD = 2
+
+
+def matrix_parameters(model: ModelSpec) -> int:
+    """Weights that each token is multiplied with: all matrices and the output table, not the looked-up one."""
+    heads = model.query_heads * model.head_dim
+    attention = model.embed_dim * (heads + 2 * model.kv_heads * model.head_dim) + heads * model.embed_dim
+    return model.layers * (attention + 3 * model.embed_dim * model.mlp_dim) + model.vocab_size * model.embed_dim
+
+
+def flops_per_token(model: ModelSpec, sequence_length: int) -> float:
+    """Model FLOPs to train on one token.
+
+    6 P + 6 L S N H, with P `matrix_parameters`, L layers, S `sequence_length`, N query heads and H head
+    size: 2 FLOPs for each weight forward and 4 backward; and in attention, 2 x 2 S N H FLOPs forward for
+    scores and mix, halved because a token sees only what is before it, and again three times that with
+    the backward pass (https://arxiv.org/abs/2204.02311, appendix B, there without the halving).
+    """
+    weights = _PER_MULTIPLY_ADD * matrix_parameters(model)
+    attention = _PER_MULTIPLY_ADD * model.layers * sequence_length * model.query_heads * model.head_dim
+    return _FORWARD_AND_BACKWARD * float(weights + attention)
+
+
+def utilisation(tokens_per_second: float, flops: float, slices: SliceSpec) -> float | None:
+    """MFU: `tokens_per_second` x `flops` per token / rated bf16 peak of all chips; None where no peak is rated."""
+    chips = slices.count * slices.hosts * slices.chips_per_host
+    peak = chips * slices.peak_bf16_tflops_per_chip * 1e12
+    return tokens_per_second * flops / peak if peak else None

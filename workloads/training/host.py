@@ -1,0 +1,68 @@
+"""One host's process around the training: check the place, join, watch, train, end.
+
+Owns the order of these and which failure counts. Each of them is elsewhere.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import jax
+from etils import epath
+
+from workloads.spec import JobSpec
+from workloads.training.deadline import Deadline, Expectation
+from workloads.training.ending import Ending, Failure
+from workloads.training.failures import TrainingStopped
+from workloads.training.loop import Start, train
+from workloads.training.runtime import Place, Processes, join
+from workloads.training.start_check import Roll, require_devices, require_place
+from workloads.training.watchdog import Watchdog
+
+
+def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
+    """Train to the end of the run, or end the process with the exit code of what happened."""
+    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
+    place = Place.of(environment)
+    storage = epath.Path(spec.storage.path)
+    ending = Ending(storage, start.run_id, start.restart_attempt, place.host)
+    # Until it has joined, a process has nobody to tell.
+    processes = Processes(0, 1, place.host)
+    try:
+        processes = _joined(spec, place, Roll(storage, start.run_id, start.restart_attempt, spec.slices), ending)
+        with Watchdog(processes, ending, _hang):
+            require_devices(spec.slices, jax.devices(), place, processes)
+            train(spec, start, processes)
+    except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
+        _end(error, processes, ending)
+
+
+def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processes:
+    require_place(spec.slices, place)
+    deadline = Deadline()
+    deadline.expect("the join of all hosts", spec.training.start_minutes)
+
+    def explain(missed: Expectation) -> str:
+        try:
+            return f"{_hang(missed)}: {roll.missing()}"
+        except Exception as error:  # noqa: BLE001 - storage may be what fails, and the process must end all the same
+            return f"{_hang(missed)}, and the roll in storage cannot be read: {error}"
+
+    with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
+        if not place.alone:
+            roll.sign(place)
+        return join(place, spec.training.start_minutes, deadline)
+
+
+def _hang(missed: Expectation) -> str:
+    return f"{missed.what} did not end within {missed.minutes:g} minutes"
+
+
+def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
+    failure = Failure.of(error, processes.host)
+    if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
+        ending.fail(failure, others=Processes(0, 1, processes.host))
+    # What one host's exit breaks in the others, such as a collective, is not their own failure.
+    if word := processes.hear_failure():
+        failure = Failure.heard(word, "", processes.host)
+    ending.fail(failure, processes)

@@ -1,0 +1,98 @@
+"""What must hold before training begins: the right hosts, all of them, with the right devices.
+
+Owns those checks and the roll `starts/<run id>/<start>/` below the storage path, in which every host
+signs before it joins. It lies in storage because JAX's own join names nobody when it gives up. Whether
+collectives give right results is not checked here.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from workloads.spec import SliceSpec
+from workloads.training.failures import BadHost, InvalidSpec
+from workloads.training.runtime import Place, Processes
+
+
+def require_place(slices: SliceSpec, place: Place) -> None:
+    """Compare what GKE says of this host with the specification, before anything waits for anybody.
+
+    Raises:
+        InvalidSpec: another number of slices or hosts, or a place outside them.
+    """
+    facts = {
+        "slices (MEGASCALE_NUM_SLICES)": (slices.count, place.slice_count),
+        "hosts per slice (TPU_WORKER_HOSTNAMES)": (slices.hosts, len(place.hosts)),
+    }
+    faults = [f"expected {expected} {name}, got {got}" for name, (expected, got) in facts.items() if expected != got]
+    if place.slice not in range(slices.count):
+        faults.append(f"expected a MEGASCALE_SLICE_ID below {slices.count}, got {place.slice}")
+    if faults:
+        raise InvalidSpec(
+            f"host {place.host}: {'; '.join(faults)}; submit the job anew so that its specification is that of"
+            f" {slices.count} slices of {slices.topology}"
+        )
+
+
+def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:
+    """Compare the devices of all hosts with the specification; every process comes to the same answer.
+
+    Raises:
+        BadHost: a host has too few devices.
+        InvalidSpec: a host has too many, or devices are not in the slice that GKE says.
+    """
+    local = [device for device in devices if device.process_index == processes.index]
+    own = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": _slices_seen(local, place)}
+    hosts = [json.loads(word) for word in processes.gather("devices", json.dumps(own))]
+    expected = slices.devices_per_host
+    if few := [host for host in hosts if host["devices"] < expected]:
+        raise BadHost(f"{_listed(few)}: expected {expected} devices per host; the job moves to other hosts")
+    if many := [host for host in hosts if host["devices"] > expected]:
+        raise InvalidSpec(f"{_listed(many)}: expected {expected} devices per host; submit the job for these machines")
+    if elsewhere := [host for host in hosts if host["seen"] != [host["slice"]]]:
+        words = [
+            f"host {host['host']} is in slice {host['slice']}, its devices in {host['seen']}" for host in elsewhere
+        ]
+        raise InvalidSpec(f"{'; '.join(words)}; GKE's variables and the chips must name the same slices")
+    sizes = Counter(host["slice"] for host in hosts)
+    if sizes != dict.fromkeys(range(slices.count), slices.hosts):
+        raise InvalidSpec(f"expected {slices.hosts} hosts in each of {slices.count} slices, got {dict(sizes)}")
+
+
+def _slices_seen(local: Sequence[Any], place: Place) -> list[int]:
+    """Slices that the devices say they are in; CPU devices and those of a single slice say nothing of use."""
+    if place.slice_count == 1 or not local or local[0].platform != "tpu":
+        return [place.slice]
+    return sorted({device.slice_index for device in local})
+
+
+def _listed(hosts: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"host {host['host']} has {host['devices']} devices" for host in hosts)
+
+
+class Roll:
+    """Which hosts began this start."""
+
+    def __init__(self, storage: epath.Path, run_id: str, start: int, slices: SliceSpec):
+        self._folder = storage / "starts" / run_id / str(start)
+        self._slices = slices
+
+    def sign(self, place: Place) -> None:
+        """This host is there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / str(place.process)).write_text(place.host)
+
+    def missing(self) -> str:
+        """The hosts that did not sign, in words; when none is missing, what else may keep them apart."""
+        signed = {path.name for path in self._folder.iterdir()}
+        count = self._slices.count * self._slices.hosts
+        absent = [process for process in range(count) if str(process) not in signed]
+        if not absent:
+            return (
+                f"all {count} hosts began but did not join; is the first host of the first slice reachable from here?"
+            )
+        names = [f"slice {index // self._slices.hosts} host {index % self._slices.hosts}" for index in absent]
+        return f"{count - len(absent)} of {count} hosts began, missing: {', '.join(names)}"
