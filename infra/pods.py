@@ -12,7 +12,7 @@ from infra import placement
 from infra.accelerators import TPU_RESOURCE, SliceShape
 from infra.placement import Manifest
 from infra.submission import Submission
-from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
+from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
 
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
@@ -83,6 +83,7 @@ def _container(submission: Submission) -> Manifest:
         "command": ["python", "-m", "workloads.training"],
         "env": [
             {"name": JOB_SPEC_VARIABLE, "value": submission.spec.model_dump_json()},
+            {"name": IMAGE_VARIABLE, "value": submission.image},
             _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
             _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
         ],

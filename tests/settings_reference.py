@@ -43,8 +43,9 @@ def _rows(path: str, field: FieldInfo, meaning: str) -> Iterator[tuple[str, str,
     for model in models:
         fields = dict(model.model_fields)
         if len(models) > 1:
-            (kind,) = get_args(fields.pop("kind").annotation)
-            yield f"`{inner}.kind`", f"`{kind}`", "", _one_line(model.__doc__)
+            told_apart_by = next(name for name, each in fields.items() if get_origin(each.annotation) is Literal)
+            (kind,) = get_args(fields.pop(told_apart_by).annotation)
+            yield f"`{inner}.{told_apart_by}`", f"`{kind}`", "", _one_line(model.__doc__)
         for name, each in fields.items():
             yield from _rows(f"{inner}.{name}", each, _meanings(model).get(name, ""))
 

@@ -1,5 +1,6 @@
 """Runs the Pulumi program against a monitor that keeps every registration, options and all."""
 
+import asyncio
 import json
 import runpy
 from collections.abc import Callable, Mapping
@@ -122,6 +123,8 @@ class _Monitor(mocks.MockMonitor):
 
 def run_program(values: Mapping[str, Any], *, preview: bool = False) -> Recording:
     """The registrations of `__main__.py` under a stack file with these values; `preview` is that of a new stack."""
+    # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.
+    asyncio.set_event_loop(asyncio.new_event_loop())
     recording = Recording()
     cloud = _Cloud(knows_outputs=not preview)
     runtime.set_mocks(cloud, "tpu-multislice", "test", preview, monitor=_Monitor(cloud, recording))

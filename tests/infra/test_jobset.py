@@ -14,6 +14,7 @@ from workloads.spec import ExitCode, JobSpec
 
 _ACTIONS = {
     ExitCode.CRASH: "RestartJobSet",
+    ExitCode.PEER_LOST: "RestartJobSet",
     ExitCode.HANG: "RestartJobSet",
     ExitCode.INVALID_SPEC: "FailJobSet",
     ExitCode.OUT_OF_MEMORY: "FailJobSet",
