@@ -92,8 +92,8 @@ def _place(settings: Settings) -> Texts:
 
 def _of_cluster(settings: Settings) -> Texts:
     places = {"cloud": settings.cloud.model_dump(), "network": settings.network.model_dump()}
-    wide = any(group.second_network for group in settings.slices.values())
-    return {**_flat("", places), "cluster.name": settings.cluster.name, "second networks": str(wide)}
+    names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
+    return {**_flat("", places), **names}
 
 
 def _of_group(name: str, group: SliceGroup) -> Texts:
