@@ -1,0 +1,41 @@
+"""The job specification that the Pulumi program writes and the trainer reads.
+
+Owns every fact that crosses from the plan into the pod: model, data, optimizer, mesh, slices, storage and
+the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can import it.
+"""
+
+from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.data import DataSpec, StandardLibrarySpec, TokenFileSpec
+from workloads.spec.job import JobSpec, StorageSpec
+from workloads.spec.model import ExpertsSpec, ModelSpec, RopeScaling
+from workloads.spec.pod import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, ExitCode
+from workloads.spec.preset import Preset, load_preset, preset_names
+from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.training import Attention, OptimizerSpec, Remat, TrainingSpec
+
+__all__ = [
+    "IMAGE_VARIABLE",
+    "JOB_SPEC_VARIABLE",
+    "RUN_ID_VARIABLE",
+    "START_VARIABLE",
+    "Attention",
+    "DataSpec",
+    "ExitCode",
+    "ExpertsSpec",
+    "JobSpec",
+    "MeshSpec",
+    "ModelSpec",
+    "OptimizerSpec",
+    "PositiveInt",
+    "Preset",
+    "Remat",
+    "RopeScaling",
+    "SliceSpec",
+    "Spec",
+    "StandardLibrarySpec",
+    "StorageSpec",
+    "TokenFileSpec",
+    "TrainingSpec",
+    "load_preset",
+    "preset_names",
+]

@@ -1,0 +1,107 @@
+"""Whether a job's sizes fit its mesh, and which meshes would do.
+
+Pure arithmetic on the specifications; what fits a chip's memory is not known here.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import log2
+
+from workloads.spec.model import ModelSpec
+from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.training import TrainingSpec
+
+NAMED_MESHES = 3
+"""As many legal meshes a fault names at most."""
+
+
+def size_faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> list[str]:
+    """All that does not fit, in words, with the legal meshes nearest to `mesh`; empty when all fits."""
+    faults = [*_faults(slices, mesh, model, training)]
+    return [*faults, _advice(slices, mesh, model, training)] if faults else []
+
+
+def legal_meshes(slices: SliceSpec, model: ModelSpec, training: TrainingSpec) -> list[MeshSpec]:
+    """Every mesh of the slices that the job's sizes fit."""
+    devices = slices.devices
+    inner = [(fsdp, tensor) for fsdp in _divisors(slices.devices_per_slice) for tensor in _divisors(devices // fsdp)]
+    meshes = [
+        MeshSpec(replica=devices // (stage * fsdp * tensor), stage=stage, fsdp=fsdp, tensor=tensor)
+        for fsdp, tensor in inner
+        for stage in _divisors(devices // (fsdp * tensor))
+    ]
+    return [mesh for mesh in meshes if not any(_faults(slices, mesh, model, training))]
+
+
+def _faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> Iterator[str]:
+    yield from _place_faults(slices, mesh)
+    yield from _weight_faults(mesh, model)
+    yield from _token_faults(mesh, training)
+
+
+def _place_faults(slices: SliceSpec, mesh: MeshSpec) -> Iterator[str]:
+    """`fsdp` and `tensor` stay inside a slice; so do stages, or each of them is made of whole slices."""
+    here = f"{slices.count} {'slice' if slices.count == 1 else 'slices'} of {slices.devices_per_slice} devices"
+    if mesh.devices != slices.devices:
+        yield f"mesh {mesh} must be the {slices.devices} devices of {here}, got {mesh.devices}"
+        return
+    groups, rest = divmod(slices.devices_per_slice, mesh.fsdp * mesh.tensor)
+    if rest:
+        yield (
+            f"mesh: fsdp x tensor must divide the {slices.devices_per_slice} devices of a slice so that neither"
+            f" leaves it, got {mesh.fsdp} x {mesh.tensor}"
+        )
+    elif groups % mesh.stage and mesh.stage % groups:
+        yield (
+            f"mesh.stage must divide the {groups} groups of fsdp x tensor devices in a slice, or be a multiple"
+            f" of them, got {mesh.stage}"
+        )
+
+
+def _weight_faults(mesh: MeshSpec, model: ModelSpec) -> Iterator[str]:
+    rows = mesh.fsdp * mesh.tensor
+    inner = f"mesh.fsdp x mesh.tensor ({rows})" if mesh.tensor > 1 else f"mesh.fsdp ({rows})"
+    splits = {
+        "layers": (model.layers, mesh.stage, f"mesh.stage ({mesh.stage})"),
+        "kv_heads": (model.kv_heads, mesh.tensor, f"mesh.tensor ({mesh.tensor})"),
+        "vocab_size": (model.vocab_size, rows, inner),
+        "embed_dim": (model.embed_dim, mesh.fsdp, f"mesh.fsdp ({mesh.fsdp})"),
+        "mlp_dim": (model.mlp_dim, rows, inner),
+        "query_heads x head_dim": (model.query_heads * model.head_dim, rows, inner),
+    }
+    for name, (size, parts, told) in splits.items():
+        if size % parts:
+            yield f"model.{name} must be a multiple of {told}, got {size}"
+
+
+def _token_faults(mesh: MeshSpec, training: TrainingSpec) -> Iterator[str]:
+    parts = mesh.data_shards * training.accumulation
+    if training.global_batch % parts:
+        told = "mesh.replica x mesh.fsdp" + (" x accumulation" if training.accumulation > 1 else "")
+        yield f"training.global_batch must be a multiple of {told} ({parts}), got {training.global_batch}"
+    positions = mesh.tensor * mesh.stage
+    if training.sequence_length % positions:
+        yield (
+            f"training.sequence_length must be a multiple of mesh.tensor x mesh.stage ({positions}),"
+            f" got {training.sequence_length}"
+        )
+    if mesh.stage > 1 and training.gather_weights != "each-step":
+        yield (
+            "training.gather_weights must be each-step with mesh.stage above 1, or the weights would be gathered for"
+            f" each microbatch, got {training.gather_weights}"
+        )
+
+
+def _advice(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> str:
+    legal = sorted(legal_meshes(slices, model, training), key=lambda choice: _distance(choice, mesh))
+    if not legal:
+        return f"no mesh of these {slices.devices} devices fits the job's sizes: change one of the sizes above"
+    return f"nearest that fit: {', or '.join(str(choice) for choice in legal[:NAMED_MESHES])}"
+
+
+def _distance(one: MeshSpec, other: MeshSpec) -> tuple[float, Sequence[int]]:
+    pairs = zip(one.sizes.values(), other.sizes.values(), strict=True)
+    return sum(abs(log2(a / b)) for a, b in pairs), tuple(one.sizes.values())
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

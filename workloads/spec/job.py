@@ -1,0 +1,91 @@
+"""The specification of a whole job."""
+
+from math import ceil
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from workloads.spec.base import Spec
+from workloads.spec.data import DataSpec
+from workloads.spec.fit import size_faults
+from workloads.spec.model import ModelSpec
+from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.training import OptimizerSpec, TrainingSpec
+
+
+class StorageSpec(Spec):
+    """Where the job keeps checkpoints, ledger and manifest."""
+
+    path: str
+    """`gs://BUCKET/JOB` or a local folder; runs lie in `runs/<run id>` below it."""
+    existing_run: Literal["resume", "anew"]
+    """When the path holds an earlier run: go on with it, or begin a new one beside it."""
+
+
+class JobSpec(Spec):
+    """All that a host needs to train: written by the plan, read by the trainer and the preflight."""
+
+    name: str
+    preset: str
+    slices: SliceSpec
+    mesh: MeshSpec
+    model: ModelSpec
+    data: DataSpec
+    optimizer: OptimizerSpec
+    training: TrainingSpec
+    storage: StorageSpec
+    initial_weights: str | None = None
+    """Folder that `python -m workloads.weights import` or `python -m workloads.training.export` wrote, as every
+    host sees it; a new run begins with these weights. None: with weights drawn from the seed."""
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> Self:
+        if faults := self._faults():
+            raise ValueError("; ".join(faults))
+        return self
+
+    def on_slices(self, count: int) -> Self:
+        """The same job on another number of slices: more or fewer replicas, and as much more or less accumulation
+        as keeps the global batch and holds no more sequences at once on a device.
+
+        Raises:
+            ValueError: the job's sizes do not fit that many slices.
+        """
+        job = self._scaled_to(count)
+        if faults := size_faults(job.slices, job.mesh, job.model, job.training):
+            raise ValueError(f"on {count} of its {self.slices.count} slices: {'; '.join(faults)}")
+        return job
+
+    def _scaled_to(self, count: int) -> Self:
+        replica = self.mesh.replica * count // self.slices.count
+        accumulation = ceil(self.training.accumulation * self.slices.count / count)
+        return self.model_copy(
+            update={
+                "slices": self.slices.model_copy(update={"count": count}),
+                "mesh": self.mesh.model_copy(update={"replica": replica}),
+                "training": self.training.model_copy(update={"accumulation": accumulation}),
+            }
+        )
+
+    def _faults(self) -> list[str]:
+        faults = size_faults(self.slices, self.mesh, self.model, self.training)
+        return faults or [*self._elastic_faults()]
+
+    def _elastic_faults(self) -> list[str]:
+        fewest, all_of_them = self.slices.min_count, self.slices.count
+        if fewest is None:
+            return []
+        if fewest > all_of_them:
+            return [f"slices.min_count must be at most slices.count ({all_of_them}), got {fewest}"]
+        if self.mesh.replica % all_of_them:
+            return [
+                f"slices.min_count needs mesh.replica to be a multiple of slices.count ({all_of_them}), so that a"
+                f" slice can be missed, got {self.mesh.replica}"
+            ]
+        faults: list[str] = []
+        for count in range(fewest, all_of_them):
+            try:
+                self.on_slices(count)
+            except ValueError as fault:
+                faults.append(f"slices.min_count {fewest}: {fault}")
+        return faults

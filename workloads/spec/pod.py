@@ -1,0 +1,39 @@
+"""What crosses between the plan and a running pod: its environment going in, its exit code coming out."""
+
+from enum import IntEnum
+
+JOB_SPEC_VARIABLE = "JOB_SPEC"
+"""Environment variable of the pod that holds the JobSpec as JSON."""
+
+RUN_ID_VARIABLE = "RUN_ID"
+"""Environment variable that names this submission of the job (the JobSet's uid on a cluster)."""
+
+IMAGE_VARIABLE = "IMAGE"
+"""Environment variable with the container image and its digest, for the record; may be missing."""
+
+START_VARIABLE = "JOB_RESTART_ATTEMPT"
+"""Environment variable with the number of restarts before this start (JobSet's restart-attempt)."""
+
+
+class ExitCode(IntEnum):
+    """Why a host process ended; `infra.jobset` turns these into failure policy rules."""
+
+    DONE = 0
+    CRASH = 1
+    """Unknown failure: restart, counts against `max_restarts`."""
+    INVALID_SPEC = 20
+    """The JobSpec or its data cannot work here: fail the job at once."""
+    OUT_OF_MEMORY = 21
+    """The step does not fit the chips: fail the job at once."""
+    DIVERGED = 22
+    """Loss or gradients stay not finite: fail the job at once."""
+    BAD_HOST = 23
+    """This host failed its checks: restart without using up `max_restarts`."""
+    HANG = 24
+    """No step finished in time, or not all hosts came: restart, counts."""
+    NO_CHECKPOINT = 25
+    """The run has checkpoints and none can be used: fail the job at once, for a restart would begin at step 0."""
+    PEER_LOST = 134
+    """SIGABRT: JAX aborts a host that lost another one, whose own end says why: restart, counts."""
+    PREEMPTED = 143
+    """SIGTERM: restart without using up `max_restarts`."""

@@ -1,0 +1,70 @@
+"""The hardware of a job: its TPU slices, and the mesh of devices laid over them."""
+
+from math import prod
+
+from workloads.spec.base import PositiveInt, Spec
+
+
+class SliceSpec(Spec):
+    """The TPU slices of the job, as the plan's accelerator table states them."""
+
+    generation: str
+    topology: str
+    count: PositiveInt
+    min_count: PositiveInt | None = None
+    """Fewest slices that a start of the job may go on with, its batch unchanged; None: all of them."""
+    hosts: PositiveInt
+    """Hosts per slice."""
+    chips_per_host: PositiveInt
+    devices_per_chip: PositiveInt
+    """JAX devices per chip: 2 on 7x, else 1."""
+    peak_bf16_tflops_per_chip: float
+    hbm_gib_per_chip: float
+
+    @property
+    def devices_per_host(self) -> int:
+        return self.chips_per_host * self.devices_per_chip
+
+    @property
+    def devices_per_slice(self) -> int:
+        return self.hosts * self.devices_per_host
+
+    @property
+    def devices(self) -> int:
+        return self.count * self.devices_per_slice
+
+    @property
+    def chips(self) -> int:
+        return self.count * self.hosts * self.chips_per_host
+
+
+class MeshSpec(Spec):
+    """Sizes of the mesh axes, outer to inner; their product is the number of devices."""
+
+    replica: PositiveInt
+    """Data parallel, over slices (DCN): each replica holds all weights and takes its part of the batch."""
+    stage: PositiveInt = 1
+    """Pipeline parallel: each stage holds its part of the layers. Within a slice, or over whole slices."""
+    fsdp: PositiveInt
+    """Fully sharded data parallel, within a slice (ICI): weights split by rows, the batch by sequences."""
+    tensor: PositiveInt = 1
+    """Tensor parallel, within a slice (ICI): heads, MLP columns and the positions of a sequence split."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """By axis, outer to inner."""
+        return self.model_dump()
+
+    @property
+    def devices(self) -> int:
+        return prod(self.sizes.values())
+
+    @property
+    def data_shards(self) -> int:
+        """Parts of the batch."""
+        return self.replica * self.fsdp
+
+    def __str__(self) -> str:
+        return " x ".join(
+            f"{axis} {size}" for axis, size in self.sizes.items() if size > 1 or axis in ("replica", "fsdp")
+        )

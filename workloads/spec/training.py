@@ -1,0 +1,103 @@
+"""How a job trains: optimizer, length, numerics, and when it saves, looks and gives up."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from workloads.spec.base import PositiveInt, Spec
+
+Remat = Literal["none", "dots", "attention", "full", "offload"]
+"""What of a layer's forward pass is kept for its backward pass:
+
+    none       all outputs of matrix products, of attention, and of the gated MLP's product
+    dots       outputs of matrix products and of attention
+    attention  the output of attention
+    full       nothing, all is computed again
+    offload    nothing, and the layer's input waits in the host's memory
+"""
+
+Attention = Literal["splash", "fused", "reference"]
+"""The attention kernel on TPU. On other devices `reference` runs, whatever is named.
+
+    splash     JAX's own
+    fused      this project's, with the rotary embedding inside; no TPU has run it yet
+    reference  plain JAX with all scores of a sequence in memory
+"""
+
+
+class OptimizerSpec(Spec):
+    """AdamW with linear warm-up and cosine decay, clipped by global norm."""
+
+    learning_rate: Annotated[float, Field(gt=0)]
+    warmup_steps: Annotated[int, Field(ge=0)]
+    weight_decay: Annotated[float, Field(ge=0)]
+    beta1: Annotated[float, Field(gt=0, lt=1)]
+    beta2: Annotated[float, Field(gt=0, lt=1)]
+    clip_norm: Annotated[float, Field(gt=0)]
+
+
+class TrainingSpec(Spec):
+    """How long and how often."""
+
+    steps: PositiveInt
+    global_batch: PositiveInt
+    """Sequences per step over all slices."""
+    accumulation: PositiveInt = 1
+    """Parts in which a device works through its sequences of a step, to hold the activations of one
+    part only. Gradients cross slices once for all of them. The microbatches of a pipeline are these."""
+    sequence_length: PositiveInt
+    """Tokens per sequence."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)]
+    """Of the first weights and of the order of rows."""
+    save_every_steps: PositiveInt
+    save_every_minutes: Annotated[float, Field(gt=0)] = 10.0
+    """Save also when the last save is this long ago: the most work that a crash can cost."""
+    keep_checkpoints: PositiveInt
+    """Newest checkpoints that are kept; with 1, a damaged one leaves nothing to go back to."""
+    keep_every_steps: PositiveInt | None = None
+    """Also keep the checkpoint of every so many steps for good; None keeps the newest alone."""
+    evaluate_every_steps: PositiveInt
+    evaluation_batches: PositiveInt
+    compute_dtype: Literal["float32", "bfloat16"]
+    """Of activations, of gathered weights and of gradients on their way between devices. Weights and
+    optimizer are kept in float32, sums over tokens are made in it."""
+    remat: Remat = "attention"
+    attention: Attention = "splash"
+    gather_weights: Literal["each-layer", "each-step"] = "each-layer"
+    """When the devices of a slice put their shards of the weights together: before each layer (ZeRO-3),
+    or once a step (ZeRO-1), which holds all weights on each device and moves fewer bytes when
+    `accumulation` is large. The optimizer's state stays split either way."""
+    ignored_token: Annotated[int, Field(ge=0)] | None = None
+    """Padding: predicting it counts for nothing. The loss is the mean over all other tokens of the global batch."""
+    document_end: Annotated[int, Field(ge=0)] | None = None
+    """The token that ends a document: tokens then attend to their own document only. None: to the whole row."""
+    start_minutes: Annotated[float, Field(gt=0, le=60)] = 30
+    """How long a host waits for all others to begin; slices may come up minutes apart."""
+    prepare_minutes: Annotated[float, Field(gt=0)] = 60
+    """How long compiling and restoring may take before the host counts as hung."""
+    step_timeout_minutes: Annotated[float, Field(gt=0)] = 10
+    """How long a step, with the save and evaluation after it, may take before the host counts as hung."""
+    max_skipped_steps: Annotated[int, Field(ge=0)] = 10
+    """Steps in a row whose loss or gradient is not finite, and which are skipped, before the job has diverged."""
+    max_rollbacks: Annotated[int, Field(ge=0)] = 0
+    """Where it would have diverged, the job goes back to its newest checkpoint this many times in one start and
+    leaves out the batches that it had taken since then."""
+    compare_hosts_every_steps: PositiveInt = 50
+    """How often hosts compare their pace."""
+    profile_steps: tuple[PositiveInt, PositiveInt] | None = None
+    """First and last step to record with JAX's profiler; none when unset."""
+
+    @model_validator(mode="after")
+    def _profile_in_order(self) -> Self:
+        if self.profile_steps and self.profile_steps[0] > self.profile_steps[1]:
+            raise ValueError(f"profile_steps must be first and last step, in order, got {list(self.profile_steps)}")
+        return self
+
+    @model_validator(mode="after")
+    def _kept_steps_are_saved(self) -> Self:
+        if self.keep_every_steps and self.keep_every_steps % self.save_every_steps:
+            raise ValueError(
+                f"keep_every_steps must be a multiple of save_every_steps ({self.save_every_steps}),"
+                f" got {self.keep_every_steps}"
+            )
+        return self
