@@ -22,8 +22,9 @@ from workloads.spec import JobSpec, MeshSpec
 from workloads.training.checkpoint import STATE, Record, read_record
 from workloads.training.failures import InvalidSpec, NoCheckpoint, TrainingStopped
 from workloads.training.fingerprint import compile_fingerprints, differing
+from workloads.training.layout import Tree, partition_specs
 from workloads.training.mesh import build_mesh
-from workloads.training.model import Tree, initial_parameters, partition_specs
+from workloads.training.model import initial_parameters
 
 PARAMETERS = "parameters"
 """Their name in the training state, in the checkpoint and in the export."""

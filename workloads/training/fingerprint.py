@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from workloads.training.mesh import FSDP, REPLICA
-from workloads.training.model import Tree
+from workloads.training.layout import Split, Tree
+from workloads.training.mesh import FSDP, REPLICA, STAGE, TENSOR
 
 type Fingerprints = dict[str, str]
 """By an array's path in the tree, `parameters.blocks.gate`: 16 hexadecimal digits."""
@@ -61,8 +61,11 @@ def differing(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[
 def _of_all_replicas(shards: list[jax.Array], specs: list[PartitionSpec]) -> jax.Array:
     """uint32 [replica, array, 2], inside a shard_map over the whole mesh."""
     sums = jnp.stack([_sums(shard, spec) for shard, spec in zip(shards, specs, strict=True)])
-    split = jnp.array([FSDP in spec for spec in specs])[:, None]
-    return jax.lax.all_gather(jnp.where(split, jax.lax.psum(sums, FSDP), sums), REPLICA)
+    # Along an axis that an array is not split over, its first device speaks for all.
+    for axis in (STAGE, FSDP, TENSOR):
+        split = jnp.array([axis in Split(spec).axes for spec in specs])[:, None]
+        sums = jax.lax.psum(jnp.where(split | (jax.lax.axis_index(axis) == 0), sums, 0), axis)
+    return jax.lax.all_gather(sums, REPLICA)
 
 
 def _sums(shard: jax.Array, spec: PartitionSpec) -> jax.Array:

@@ -1,66 +1,66 @@
-"""The decoder-only transformer and its loss, written for one device's share of the batch.
+"""The decoder-only transformer and its loss, written for one device's share of the batch and of the weights.
 
-Owns the layers, how each weight is split over the mesh, and where it is gathered. Knows the mesh only
-by its axis names; batches, optimizer and compilation are elsewhere.
+Owns the layers. Knows the mesh only by its axis names: how weights are split is in `layout`, when they are
+gathered in `weights`; optimizer and compilation are elsewhere.
 
-Every matrix is split on its first dimension over `fsdp`; norm scales are whole on every device.
-Dimensions: B sequences, S tokens, D embed, N query heads, K kv heads, H head, F mlp, V vocabulary,
-L layers, T tokens of all sequences.
+Dimensions: B sequences, S positions, D embed, N query heads, K kv heads, H head, F mlp, V vocabulary, L layers,
+E experts. Under tensor parallelism a device has its part of K, N and F, and between two layers its part of S.
 """
 
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import PartitionSpec
 
-from workloads.spec import ModelSpec
-from workloads.training.mesh import FSDP, REPLICA
+from workloads.spec import ModelSpec, TrainingSpec
+from workloads.training.attention import Heads, Sequence, attend
+from workloads.training.collectives import own_part
+from workloads.training.experts import route_and_mix
+from workloads.training.layout import Tree
+from workloads.training.mesh import TENSOR
+from workloads.training.remat import INPUT, PRODUCT, PROJECTION, named, rematerialised
+from workloads.training.rope import rotation
+from workloads.training.tables import look_up, summed_loss
+from workloads.training.weights import Table, Weights
 
-type Tree = Any
-"""A nested dict of arrays, or of what stands for them: shapes, partition specs, shardings."""
 
-type KeyPath = tuple[Any, ...]
-"""Keys from the root of a Tree to a leaf."""
+@dataclass(frozen=True)
+class Forward:
+    """How the forward pass is computed."""
 
-LOGITS_PER_CHUNK = 1 << 26
-"""Largest number of logits that a device holds at once: 256 MiB in float32."""
+    model: ModelSpec
+    training: TrainingSpec
+    heads: Heads
 
-NORM_EPSILON = 1e-6
+
+class Summed(NamedTuple):
+    """Sums over this device's positions, float32."""
+
+    loss: jax.Array
+    """Cross-entropy."""
+    balance: jax.Array
+    """What the experts' loads add to the loss."""
+    counted: jax.Array
+    """Positions that count."""
 
 
 class Block(nnx.Module):
-    """One decoder layer: attention and gated MLP, each behind an RMSNorm."""
+    """The weights of one decoder layer: attention and gated MLP or experts, each behind an RMSNorm."""
 
     def __init__(self, spec: ModelSpec, rngs: nnx.Rngs):
-        self.spec = spec
-        embed, mlp = spec.embed_dim, spec.mlp_dim
-        query, key = spec.query_heads * spec.head_dim, spec.kv_heads * spec.head_dim
+        embed, mlp, mixed = spec.embed_dim, spec.mlp_dim, spec.query_heads * spec.head_dim
+        experts = (spec.experts.count,) if spec.experts else ()
         self.attention_scale = nnx.Param(jnp.ones(embed))
-        self.query_key_value = _weight(rngs, (embed, query + 2 * key))
-        self.out = _weight(rngs, (query, embed))
+        self.query_key_value = _weight(rngs, (embed, mixed + 2 * spec.kv_heads * spec.head_dim))
+        self.out = _weight(rngs, (mixed, embed))
         self.mlp_scale = nnx.Param(jnp.ones(embed))
-        self.gate = _weight(rngs, (embed, mlp))
-        self.up = _weight(rngs, (embed, mlp))
-        self.down = _weight(rngs, (mlp, embed))
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """BSD to BSD."""
-        x = x + self._attention(_rms_norm(x, self.attention_scale[...]))
-        return x + self._mlp(_rms_norm(x, self.mlp_scale[...]))
-
-    def _attention(self, x: jax.Array) -> jax.Array:
-        heads = (x @ self.query_key_value[...]).reshape(*x.shape[:2], -1, self.spec.head_dim)
-        ends = (self.spec.query_heads, self.spec.query_heads + self.spec.kv_heads)
-        query, key, value = jnp.split(heads, ends, axis=2)
-        query, key = _rotate(query, self.spec.rope_base), _rotate(key, self.spec.rope_base)
-        mixed = jax.nn.dot_product_attention(query, key, value, is_causal=True)
-        return mixed.reshape(*x.shape[:2], -1) @ self.out[...]
-
-    def _mlp(self, x: jax.Array) -> jax.Array:
-        return (jax.nn.silu(x @ self.gate[...]) * (x @ self.up[...])) @ self.down[...]
+        if spec.experts:
+            self.router = _weight(rngs, (embed, spec.experts.count))
+        self.gate = _weight(rngs, (*experts, embed, mlp))
+        self.up = _weight(rngs, (*experts, embed, mlp))
+        self.down = _weight(rngs, (*experts, mlp, embed))
 
 
 class Decoder(nnx.Module):
@@ -80,97 +80,116 @@ def initial_parameters(spec: ModelSpec, seed: int) -> Tree:
     return nnx.to_pure_dict(nnx.state(Decoder(spec, nnx.Rngs(seed))))
 
 
-def partition_specs(parameters: Tree) -> Tree:
-    """How each weight lies on the mesh."""
+class Tables(NamedTuple):
+    """The two ends of the model; one and the same where the embedding is tied, so that its gradient is summed once."""
 
-    def spec(path: KeyPath, leaf: jax.Array) -> PartitionSpec:
-        layers = (None,) if path[0].key == "blocks" else ()
-        return PartitionSpec(*layers, FSDP) if leaf.ndim - len(layers) == 2 else PartitionSpec()
+    first: Table
+    last: Table
 
-    return jax.tree_util.tree_map_with_path(spec, parameters)
+    @classmethod
+    def of(cls, weights: Weights, spec: ModelSpec) -> Self:
+        first = weights.table("embedding")
+        return cls(first, first if spec.tied_embedding else weights.table("unembedding"))
 
 
-def local_loss(parameters: Tree, tokens: jax.Array, spec: ModelSpec, dtype: jnp.dtype) -> jax.Array:
-    """Summed cross-entropy of this device's sequences [B, S + 1], from its shards of the weights.
+def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
+    """Of this device's sequences: rows of S + 1 tokens [B, S + 1].
 
-    Runs inside a shard_map over the whole mesh. Gradients by the matrices come out reduced over the
-    mesh and split like the matrices; those by the norm scales are this device's share only.
+    Runs inside a shard_map over the whole mesh. Gradients by matrices come out as `weights` says, those by norm
+    scales are this device's share only.
     """
-    # Cast up again so that the table's gradient adds up in float32 over lookups and logit chunks.
-    tables = {name: _gather(parameters[name], dtype).astype(jnp.float32) for name in _table_names(spec)}
-    x = tables["embedding"][tokens[:, :-1]].astype(dtype)
-    x = _layers(parameters["blocks"], x, spec, dtype)
-    x = _rms_norm(x, parameters["final_scale"])
-    return _cross_entropy(x.reshape(-1, spec.embed_dim), tables[_table_names(spec)[-1]], tokens[:, 1:].reshape(-1))
+    inputs, targets, counted = inputs_and_targets(tokens, forward.training)
+    tables = Tables.of(weights, forward.model)
+    x, balance = run_layers(weights, embed(tables, inputs), inputs, counted, forward)
+    x = rms_norm(x, weights.small("final_scale"), forward.model.norm_epsilon)
+    loss, count = positions_loss(tables, x, targets, counted, (TENSOR,))
+    return Summed(loss, balance, count)
 
 
-def _layers(blocks: Tree, x: jax.Array, spec: ModelSpec, dtype: jnp.dtype) -> jax.Array:
-    definition = nnx.graphdef(nnx.eval_shape(lambda: Block(spec, nnx.Rngs(0))))
-
-    def layer(x: jax.Array, shards: Tree) -> tuple[jax.Array, None]:
-        weights = jax.tree.map(lambda shard: _gather(shard, dtype) if shard.ndim == 2 else shard, shards)
-        return nnx.merge(definition, weights)(x), None
-
-    # Full remat: without it the gathered weights of all layers would be kept for the backward pass.
-    return jax.lax.scan(jax.checkpoint(layer, prevent_cse=False), x, blocks)[0]
+def inputs_and_targets(tokens: jax.Array, training: TrainingSpec) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What is seen, what is to be predicted, and each prediction's weight in float32; each [..., S]."""
+    targets = tokens[..., 1:]
+    counts = jnp.ones(targets.shape, jnp.float32)
+    if training.ignored_token is not None:
+        counts = (targets != training.ignored_token).astype(jnp.float32)
+    return tokens[..., :-1], targets, counts
 
 
-def _cross_entropy(x: jax.Array, table: jax.Array, targets: jax.Array) -> jax.Array:
-    """Summed over T; in chunks, so that full logits never exist."""
-
-    def chunk(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        x, targets = part
-        logits = jnp.einsum("td,vd->tv", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
-        picked = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
-        return total + jnp.sum(jax.nn.logsumexp(logits, axis=1) - picked), None
-
-    chunks = _chunk_count(x.shape[0], table.shape[0])
-    parts = (x.reshape(chunks, -1, x.shape[1]), targets.reshape(chunks, -1))
-    return jax.lax.scan(jax.checkpoint(chunk, prevent_cse=False), jnp.float32(0), parts)[0]
+def embed(tables: Tables, inputs: jax.Array) -> jax.Array:
+    """Inputs [..., S] to [..., S, D], of which a device has its part of S."""
+    return look_up(tables.first, own_part(inputs, (TENSOR,), inputs.ndim - 1))
 
 
-def _chunk_count(tokens: int, vocabulary: int) -> int:
-    return next(n for n in range(1, tokens + 1) if tokens % n == 0 and tokens // n * vocabulary <= LOGITS_PER_CHUNK)
+def positions_loss(
+    tables: Tables, x: jax.Array, targets: jax.Array, counted: jax.Array, dealt: tuple[str, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """Summed loss and count of positions; of S, normed x [..., part of S, D] has what is left by the axes `dealt`."""
+    targets, counted = (own_part(array, dealt, array.ndim - 1).reshape(-1) for array in (targets, counted))
+    return summed_loss(x.reshape(-1, x.shape[-1]), tables.last, targets, counted), jnp.sum(counted)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _gather(shard: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """The whole matrix in the compute type, from every device's rows of it."""
-    return jax.lax.all_gather(shard.astype(dtype), FSDP, tiled=True)
+def run_layers(
+    weights: Weights, x: jax.Array, inputs: jax.Array, counted: jax.Array, forward: Forward
+) -> tuple[jax.Array, jax.Array]:
+    """All layers that this device holds, and the sum of their balance losses."""
+    sequence = Sequence(rotation(forward.model, inputs.shape[1]), _segments(inputs, forward.training))
+
+    def layer(x: jax.Array, one: Tree) -> tuple[jax.Array, jax.Array]:
+        return _block(named(x, INPUT), weights.layer(one), sequence, counted, forward)
+
+    x, balance = jax.lax.scan(rematerialised(layer, forward.training.remat), x, weights.layers)
+    return x, jnp.sum(balance)
 
 
-def _gather_forward(shard: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, None]:
-    return _gather(shard, dtype), None
+def _block(
+    x: jax.Array, weights: Tree, sequence: Sequence, counted: jax.Array, forward: Forward
+) -> tuple[jax.Array, jax.Array]:
+    """[B, part of S, D] to the same, and the layer's balance loss."""
+    spec = forward.model
+    normed = _all_positions(rms_norm(x, weights["attention_scale"], spec.norm_epsilon))
+    x += _own_positions(attend(normed, weights["query_key_value"], weights["out"], forward.heads, sequence))
+    normed = _all_positions(rms_norm(x, weights["mlp_scale"], spec.norm_epsilon))
+    if spec.experts is None:
+        return x + _own_positions(_mlp(normed, weights)), jnp.float32(0)
+    mixed, balance = route_and_mix(normed, weights, spec.experts, counted)
+    # Every device along `tensor` routes all positions alike.
+    return x + _own_positions(mixed), balance / jax.lax.axis_size(TENSOR)
 
 
-def _gather_backward(dtype: jnp.dtype, _: None, gradient: jax.Array) -> tuple[jax.Array]:
-    # Written on blocks of rows: the tiled form becomes a full all-reduce on TPU for some shapes.
-    rows = gradient.reshape(jax.lax.axis_size(FSDP), -1, gradient.shape[1])
-    within_slice = jax.lax.psum_scatter(rows, FSDP)
-    return (jax.lax.psum(within_slice, REPLICA).astype(jnp.float32),)
+def _mlp(x: jax.Array, weights: Tree) -> jax.Array:
+    gate, up = named(x @ weights["gate"], PROJECTION), named(x @ weights["up"], PROJECTION)
+    return named(jax.nn.silu(gate) * up, PRODUCT) @ weights["down"]
 
 
-_gather.defvjp(_gather_forward, _gather_backward)
+def _all_positions(x: jax.Array) -> jax.Array:
+    """From a device's part of S to all of it, along `tensor`."""
+    return jax.lax.all_gather(x, TENSOR, axis=1, tiled=True) if jax.lax.axis_size(TENSOR) > 1 else x
 
 
-def _rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+def _own_positions(partial_sums: jax.Array) -> jax.Array:
+    """The sum along `tensor` of what each device made of its heads or columns, for a device's part of S."""
+    if jax.lax.axis_size(TENSOR) == 1:
+        return partial_sums
+    return jax.lax.psum_scatter(partial_sums, TENSOR, scatter_dimension=1, tiled=True)
+
+
+def _segments(inputs: jax.Array, training: TrainingSpec) -> jax.Array | None:
+    """A number for each document of a row; the token that ends one belongs to it."""
+    if training.document_end is None:
+        return None
+    ends = (inputs == training.document_end).astype(jnp.int32)
+    return jnp.cumsum(ends, axis=1) - ends
+
+
+def rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
+    """Over the last dimension, in float32."""
     wide = x.astype(jnp.float32)
-    normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + NORM_EPSILON)
-    return (normed * scale[None, None]).astype(x.dtype)
+    normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
+    return (normed * jnp.expand_dims(scale, tuple(range(x.ndim - 1)))).astype(x.dtype)
 
 
-def _rotate(x: jax.Array, base: float) -> jax.Array:
-    """Rotary position embedding of BSNH; position is the place in the sequence."""
-    half = x.shape[-1] // 2
-    frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angles = (jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] * frequencies[None])[None, :, None]
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
-
-
-def _weight(rngs: nnx.Rngs, shape: tuple[int, int], fan_in: int | None = None) -> nnx.Param[jax.Array]:
-    deviation = (shape[0] if fan_in is None else fan_in) ** -0.5
+def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: int | None = None) -> nnx.Param[jax.Array]:
+    deviation = (shape[-2] if fan_in is None else fan_in) ** -0.5
     return nnx.Param(deviation * jax.random.truncated_normal(rngs.params(), -3, 3, shape))
 
 
@@ -181,8 +200,3 @@ def _stacked_blocks(spec: ModelSpec, rngs: nnx.Rngs) -> Block:
         return Block(spec, rngs)
 
     return build(rngs)
-
-
-def _table_names(spec: ModelSpec) -> tuple[str, ...]:
-    """Input table first, output table last."""
-    return ("embedding",) if spec.tied_embedding else ("embedding", "unembedding")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from workloads.spec import OptimizerSpec
-from workloads.training.model import KeyPath, Tree
+from workloads.training.layout import KeyPath, Tree
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 """The cosine ends at this share of the peak learning rate."""

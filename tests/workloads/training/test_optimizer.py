@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.training.model import Tree
+from workloads.training.layout import Tree
 from workloads.training.optimizer import build_optimizer, clip
 
 

@@ -49,7 +49,10 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_step(tmp_path: Path) 
     batches = Batches(rows, job.training, program.batch_sharding)
     state = program.compile_initial()()
     poisoned = TrainState(
-        state.step, {**state.parameters, "final_scale": state.parameters["final_scale"] * np.nan}, state.optimizer
+        state.step,
+        state.batch,
+        {**state.parameters, "final_scale": state.parameters["final_scale"] * np.nan},
+        state.optimizer,
     )
     before = jax.tree.map(np.array, poisoned)
     after, result = program.compile_step()(poisoned, batches.training(0))

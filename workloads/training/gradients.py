@@ -1,0 +1,99 @@
+"""Gradients of a device's share of the global batch, by parts.
+
+Owns accumulation: a device works through its sequences in `training.accumulation` parts, and whatever their
+number, gradients leave the slice once. The parts of a pipeline are its microbatches.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from workloads.training.layout import Tree, splits
+from workloads.training.model import Forward, Summed, local_loss
+from workloads.training.pipeline import pipelined_loss
+from workloads.training.weights import EachLayer, EachStep, gather_all
+
+type Loss = Callable[[Tree, jax.Array], tuple[jax.Array, Summed]]
+"""From weights and tokens: what is to be differentiated, and the sums behind it."""
+
+
+def summed_and_gradients(
+    parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int
+) -> tuple[Summed, Tree]:
+    """Sums over this device's rows `tokens` [B, S + 1], and gradients of (loss + balance) / tokens of the global batch.
+
+    Gradients by matrices are summed over the mesh and lie as the matrices do; those by norm scales are this
+    device's share.
+    """
+    parts = tokens.reshape(forward.training.accumulation, -1, tokens.shape[-1])
+    if forward.training.gather_weights == "each-layer":
+        return _each_layer(parameters, parts, forward, dtype)
+    whole, pull = jax.vjp(lambda shards: gather_all(shards, dtype), parameters)
+    if stages > 1:
+        loss = _objective(forward, lambda weights: EachStep(weights, dtype), pipelined_loss)
+        (_, summed), by_whole = jax.value_and_grad(loss, has_aux=True)(whole, parts)
+    else:
+        loss = _objective(forward, lambda weights: EachStep(weights, dtype), local_loss)
+        summed, by_whole = _over_parts(loss, whole, parts)
+    (gradients,) = pull(jax.tree.map(lambda gradient, weight: gradient.astype(weight.dtype), by_whole, whole))
+    return summed, gradients
+
+
+def summed(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int) -> Summed:
+    """Sums over this device's rows `tokens` [B, S + 1], as many at once as in training."""
+    parts = tokens.reshape(forward.training.accumulation, -1, tokens.shape[-1])
+    if forward.training.gather_weights == "each-layer":
+        weights = EachLayer(parameters, dtype, leaves_slice=False, pending=None)
+    else:
+        weights = EachStep(gather_all(parameters, dtype), dtype)
+        if stages > 1:
+            return pipelined_loss(weights, parts, forward)
+    return jax.tree.map(jnp.sum, jax.lax.map(lambda part: local_loss(weights, part, forward), parts))
+
+
+def _each_layer(parameters: Tree, parts: jax.Array, forward: Forward, dtype: jnp.dtype) -> tuple[Summed, Tree]:
+    """All parts but the last stay in the slice; the last one's gradients take theirs along."""
+    view = partial(EachLayer, dtype=dtype)
+    if parts.shape[0] == 1:
+        last = _objective(forward, partial(view, leaves_slice=True, pending=None), local_loss)
+        (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, parts[0])
+        return summed, gradients
+    inside = _objective(forward, partial(view, leaves_slice=False, pending=None), local_loss)
+    earlier, pending = _over_parts(inside, parameters, parts[:-1])
+    last = _objective(forward, partial(view, leaves_slice=True, pending=pending), local_loss)
+    (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, parts[-1])
+    # Of matrices it is in there already.
+    gradients = jax.tree.map(
+        lambda gradient, before, split: gradient if split.is_matrix else gradient + before,
+        gradients,
+        pending,
+        splits(parameters),
+    )
+    return jax.tree.map(jnp.add, earlier, summed), gradients
+
+
+def _over_parts(loss: Loss, weights: Tree, parts: jax.Array) -> tuple[Summed, Tree]:
+    """The sums of all parts, and of their gradients in float32."""
+
+    def part(carry: tuple[Summed, Tree], tokens: jax.Array) -> tuple[tuple[Summed, Tree], None]:
+        (_, summed), gradients = jax.value_and_grad(loss, has_aux=True)(weights, tokens)
+        return jax.tree.map(jnp.add, carry, (summed, gradients)), None
+
+    zeros = jax.tree.map(lambda weight: jnp.zeros(weight.shape, jnp.float32), weights)
+    start = (Summed(*(jnp.float32(0) for _ in Summed._fields)), zeros)
+    return jax.lax.scan(part, start, parts)[0]
+
+
+def _objective(
+    forward: Forward, view: Callable[[Tree], Any], model: Callable[[Any, jax.Array, Forward], Summed]
+) -> Loss:
+    tokens_per_step = forward.training.global_batch * forward.training.sequence_length
+
+    def loss(weights: Tree, tokens: jax.Array) -> tuple[jax.Array, Summed]:
+        summed = model(view(weights), tokens, forward)
+        return (summed.loss + summed.balance) / tokens_per_step, summed
+
+    return loss

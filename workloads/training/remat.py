@@ -1,0 +1,53 @@
+"""What of a layer's forward pass is kept until its backward pass.
+
+Owns the names of the intermediate results that can be kept, and the policies over them. The gathered weights
+are never kept: they are what is too large.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+from workloads.spec import Remat
+
+ATTENTION = "attention"
+"""Output of attention and, of a kernel, what its backward pass needs beside it."""
+
+PROJECTION = "projection"
+"""Output of a matrix product of a layer."""
+
+PRODUCT = "product"
+"""The gated MLP's product, input of its last matrix."""
+
+INPUT = "input"
+"""Input of the layer."""
+
+_KEPT: dict[Remat, tuple[str, ...]] = {
+    "none": (PROJECTION, ATTENTION, PRODUCT),
+    "dots": (PROJECTION, ATTENTION),
+    "attention": (ATTENTION,),
+    "full": (),
+}
+
+
+def rematerialised[**P, T](layer: Callable[P, T], policy: Remat) -> Callable[P, T]:
+    """`layer`, of whose forward pass `policy` says what is kept."""
+    return jax.checkpoint(layer, policy=_policy(policy), prevent_cse=False)
+
+
+def named(value: jax.Array, name: str) -> jax.Array:
+    """`value` under the name that the policies know it by."""
+    return checkpoint_name(value, name)
+
+
+def _policy(policy: Remat) -> Callable[..., Any]:
+    if policy == "offload":
+        return jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=[INPUT],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+    return jax.checkpoint_policies.save_only_these_names(*_KEPT[policy])

@@ -1,0 +1,42 @@
+"""Rotary position embedding on halves: dimension i turns with dimension i + H/2, as in Llama.
+
+Dimensions: S positions, H head.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from workloads.spec import ModelSpec, RopeScaling
+
+
+class Rotation(NamedTuple):
+    """Cosine and sine of each position's angles, float32 [H / 2, S]."""
+
+    cos: jax.Array
+    sin: jax.Array
+
+
+def rotation(spec: ModelSpec, positions: int) -> Rotation:
+    """Of the places 0 to `positions` - 1 of a row."""
+    half = spec.head_dim // 2
+    frequencies = spec.rope_base ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    if spec.rope_scaling:
+        frequencies = _stretched(frequencies, spec.rope_scaling)
+    angles = frequencies[:, None] * jnp.arange(positions, dtype=jnp.float32)[None]
+    return Rotation(jnp.cos(angles), jnp.sin(angles))
+
+
+def rotate(x: jax.Array, turn: Rotation) -> jax.Array:
+    """`x` [..., H, S] turned by its position, in its own type."""
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-2)
+    cos, sin = (jnp.expand_dims(part, tuple(range(x.ndim - 2))) for part in turn)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-2).astype(x.dtype)
+
+
+def _stretched(frequencies: jax.Array, scaling: RopeScaling) -> jax.Array:
+    rounds = scaling.original_length * frequencies / (2 * jnp.pi)
+    width = scaling.high_frequency_factor - scaling.low_frequency_factor
+    unchanged = jnp.clip((rounds - scaling.low_frequency_factor) / width, 0.0, 1.0)
+    return frequencies * (unchanged + (1 - unchanged) / scaling.factor)

@@ -1,0 +1,111 @@
+"""The two ends of the model on its tables: looking tokens up, and the loss over the vocabulary.
+
+Owns their derivatives. A table's gradient is summed in float32 over the positions of a device. The loss runs in
+chunks of positions, so that full logits never exist, and makes its gradients while a chunk's logits are there.
+Dimensions: T positions of a device, D embed, V vocabulary.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from workloads.training.weights import Reduce, Table
+
+LOGITS_BYTES_PER_CHUNK = 1 << 30
+"""What the logits of a chunk may take. Each chunk also reads and writes the table's gradient once."""
+
+
+def look_up(table: Table, tokens: jax.Array) -> jax.Array:
+    """The rows of `tokens` (any shape) in the compute type, on a new last dimension D."""
+    return _look_up(table.kept, jax.lax.stop_gradient(table.whole), tokens, table.reduce)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _look_up(kept: jax.Array, table: jax.Array, tokens: jax.Array, reduce: Reduce) -> jax.Array:
+    return table[tokens]
+
+
+def _look_up_forward(
+    kept: jax.Array, table: jax.Array, tokens: jax.Array, reduce: Reduce
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    return table[tokens], (tokens, jnp.zeros_like(table, shape=(table.shape[0], 0)))
+
+
+def _look_up_backward(
+    reduce: Reduce, residual: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, None, None]:
+    tokens, rows = residual
+    by_table = jnp.zeros((rows.shape[0], gradient.shape[-1]), jnp.float32)
+    return reduce(by_table.at[tokens].add(gradient.astype(jnp.float32))), None, None
+
+
+_look_up.defvjp(_look_up_forward, _look_up_backward)
+
+
+def summed_loss(x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array) -> jax.Array:
+    """Cross-entropy of x [T, D] for targets [T], summed with weights [T] in float32."""
+    return _summed_loss(x, table.kept, jax.lax.stop_gradient(table.whole), targets, weights, table.reduce)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _summed_loss(
+    x: jax.Array, kept: jax.Array, table: jax.Array, targets: jax.Array, weights: jax.Array, reduce: Reduce
+) -> jax.Array:
+    def chunk(total: jax.Array, part: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        logits = _logits(part[0], table)
+        return total + jnp.sum(part[2] * (jax.nn.logsumexp(logits, axis=1) - _picked(logits, part[1]))), None
+
+    return jax.lax.scan(chunk, jnp.float32(0), _chunks(table, x, targets, weights))[0]
+
+
+def _forward(
+    x: jax.Array, kept: jax.Array, table: jax.Array, targets: jax.Array, weights: jax.Array, reduce: Reduce
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def chunk(carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
+        total, by_table = carry
+        x, targets, weights = part
+        logits = _logits(x, table)
+        normaliser = jax.nn.logsumexp(logits.astype(jnp.float32), axis=1)
+        total += jnp.sum(weights * (normaliser - _picked(logits, targets)))
+        hit = _places(logits) == targets[:, None]
+        shares = jnp.exp(logits.astype(jnp.float32) - normaliser[:, None])
+        by_logits = ((shares - hit) * weights[:, None]).astype(table.dtype)
+        by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
+        return (total, by_table), by_logits @ table
+
+    start = (jnp.float32(0), jnp.zeros(table.shape, jnp.float32))
+    (total, by_table), by_x = jax.lax.scan(chunk, start, _chunks(table, x, targets, weights))
+    return total, (by_x.reshape(x.shape), reduce(by_table))
+
+
+def _backward(
+    reduce: Reduce, made: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, None, None, None]:
+    by_x, by_table = made
+    return (by_x * gradient).astype(by_x.dtype), by_table * gradient, None, None, None
+
+
+_summed_loss.defvjp(_forward, _backward)
+
+
+def _logits(x: jax.Array, table: jax.Array) -> jax.Array:
+    return jnp.einsum("td,vd->tv", x, table)
+
+
+def _places(logits: jax.Array) -> jax.Array:
+    return jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1)
+
+
+def _picked(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """By comparison: a gather on TPU would want the logits in another layout."""
+    return jnp.sum(jnp.where(_places(logits) == targets[:, None], logits.astype(jnp.float32), 0), axis=1)
+
+
+def _chunks(table: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    positions = arrays[0].shape[0]
+    row = table.shape[0] * table.dtype.itemsize
+    fits = (n for n in range(1, positions) if positions % n == 0 and positions // n * row <= LOGITS_BYTES_PER_CHUNK)
+    count = next(fits, positions)
+    return tuple(array.reshape(count, -1, *array.shape[1:]) for array in arrays)

@@ -1,0 +1,135 @@
+"""When the devices of a slice put a weight together, and when its gradient leaves the slice.
+
+Owns the two ways, behind one interface that the model computes with:
+
+    EachLayer  before each layer, and again in the backward pass (ZeRO-3); a layer's gradient is scattered over
+               the slice and summed over slices while the backward pass goes on with the layer before
+    EachStep   once a step (ZeRO-1)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from workloads.training.collectives import gather, reduce_scatter, summed_gradient
+from workloads.training.layout import BLOCKS, Split, Tree, splits
+
+type Reduce = Callable[[jax.Array], jax.Array]
+
+
+class Weights(Protocol):
+    """The weights as the model gets at them."""
+
+    @property
+    def layers(self) -> Tree:
+        """What a scan over the layers runs over."""
+        ...
+
+    def layer(self, one: Tree) -> Tree:
+        """The whole weights of one layer, in the compute type, from its part of `layers`."""
+        ...
+
+    def small(self, name: str) -> jax.Array:
+        """A weight that lies whole on every device."""
+        ...
+
+    def table(self, name: str) -> "Table":
+        """The table of that name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Table:
+    """An embedding table [V, D]."""
+
+    whole: jax.Array
+    """In the compute type; not to be differentiated by."""
+    kept: jax.Array
+    """What the gradient is by: this device's rows, or all."""
+    reduce: Reduce
+    """A whole gradient of this device's positions, float32, to the one by `kept`."""
+
+
+@dataclass(frozen=True)
+class EachLayer:
+    """Shards that are gathered where they are used."""
+
+    parameters: Tree
+    dtype: jnp.dtype
+    leaves_slice: bool
+    """Whether the gradients are summed over slices: for the last part of the batch alone."""
+    pending: Tree | None
+    """Gradients of the parts before, to be added before that."""
+    _splits: Tree = field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "_splits", splits(self.parameters))
+
+    @property
+    def layers(self) -> Tree:
+        return self.parameters[BLOCKS], None if self.pending is None else self.pending[BLOCKS]
+
+    def layer(self, one: Tree) -> Tree:
+        shards, pending = one
+        if pending is None:
+            return jax.tree.map(lambda shard, split: self._whole(shard, None, split), shards, self._splits[BLOCKS])
+        return jax.tree.map(self._whole, shards, pending, self._splits[BLOCKS])
+
+    def small(self, name: str) -> jax.Array:
+        return self.parameters[name]
+
+    def table(self, name: str) -> Table:
+        split: Split = self._splits[name]
+        shard = self._summed(self.parameters[name], None if self.pending is None else self.pending[name], split)
+        reduce = partial(_reduced, dtype=self.dtype, axes=split.gathered_over)
+        return Table(gather(shard, split.gathered_over, split.gathered_dimension, self.dtype), shard, reduce)
+
+    def whole(self, name: str) -> jax.Array:
+        """A weight outside the layers."""
+        return self._whole(self.parameters[name], None, self._splits[name])
+
+    def _whole(self, shard: jax.Array, pending: jax.Array | None, split: Split) -> jax.Array:
+        if not split.is_matrix:
+            return shard
+        summed = self._summed(shard, pending, split)
+        return gather(summed, split.gathered_over, split.gathered_dimension, self.dtype)
+
+    def _summed(self, shard: jax.Array, pending: jax.Array | None, split: Split) -> jax.Array:
+        return summed_gradient(shard, pending, split.repeated_over, self.dtype) if self.leaves_slice else shard
+
+
+@dataclass(frozen=True)
+class EachStep:
+    """Whole weights, gathered by `gather_all` before the first part of the batch."""
+
+    parameters: Tree
+    dtype: jnp.dtype
+
+    @property
+    def layers(self) -> Tree:
+        return self.parameters[BLOCKS]
+
+    def layer(self, one: Tree) -> Tree:
+        return jax.tree.map(lambda weight: weight.astype(self.dtype) if weight.ndim > 1 else weight, one)
+
+    def small(self, name: str) -> jax.Array:
+        return self.parameters[name]
+
+    def table(self, name: str) -> Table:
+        weight = self.parameters[name]
+        return Table(weight.astype(self.dtype), weight, lambda gradient: gradient.astype(weight.dtype))
+
+
+def gather_all(parameters: Tree, dtype: jnp.dtype) -> Tree:
+    """All weights of this device's stage, whole; layer by layer, as are the sums of their gradients."""
+    shards = EachLayer(parameters, dtype, leaves_slice=True, pending=None)
+    blocks = jax.lax.map(lambda one: shards.layer((one, None)), parameters[BLOCKS])
+    return {BLOCKS: blocks, **{name: shards.whole(name) for name in parameters.keys() - {BLOCKS}}}
+
+
+def _reduced(gradient: jax.Array, dtype: jnp.dtype, axes: tuple[str, ...]) -> jax.Array:
+    return reduce_scatter(gradient.astype(dtype), axes, 0).astype(jnp.float32)
