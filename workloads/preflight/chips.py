@@ -41,7 +41,7 @@ class Chip:
 def _chips() -> dict[str, Chip]:
     wide, narrow = 2 * 256 * 256, 2 * 128 * 128
     return {
-        "v4": Chip("v4", 8 * narrow, 6, 45, 6.25, 30.5, config="megacore"),
+        "v4": Chip("v4", 8 * narrow, 6, 45, 6.25, 30.75, config="megacore"),
         "v5e": Chip("v5e", 4 * narrow, 4, 45, 3.125, 15.75),
         "v5p": Chip("v5p", 8 * narrow, 6, 90, 6.25, 95.73),
         "v6e": Chip("v6e", 4 * wide, 4, 90, 12.5, 31.24),

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 import jax
 
 _GIB = 1 << 30
+_UNITS = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10}
+"""In GiB."""
+
 _REMATERIALIZATION = "Involuntary full rematerialization"
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
@@ -30,6 +33,16 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Excess:
+    """What a program that does not fit needs, and what a device has."""
+
+    needed_gib: float
+    available_gib: float
+    sentence: str
+    """The compiler's own."""
+
+
+@dataclass(frozen=True)
 class Compilation:
     """What one compilation gave."""
 
@@ -40,8 +53,8 @@ class Compilation:
     """The optimised module; empty when the program does not fit."""
     memory: Memory | None
     """None when the program does not fit."""
-    does_not_fit: str
-    """The compiler's own sentence when the program needs more memory than a device has; else empty."""
+    excess: "Excess | None"
+    """Set when the program does not fit."""
     complaints: tuple[str, ...]
     """Lines in which the compiler said that it copies an array in full where it should not."""
 
@@ -53,20 +66,20 @@ def compile_for_account(lower: Callable[[], jax.stages.Lowered]) -> Compilation:
         jax.errors.JaxRuntimeError: it does not compile, for another reason than memory.
     """
     wall, cpu = time.monotonic(), time.process_time()
-    compiled, does_not_fit = None, ""
+    compiled, excess = None, None
     with _error_output() as written:
         try:
             compiled = lower().compile()
         except jax.errors.JaxRuntimeError as fault:
             if _OUT_OF_MEMORY not in str(fault):
                 raise
-            does_not_fit = _sentence(str(fault))
+            excess = _excess(str(fault))
     return Compilation(
         wall_seconds=time.monotonic() - wall,
         cpu_seconds=time.process_time() - cpu,
         text=compiled.as_text() or "" if compiled else "",
         memory=_memory(compiled) if compiled else None,
-        does_not_fit=does_not_fit,
+        excess=excess,
         complaints=tuple(line.strip() for line in written if _REMATERIALIZATION in line),
     )
 
@@ -81,9 +94,12 @@ def _memory(compiled: jax.stages.Compiled) -> Memory:
     )
 
 
-def _sentence(fault: str) -> str:
-    found = re.search(r"(?:Ran out of memory|Used|Program).*?exceed[^.\n]*(?:\.\d[^.\n]*)*", fault)
-    return found[0] if found else fault.splitlines()[0]
+def _excess(fault: str) -> Excess:
+    """From `Ran out of memory on HBM, the total memory required for ... (76.64G) exceeds available HBM (31.24G)`."""
+    sentence = next((line for line in fault.splitlines() if "exceed" in line), fault.splitlines()[0])
+    sizes = [float(number) * _UNITS[unit] for number, unit in re.findall(r"\(?([\d.]+)([KMGT])\b", sentence)]
+    needed, available = sizes if len(sizes) == 2 else (float("nan"), float("nan"))
+    return Excess(needed, available, sentence)
 
 
 @contextmanager

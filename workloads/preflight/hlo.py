@@ -163,7 +163,7 @@ def parse(text: str) -> Module:
     for line in text.splitlines():
         if header is None:
             header = _COMPUTATION.match(line)
-        elif line == "}":
+        elif line == "}" or line.startswith("}, execution_thread="):
             computation = Computation(header[2], bool(header[1]), tuple(map(_instruction, lines)))
             computations[computation.name] = computation
             header, lines = None, []

@@ -56,6 +56,9 @@ def schedule(module: Module) -> Schedule:
                 add(called["body"], own.times * (1 if trips is None else trips), own.fused)
             elif instruction.opcode == "call":
                 add(called["to_apply"], own.times, own.fused)
+            elif instruction.opcode == "call-start":
+                # Runs on a SparseCore, beside the program.
+                add(called["to_apply"], own.times, fused=True)
             elif "calls" in called:
                 add(called["calls"], own.times, fused=True)
             for branch in instruction.branches:

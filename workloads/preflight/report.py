@@ -87,8 +87,10 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
             f"memory, GiB per device: peak {memory.peak_gib:.2f} of {limit:.2f};"
             f" arguments {memory.arguments_gib:.2f}, temporary {memory.temporary_gib:.2f}"
         )
-    else:
-        yield f"DOES NOT FIT: {compilation.does_not_fit}"
+    if compilation.excess:
+        excess = compilation.excess
+        yield f"DOES NOT FIT: needs {excess.needed_gib:.2f} GiB of {excess.available_gib:.2f} GiB per device"
+        yield f"  {excess.sentence}"
     yield from (f"WARNING: {line}" for line in compilation.complaints)
 
 
@@ -100,13 +102,13 @@ def _steps(estimate: Estimate) -> Iterator[str]:
         (
             (
                 f"{step.kernel_efficiency:.0%}",
-                f"{step.seconds:.3f}",
+                f"{step.seconds:.4f}",
                 f"{step.mfu:.1%}",
                 f"{step.tokens_per_second_per_chip:.0f}",
-                f"{estimate.compute_seconds:.3f}",
-                f"{estimate.kernel_seconds_at_peak / step.kernel_efficiency:.3f}",
-                f"{estimate.ici_seconds:.3f}",
-                f"{estimate.dcn_seconds_if_exposed:.3f}",
+                f"{estimate.compute_seconds:.4f}",
+                f"{estimate.kernel_seconds_at_peak / step.kernel_efficiency:.4f}",
+                f"{estimate.ici_seconds:.4f}",
+                f"{estimate.dcn_seconds_if_exposed:.4f}",
             )
             for step in estimate.steps
         ),
