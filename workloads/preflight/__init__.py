@@ -1,0 +1,1 @@
+"""Compile a training job for its chips without having one, and account for what the program does."""

@@ -1,0 +1,120 @@
+"""One compilation: the program's text, its memory, and what it cost; or why there is no program.
+
+Owns the capture of what the compiler writes to the process's error output, which is the only place
+where it says that it gave up on a sharding.
+"""
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import jax
+
+_GIB = 1 << 30
+_UNITS = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10}
+"""In GiB."""
+
+_REMATERIALIZATION = "Involuntary full rematerialization"
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of one device, in GiB."""
+
+    arguments_gib: float
+    temporary_gib: float
+    peak_gib: float
+
+
+@dataclass(frozen=True)
+class Excess:
+    """What a program that does not fit needs, and what a device has."""
+
+    needed_gib: float
+    available_gib: float
+    sentence: str
+    """The compiler's own."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What one compilation gave."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    """Of this process, all threads."""
+    text: str
+    """The optimised module; empty when the program does not fit."""
+    memory: Memory | None
+    """None when the program does not fit."""
+    excess: "Excess | None"
+    """Set when the program does not fit."""
+    complaints: tuple[str, ...]
+    """Lines in which the compiler said that it copies an array in full where it should not."""
+
+
+def compile_for_account(lower: Callable[[], jax.stages.Lowered]) -> Compilation:
+    """Lower and compile.
+
+    Raises:
+        jax.errors.JaxRuntimeError: it does not compile, for another reason than memory.
+    """
+    wall, cpu = time.monotonic(), time.process_time()
+    compiled, excess = None, None
+    with _error_output() as written:
+        try:
+            compiled = lower().compile()
+        except jax.errors.JaxRuntimeError as fault:
+            if _OUT_OF_MEMORY not in str(fault):
+                raise
+            excess = _excess(str(fault))
+    return Compilation(
+        wall_seconds=time.monotonic() - wall,
+        cpu_seconds=time.process_time() - cpu,
+        text=compiled.as_text() or "" if compiled else "",
+        memory=_memory(compiled) if compiled else None,
+        excess=excess,
+        complaints=tuple(line.strip() for line in written if _REMATERIALIZATION in line),
+    )
+
+
+def _memory(compiled: jax.stages.Compiled) -> Memory:
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    return Memory(
+        arguments_gib=analysis.argument_size_in_bytes / _GIB,
+        temporary_gib=analysis.temp_size_in_bytes / _GIB,
+        peak_gib=analysis.peak_memory_in_bytes / _GIB,
+    )
+
+
+def _excess(fault: str) -> Excess:
+    """From `Ran out of memory on HBM, the total memory required for ... (76.64G) exceeds available HBM (31.24G)`."""
+    sentence = next((line for line in fault.splitlines() if "exceed" in line), fault.splitlines()[0])
+    sizes = [float(number) * _UNITS[unit] for number, unit in re.findall(r"\(?([\d.]+)([KMGT])\b", sentence)]
+    needed, available = sizes if len(sizes) == 2 else (float("nan"), float("nan"))
+    return Excess(needed, available, sentence)
+
+
+@contextmanager
+def _error_output() -> Iterator[list[str]]:
+    """Lines that anything in this process, libraries in C++ included, writes to file descriptor 2."""
+    lines: list[str] = []
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            lines += file.read().decode(errors="replace").splitlines()

@@ -1,0 +1,142 @@
+"""How often each computation of a module runs in one step.
+
+Owns the call graph and the trip counts, which the text of a TPU program does not state: they follow
+from each loop's condition, first value and increment. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workloads.preflight.hlo import Computation, Instruction, Module
+
+_PASSES_ON = {"copy", "bitcast", "convert", "reshape", "copy-done"}
+"""Opcodes whose result is the value of their operand, for a scalar."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How often a computation runs in one step, and whether as part of one instruction of its caller."""
+
+    times: int
+    fused: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All computations of a module."""
+
+    runs: Mapping[str, Runs]
+    """By computation; those that never run, such as the addition of an all-reduce, are not in it."""
+    unknown_loops: tuple[str, ...]
+    """Loops whose trip count does not follow from the text; their bodies count once."""
+
+
+def schedule(module: Module) -> Schedule:
+    """How often the computations of `module` run."""
+    runs: dict[str, Runs] = {}
+    unknown: list[str] = []
+
+    def add(name: str, times: int, fused: bool) -> None:
+        before = runs.get(name, Runs(0, fused))
+        runs[name] = Runs(before.times + times, fused)
+
+    # Callers come after what they call.
+    for computation in reversed(module.computations.values()):
+        if computation.entry:
+            add(computation.name, 1, fused=False)
+        if computation.name not in runs:
+            continue
+        own = runs[computation.name]
+        for instruction in computation.instructions:
+            called = instruction.called
+            if instruction.opcode == "while":
+                trips = trip_count(module, computation, instruction)
+                if trips is None:
+                    unknown.append(instruction.name)
+                add(called["body"], own.times * (1 if trips is None else trips), own.fused)
+            elif instruction.opcode == "call":
+                add(called["to_apply"], own.times, own.fused)
+            elif instruction.opcode == "call-start":
+                # Runs on a SparseCore, beside the program.
+                add(called["to_apply"], own.times, fused=True)
+            elif "calls" in called:
+                add(called["calls"], own.times, fused=True)
+            for branch in instruction.branches:
+                add(branch, own.times, own.fused)
+    return Schedule(runs, tuple(unknown))
+
+
+def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | None:
+    """Times that the body of `loop` runs; None where the text does not tell."""
+    condition = module.computations[loop.called["condition"]]
+    comparison = _comparison(module, condition)
+    if comparison is None:
+        return None
+    direction, left, right = comparison
+    counter = _carried_place(condition, left)
+    first = _initial(module, condition, caller, loop, left)
+    limit = _initial(module, condition, caller, loop, right)
+    if counter is None or first is None or limit is None:
+        return None
+    step = _step(module, module.computations[loop.called["body"]], counter)
+    span = {"LT": limit - first, "LE": limit - first + 1, "GT": first - limit, "GE": first - limit + 1}
+    return max(0, -(-span[direction] // abs(step))) if direction in span else None
+
+
+def _comparison(module: Module, condition: Computation) -> tuple[str, str, str] | None:
+    """Direction and operands of the condition, as names in it."""
+    root = condition.root
+    names = root.operands
+    if root.opcode == "fusion":
+        inner = module.computations[root.called["calls"]]
+        parameters = {each.name: int(each.arguments) for each in inner.instructions if each.opcode == "parameter"}
+        root = inner.root
+        if not all(name in parameters for name in root.operands):
+            return None
+        names = tuple(names[parameters[name]] for name in root.operands)
+    direction = root.attribute(r"direction=(\w+)")
+    return (direction, *names) if root.opcode == "compare" and direction else None
+
+
+def _initial(
+    module: Module, condition: Computation, caller: Computation, loop: Instruction, name: str
+) -> int | None:
+    """Value of `name` in the condition before the first trip."""
+    place = _carried_place(condition, name)
+    if place is None:
+        return _constant(condition, name)
+    carried = caller.by_name.get(loop.operands[0])
+    if carried is None or carried.opcode != "tuple":
+        return None
+    return _constant(caller, carried.operands[place])
+
+
+def _carried_place(computation: Computation, name: str) -> int | None:
+    """Place in the loop's tuple that `name` is read from."""
+    instruction = computation.by_name[name]
+    while instruction.opcode in _PASSES_ON:
+        instruction = computation.by_name[instruction.operands[0]]
+    index = instruction.attribute(r"index=(\d+)") if instruction.opcode == "get-tuple-element" else None
+    return None if index is None else int(index)
+
+
+def _constant(computation: Computation, name: str) -> int | None:
+    instruction = computation.by_name[name]
+    while instruction.opcode in _PASSES_ON:
+        instruction = computation.by_name[instruction.operands[0]]
+    whole = instruction.opcode == "constant" and instruction.arguments.lstrip("-").isdecimal()
+    return int(instruction.arguments) if whole else None
+
+
+def _step(module: Module, body: Computation, place: int) -> int:
+    """What each trip adds to the counter; 1 where the text does not show it."""
+    root = body.root
+    if root.opcode != "tuple":
+        return 1
+    added = body.by_name[root.operands[place]]
+    while added.opcode in _PASSES_ON:
+        added = body.by_name[added.operands[0]]
+    if added.opcode != "add":
+        return 1
+    constants = [_constant(body, name) for name in added.operands]
+    return next((value for value in constants if value), 1)

@@ -1,0 +1,197 @@
+"""The preflight's answer, as a table for a person and as JSON for a program.
+
+Owns the layout only.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+from workloads.preflight import chips
+from workloads.preflight.compilation import Compilation
+from workloads.preflight.estimate import Account, Estimate
+from workloads.preflight.work import Operation, by_source
+from workloads.spec import JobSpec
+from workloads.training.flops import flops_per_token
+
+_WIDTH = 100
+_SHOWN_SOURCES = 24
+_SHOWN_OPERATIONS = 16
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one preflight found out; without a program that fits, there is no account."""
+
+    spec: JobSpec
+    compilation: Compilation | None
+    """None when the program's text was given."""
+    done: Account | None
+    estimate: Estimate | None
+
+    def as_json(self) -> str:
+        """All figures, instruction by instruction."""
+        compilation = asdict(self.compilation) if self.compilation else None
+        if compilation:
+            del compilation["text"]
+        done = asdict(self.done) if self.done else None
+        totals = (
+            {
+                "cycles": self.done.cycles,
+                "matmul_flops": self.done.matmul_flops,
+                "kernel_flops": self.done.kernel_flops,
+                "model_flops": _model_flops(self.spec),
+                "ici": {kind: asdict(total) for kind, total in self.done.ici.items()},
+                "dcn": {kind: asdict(total) for kind, total in self.done.dcn.items()},
+            }
+            if self.done
+            else None
+        )
+        return json.dumps(
+            {
+                "name": self.spec.name,
+                "compilation": compilation,
+                "totals": totals,
+                "estimate": asdict(self.estimate) if self.estimate else None,
+                "account": done,
+            },
+            indent=1,
+        )
+
+    def as_table(self) -> str:
+        """What a person wants to see, at most 100 columns wide."""
+        return "\n".join(line[:_WIDTH].rstrip() for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        slices = self.spec.slices
+        yield (
+            f"{self.spec.name}: {slices.count} x {slices.generation} {slices.topology}, mesh {self.spec.mesh},"
+            f" {self.spec.training.global_batch} x {self.spec.training.sequence_length} tokens"
+        )
+        if self.compilation:
+            yield from _memory(self.spec, self.compilation)
+        if self.done and self.estimate:
+            yield from _steps(self.estimate)
+            yield from _flops(self.spec, self.done)
+            yield from _bytes(self.done)
+            yield from _sources(self.spec, self.done)
+            yield from _operations(self.spec, self.done)
+
+
+def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
+    limit = chips.chip_of(spec.slices).usable_hbm_gib_per_device
+    yield f"compiled in {compilation.wall_seconds:.1f} s ({compilation.cpu_seconds:.0f} s of CPU)"
+    if compilation.memory:
+        memory = compilation.memory
+        yield (
+            f"memory, GiB per device: peak {memory.peak_gib:.2f} of {limit:.2f};"
+            f" arguments {memory.arguments_gib:.2f}, temporary {memory.temporary_gib:.2f}"
+        )
+    if compilation.excess:
+        excess = compilation.excess
+        yield f"DOES NOT FIT: needs {excess.needed_gib:.2f} GiB of {excess.available_gib:.2f} GiB per device"
+        yield f"  {excess.sentence}"
+    yield from (f"WARNING: {line}" for line in compilation.complaints)
+
+
+def _steps(estimate: Estimate) -> Iterator[str]:
+    yield ""
+    yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
+    yield from _aligned(
+        ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s if exposed"),
+        (
+            (
+                f"{step.kernel_efficiency:.0%}",
+                f"{step.seconds:.4f}",
+                f"{step.mfu:.1%}",
+                f"{step.tokens_per_second_per_chip:.0f}",
+                f"{estimate.compute_seconds:.4f}",
+                f"{estimate.kernel_seconds_at_peak / step.kernel_efficiency:.4f}",
+                f"{estimate.ici_seconds:.4f}",
+                f"{estimate.dcn_seconds_if_exposed:.4f}",
+            )
+            for step in estimate.steps
+        ),
+    )
+
+
+def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
+    model = _model_flops(spec)
+    own = done.matmul_flops + done.kernel_flops
+    yield ""
+    yield (
+        f"TFLOP per device: model {model / 1e12:.1f}, program {own / 1e12:.1f}"
+        f" (matmuls {done.matmul_flops / 1e12:.1f}, kernels {done.kernel_flops / 1e12:.1f});"
+        f" program / model {own / model:.2f}"
+    )
+    for kernel in done.kernels:
+        flops = "UNPRICED" if kernel.flops is None else f"{kernel.flops / 1e9:.1f} GFLOP"
+        yield f"  kernel {kernel.name} x {kernel.times}: {flops} each by {kernel.basis}"
+    if done.unknown_loops:
+        yield f"WARNING: trip count unknown, counted once: {', '.join(done.unknown_loops)}"
+
+
+def _bytes(done: Account) -> Iterator[str]:
+    yield ""
+    rows = [
+        (f"ICI {kind}", total.count, f"{total.result_bytes / 1e6:.3f}", f"{total.sent_bytes / 1e6:.3f}")
+        for kind, total in done.ici.items()
+    ] + [(f"DCN {kind}", total.count, "", f"{total.sent_bytes / 1e6:.3f}") for kind, total in done.dcn.items()]
+    yield from _aligned(("traffic per device and step", "runs", "result MB", "sent MB"), rows)
+
+
+def _sources(spec: JobSpec, done: Account) -> Iterator[str]:
+    clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices)
+    rows = by_source(done.operations)
+    yield ""
+    yield from _aligned(
+        ("cycles by source", "phase", "ms", "TFLOP", "of peak"),
+        (
+            (source, phase, f"{1e3 * cycles / clock:.2f}", *_rate(flops, cycles / clock, peak))
+            for phase, source, cycles, flops in rows[:_SHOWN_SOURCES]
+        ),
+    )
+    rest = sum(cycles for *_, cycles, _ in rows[_SHOWN_SOURCES:])
+    if rest:
+        yield f"and {len(rows) - _SHOWN_SOURCES} more: {1e3 * rest / clock:.2f} ms"
+
+
+def _operations(spec: JobSpec, done: Account) -> Iterator[str]:
+    clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices)
+    biggest = sorted(done.operations, key=lambda each: -each.times * each.cycles)[:_SHOWN_OPERATIONS]
+
+    def row(each: Operation) -> tuple[str, ...]:
+        seconds = each.cycles / clock
+        return (
+            each.name[:34],
+            f"{1e3 * each.times * seconds:.2f}",
+            str(each.times),
+            _rate(each.matmul_flops, seconds, peak)[1],
+            f"{each.source[-24:]} {each.phase[:8]}",
+            each.result,
+        )
+
+    yield ""
+    yield from _aligned(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
+
+
+def _rate(flops: int, seconds: float, peak: float) -> tuple[str, str]:
+    return (f"{flops / 1e12:.2f}", f"{flops / seconds / peak:.2f}") if flops and seconds else ("", "")
+
+
+def _model_flops(spec: JobSpec) -> float:
+    """Of one step, for each device."""
+    tokens = spec.training.global_batch * spec.training.sequence_length
+    return flops_per_token(spec.model, spec.training.sequence_length) * tokens / spec.slices.devices
+
+
+def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    """Columns of text, numbers to the right."""
+    table = [tuple(map(str, row)) for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (
+            cell.rjust(width) if body[:1].isdigit() else cell.ljust(width)
+            for cell, width, body in zip(row, widths, table[-1], strict=True)
+        )
+        yield "  ".join(cells)

@@ -1,0 +1,169 @@
+"""What a program sends: collectives within a slice (ICI), and transfers between slices (DCN).
+
+Owns which instructions send, and how many bytes leave a chip. Pure.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from workloads.preflight.hlo import Instruction, Module, Shape
+from workloads.preflight.loops import Schedule
+
+
+class Kind(StrEnum):
+    """A collective over ICI, by its name in HLO."""
+
+    ALL_GATHER = "all-gather"
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    PERMUTE = "collective-permute"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective instruction over ICI."""
+
+    name: str
+    kind: Kind
+    times: int
+    chips: int
+    """That take part in one group."""
+    result_bytes: int
+    """Of one run."""
+    wire_bytes: float
+    """That leave a chip in one run, by the cost of a ring."""
+    blocking: bool
+    """Whether the program waits for it: it is neither split into start and done nor part of a fusion."""
+    op_name: str
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One send to other slices."""
+
+    name: str
+    kind: str
+    """As the megascale runtime names it, such as ALL_REDUCE."""
+    times: int
+    sent_bytes: int
+    """That leave a chip in one run."""
+    op_name: str
+
+
+@dataclass(frozen=True)
+class Total:
+    """Of one kind of transfer, for one chip and step."""
+
+    count: int
+    """Runs."""
+    result_bytes: int
+    sent_bytes: float
+
+
+def collectives(module: Module, schedule: Schedule) -> tuple[Collective, ...]:
+    """Every collective over ICI that runs; each instruction counts, for several may share a channel."""
+    found: list[Collective] = []
+    for name, runs in schedule.runs.items():
+        for instruction in module.computations[name].instructions:
+            base = instruction.opcode.removesuffix("-start")
+            if base not in set(Kind):
+                continue
+            kind, asynchronous = Kind(base), instruction.opcode != base
+            result = sum(shape.size for shape in _results(instruction, kind, asynchronous))
+            chips = _group_size(instruction, module.partitions)
+            found.append(
+                Collective(
+                    name=instruction.name,
+                    kind=kind,
+                    times=runs.times,
+                    chips=chips,
+                    result_bytes=result,
+                    wire_bytes=_ring_bytes(kind, result, chips),
+                    blocking=not (asynchronous or runs.fused),
+                    op_name=instruction.op_name,
+                )
+            )
+    return tuple(found)
+
+
+def transfers(module: Module, schedule: Schedule) -> tuple[Transfer, ...]:
+    """Every send to other slices that runs."""
+    return tuple(
+        Transfer(
+            name=instruction.name,
+            kind=instruction.attribute(r'_xla_megascale_transfer_type="(\w+)"') or "unknown",
+            times=runs.times,
+            # The rest of the result is the context and a token.
+            sent_bytes=instruction.shapes[0].size,
+            op_name=instruction.op_name,
+        )
+        for name, runs in schedule.runs.items()
+        for instruction in module.computations[name].instructions
+        if instruction.opcode == "send"
+        and "is_host_transfer=true" in instruction.attributes
+        and "_xla_megascale_" in instruction.attributes
+    )
+
+
+def ici_totals(found: tuple[Collective, ...]) -> Mapping[Kind, Total]:
+    """By kind; a kind that does not occur is not in it."""
+    grouped: dict[Kind, list[Collective]] = defaultdict(list)
+    for each in found:
+        grouped[each.kind].append(each)
+    return {
+        kind: Total(
+            sum(each.times for each in group),
+            sum(each.times * each.result_bytes for each in group),
+            sum(each.times * each.wire_bytes for each in group),
+        )
+        for kind, group in sorted(grouped.items())
+    }
+
+
+def dcn_totals(found: tuple[Transfer, ...]) -> Mapping[str, Total]:
+    """By the type that the megascale runtime names."""
+    grouped: dict[str, list[Transfer]] = defaultdict(list)
+    for each in found:
+        grouped[each.kind].append(each)
+    return {
+        kind: Total(
+            sum(each.times for each in group),
+            sum(each.times * each.sent_bytes for each in group),
+            sum(each.times * each.sent_bytes for each in group),
+        )
+        for kind, group in sorted(grouped.items())
+    }
+
+
+def _results(instruction: Instruction, kind: Kind, asynchronous: bool) -> tuple[Shape, ...]:
+    """Without the operands and contexts that the tuple of a started collective also holds."""
+    if not asynchronous or kind is Kind.ALL_REDUCE:
+        return instruction.shapes
+    operands = len(instruction.operands)
+    return instruction.shapes[operands : 2 * operands]
+
+
+def _group_size(instruction: Instruction, partitions: int) -> int:
+    listed = instruction.attribute(r"replica_groups=\{\{([\d,]+)\}")
+    if listed:
+        return listed.count(",") + 1
+    counted = re.search(r"replica_groups=\[\d+,(\d+)\]", instruction.attributes)
+    return int(counted[1]) if counted else partitions
+
+
+def _ring_bytes(kind: Kind, result: int, chips: int) -> float:
+    """Bytes that leave a chip when the collective of `result` bytes goes round a ring of `chips`."""
+    share = (chips - 1) / chips
+    match kind:
+        case Kind.ALL_GATHER | Kind.ALL_TO_ALL:
+            return result * share
+        case Kind.ALL_REDUCE:
+            return 2 * result * share
+        case Kind.REDUCE_SCATTER:
+            return result * (chips - 1)
+        case Kind.PERMUTE:
+            return result

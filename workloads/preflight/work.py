@@ -1,0 +1,195 @@
+"""What a program computes: cycles by XLA's own estimate, FLOPs of its matmuls and of its kernels.
+
+Owns where the cycles go: by instruction, and by the line of the sources that they come from. Pure.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from workloads.preflight.hlo import Computation, Instruction, Module
+from workloads.preflight.loops import Schedule
+
+_FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"(\d+)"')
+_KERNEL_TARGET = 'custom_call_target="tpu_custom_call"'
+_LIBRARIES = ("/site-packages/", "/lib/python", "<")
+"""Parts of the paths of sources that are not the job's own."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One instruction that takes time."""
+
+    name: str
+    opcode: str
+    result: str
+    times: int
+    cycles: int
+    """Of one run."""
+    matmul_flops: int
+    """Of one run."""
+    source: str
+    """Function and line that it comes from."""
+    op_name: str
+
+    @property
+    def phase(self) -> str:
+        """The part of a step that the differentiation of the program put it in."""
+        if "rematted_computation" in self.op_name:
+            return "recompute"
+        if "transpose(" in self.op_name:
+            return "backward"
+        return "forward" if "jvp(" in self.op_name else "other"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One call of a Pallas kernel."""
+
+    name: str
+    times: int
+    flops: int | None
+    """Of one run; None where neither the call nor the shapes tell."""
+    basis: str
+    """What `flops` rests on."""
+    op_name: str
+
+
+def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
+    """Every instruction that has an estimate of cycles or holds a matmul; parts of a fusion count with it."""
+    found = (
+        Operation(
+            name=instruction.name,
+            opcode=instruction.opcode,
+            result=" ".join(map(str, instruction.shapes)),
+            times=runs.times,
+            cycles=instruction.estimated_cycles,
+            matmul_flops=_matmul_flops(module, module.computations[name], instruction),
+            source=_source(module, instruction),
+            op_name=instruction.op_name,
+        )
+        for name, runs in schedule.runs.items()
+        if not runs.fused
+        for instruction in module.computations[name].instructions
+    )
+    return tuple(each for each in found if each.cycles or each.matmul_flops)
+
+
+def kernels(module: Module, schedule: Schedule) -> tuple[Kernel, ...]:
+    """Every Pallas kernel that runs."""
+    found: list[Kernel] = []
+    for name, runs in schedule.runs.items():
+        computation = module.computations[name]
+        for call in computation.instructions:
+            if call.opcode == "custom-call" and _KERNEL_TARGET in call.attributes:
+                flops, basis = _kernel_flops(computation, call)
+                found.append(Kernel(call.name, runs.times, flops, basis, call.op_name))
+    return tuple(found)
+
+
+def _kernel_flops(computation: Computation, call: Instruction) -> tuple[int | None, str]:
+    stated = _FLOPS.search(call.attributes)
+    if stated:
+        return int(stated[1]), "the kernel's cost estimate"
+    if "splash_" in call.op_name:
+        return _splash_flops(computation, call)
+    return None, "neither a cost estimate nor a known kernel"
+
+
+def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | None, str]:
+    """FLOPs of JAX's splash attention, which states no estimate.
+
+    Forward has 2 matmuls of 2 S S H FLOPs for each query head, half of which the causal mask needs; the
+    gradients by keys and values have 4, by queries 3, both at once 5.
+    """
+    matrices = [
+        shape
+        for operand in call.operands
+        for shape in computation.by_name[operand].shapes
+        if len(shape.dimensions) >= 3 and shape.element in ("bf16", "f32") and shape.dimensions[-1] >= 64
+    ]
+    if not matrices:
+        return None, "splash attention without arrays of heads"
+    *heads, queries, size = matrices[0].dimensions
+    keys = matrices[1].dimensions[-2]
+    matmuls = 2
+    if "_dkv" in call.op_name:
+        matmuls = 5 if len(call.shapes) > 2 else 4
+    elif "_dq" in call.op_name:
+        matmuls = 3
+    return matmuls * prod(heads) * queries * keys * size, f"causal, {matmuls} matmuls of the shapes of splash attention"
+
+
+def _source(module: Module, instruction: Instruction) -> str:
+    for file, function, line in module.sources.stack(instruction):
+        if not any(part in file for part in _LIBRARIES):
+            return f"{function.replace('<locals>.', '')}:{line}"
+    return instruction.op_name.rsplit("/", 1)[-1] or instruction.opcode
+
+
+def _matmul_flops(module: Module, computation: Computation, instruction: Instruction) -> int:
+    if instruction.opcode == "convolution":
+        return _convolution_flops(computation, instruction)
+    if instruction.opcode == "dot":
+        return _dot_flops(computation, instruction)
+    called = instruction.called.get("calls")
+    if called is None:
+        return 0
+    inner = module.computations[called]
+    return sum(_matmul_flops(module, inner, each) for each in inner.instructions)
+
+
+def _dot_flops(computation: Computation, dot: Instruction) -> int:
+    contracted = dot.attribute(r"lhs_contracting_dims=\{([\d,]*)\}") or ""
+    left = computation.by_name[dot.operands[0]].shapes[0]
+    return 2 * dot.shapes[0].elements * prod(left.dimensions[int(each)] for each in contracted.split(",") if each)
+
+
+def _convolution_flops(computation: Computation, convolution: Instruction) -> int:
+    """TPU programs write every matmul as a convolution; batch dimensions are spatial ones, dilated."""
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", convolution.attributes)
+    assert labels, convolution.name
+    left, right = (computation.by_name[name].shapes[0].dimensions for name in convolution.operands[:2])
+    result = convolution.shapes[0].dimensions
+    flops = 2 * result[labels[3].index("b")] * result[labels[3].index("f")] * right[labels[2].index("i")]
+    window = _window(convolution)
+    for place, label in enumerate(sorted(set(labels[2]) - set("io"))):
+        flops *= _pairs(
+            left[labels[1].index(label)],
+            result[labels[3].index(label)],
+            window["size"][place],
+            window["stride"][place] if "stride" in window else 1,
+            window["pad"][2 * place] if "pad" in window else 0,
+            window["lhs_dilate"][place] if "lhs_dilate" in window else 1,
+            window["rhs_dilate"][place] if "rhs_dilate" in window else 1,
+        )
+    return flops
+
+
+def _window(convolution: Instruction) -> dict[str, tuple[int, ...]]:
+    text = convolution.attribute(r"window=\{([^}]*)\}") or ""
+    return {
+        field: tuple(int(number) for number in re.findall(r"-?\d+", values))
+        for field, values in re.findall(r"(\w+)=(\S+)", text)
+    }
+
+
+@cache
+def _pairs(inputs: int, outputs: int, size: int, stride: int, pad: int, dilation: int, kernel_dilation: int) -> int:
+    """Multiplications along one spatial dimension that meet an input, not padding or a dilation's gap."""
+    reach = range(0, inputs * dilation, dilation)
+    return sum(
+        output * stride - pad + tap * kernel_dilation in reach for output in range(outputs) for tap in range(size)
+    )
+
+
+def by_source(found: Iterable[Operation]) -> list[tuple[str, str, int, int]]:
+    """Phase, source, cycles and matmul FLOPs of a step, most cycles first."""
+    groups: dict[tuple[str, str], tuple[int, int]] = {}
+    for each in found:
+        cycles, flops = groups.get((each.phase, each.source), (0, 0))
+        groups[each.phase, each.source] = (cycles + each.times * each.cycles, flops + each.times * each.matmul_flops)
+    rows = [(phase, source, cycles, flops) for (phase, source), (cycles, flops) in groups.items()]
+    return sorted(rows, key=lambda row: -row[2])
