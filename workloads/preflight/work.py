@@ -112,8 +112,9 @@ def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | No
     ]
     if not matrices:
         return None, "splash attention without arrays of heads"
-    *heads, queries, size = matrices[0].dimensions
-    keys = matrices[1].dimensions[-2]
+    # Of the two innermost either may come first; there are more positions than a head is wide.
+    heads, (size, queries) = matrices[0].dimensions[:-2], sorted(matrices[0].dimensions[-2:])
+    keys = max(matrices[1].dimensions[-2:])
     matmuls = 2
     if "_dkv" in call.op_name:
         matmuls = 5 if len(call.shapes) > 2 else 4
