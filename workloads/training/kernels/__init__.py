@@ -1,0 +1,1 @@
+"""Kernels for TPU written in Pallas."""

@@ -1,0 +1,78 @@
+"""Causal attention with its rotary embedding, as one forward and one backward kernel for TPU.
+
+Proved in interpret mode on CPU against a plain reference, and compiled for TPU; never run on one.
+
+Owns the gradient rule, what a remat policy may keep, and which shapes are taken. Makes no rotary angles, and does
+not choose between itself and other kernels.
+"""
+
+from functools import partial
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
+from workloads.training.kernels.blocks import LANES, HeadShape, Pair
+from workloads.training.kernels.forward import attention_forward, forward_vmem_bytes
+
+__all__ = ["KEPT_NAME", "HeadShape", "fused_attention"]
+
+KEPT_NAME = "attention"
+"""Under this name a remat policy finds output and logsumexp; with both kept the forward kernel runs once."""
+
+VMEM_LIMIT_BYTES = 110 << 20
+"""Most that a kernel may ask for; a v6e core has 128 MiB, and the compiler takes some.
+https://docs.jax.dev/en/latest/pallas/tpu/details.html"""
+
+
+def fused_attention(
+    z: jax.Array, rotation: Pair, segments: jax.Array | None, *, shape: HeadShape, interpret: bool
+) -> jax.Array:
+    """Causal attention of all heads: mixed values [B, K*G*H, S] in the type of z.
+
+    z is [B, K*(G+2)*H, S]: for each of K kv heads the rows are G query heads, then key, then value, H rows each,
+    not rotated. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves; it gets no
+    gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
+
+    Raises:
+        ValueError: z does not have the rows of `shape`, or the sequence is of a length the kernel cannot take.
+    """
+    _check(z, shape, interpret)
+    return _attention(z, rotation, segments, shape, interpret)
+
+
+def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
+    rows, length = z.shape[1:]
+    if rows != (expected := shape.kv_heads * shape.rows * shape.head_dim):
+        raise ValueError(f"z has {rows} rows, but {shape} needs {expected}; order the projection's columns by kv head")
+    if length % LANES and not interpret:
+        raise ValueError(
+            f"sequences of {length} tokens; this kernel takes multiples of {LANES}: pad them, or set attention: splash"
+        )
+    needed = max(forward_vmem_bytes(z, shape), backward_vmem_bytes(z, shape))
+    if needed > VMEM_LIMIT_BYTES:
+        raise ValueError(
+            f"sequences of {length} tokens with heads of {shape.head_dim} in {z.dtype} need {needed >> 20} MiB of VMEM"
+            f" in this kernel, which may take {VMEM_LIMIT_BYTES >> 20} MiB; shorten them, or set attention: splash"
+        )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _attention(
+    z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
+) -> jax.Array:
+    return attention_forward(z, rotation, segments, shape, interpret)[0]
+
+
+def _forward(
+    z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
+) -> tuple[jax.Array, Kept]:
+    mixed, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), KEPT_NAME)
+    return mixed, Kept(z, rotation, segments, mixed, logsumexp)
+
+
+def _backward(shape: HeadShape, interpret: bool, kept: Kept, d_mixed: jax.Array) -> tuple[jax.Array, None, None]:
+    return attention_backward(kept, d_mixed, shape, interpret), None, None
+
+
+_attention.defvjp(_forward, _backward)
