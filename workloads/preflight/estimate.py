@@ -5,7 +5,7 @@ Owns the rule by which the parts add up:
   + FLOPs of Pallas kernels / (assumed share of the peak), for XLA has no estimate of them
   + bytes of blocking collectives / rate of all ICI links.
 Transfers between slices, copies to the host and asynchronous collectives count as hidden behind it;
-gathers and scatters have no estimate and cost nothing here. Pure.
+gathers and scatters have no estimate, cost nothing here, and are named. Pure.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from workloads.preflight.traffic import (
     ici_totals,
     transfers,
 )
-from workloads.preflight.work import Kernel, Operation, kernels, operations
+from workloads.preflight.work import Kernel, Operation, kernels, operations, unpriced
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
 
@@ -37,6 +37,8 @@ class Account:
     """All that one step does on one device, instruction by instruction."""
 
     operations: tuple[Operation, ...]
+    unpriced: tuple[Operation, ...]
+    """What takes time and is not in the estimate."""
     kernels: tuple[Kernel, ...]
     collectives: tuple[Collective, ...]
     transfers: tuple[Transfer, ...]
@@ -95,6 +97,7 @@ def account(text: str) -> Account:
     runs = schedule(module)
     return Account(
         operations(module, runs),
+        unpriced(module, runs),
         kernels(module, runs),
         collectives(module, runs),
         transfers(module, runs),

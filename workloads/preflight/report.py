@@ -127,6 +127,8 @@ def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
     for kernel in done.kernels:
         flops = "UNPRICED" if kernel.flops is None else f"{kernel.flops / 1e9:.1f} GFLOP"
         yield f"  kernel {kernel.name} x {kernel.times}: {flops} each by {kernel.basis}"
+    for operation in done.unpriced:
+        yield f"  not in the estimate: {operation.name} x {operation.times}, {operation.source}, {operation.result}"
     if done.unknown_loops:
         yield f"WARNING: trip count unknown, counted once: {', '.join(done.unknown_loops)}"
 
@@ -186,12 +188,11 @@ def _model_flops(spec: JobSpec) -> float:
 
 
 def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    """Columns of text, numbers to the right."""
+    """Columns, those of numbers to the right."""
     table = [tuple(map(str, row)) for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    columns = list(zip(*table, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numbers = [all(cell[:1].isdigit() for cell in column[1:] if cell) for column in columns]
     for row in table:
-        cells = (
-            cell.rjust(width) if body[:1].isdigit() else cell.ljust(width)
-            for cell, width, body in zip(row, widths, table[-1], strict=True)
-        )
-        yield "  ".join(cells)
+        cells = zip(row, widths, numbers, strict=True)
+        yield "  ".join(cell.rjust(width) if number else cell.ljust(width) for cell, width, number in cells)
