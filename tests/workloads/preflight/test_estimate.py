@@ -11,7 +11,7 @@ def test_seconds_are_cycles_by_the_clock_and_bytes_by_the_links() -> None:
 
     assert found.compute_seconds == pytest.approx(69776 / 1.75e9, rel=1e-3)
     assert found.ici_seconds == pytest.approx(5 * 2 * 1024 * 1024 * 15 / 16 / 360e9)
-    assert found.dcn_seconds_if_exposed == pytest.approx(5 * 2 * 1024 * 1024 / 16 / 12.5e9)
+    assert found.dcn_seconds == pytest.approx(5 * 2 * 1024 * 1024 / 16 / 12.5e9)
     assert {step.seconds for step in found.steps} == {found.compute_seconds + found.ici_seconds}
 
 
