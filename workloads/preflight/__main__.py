@@ -8,10 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from workloads.spec import JobSpec
+
+if TYPE_CHECKING:
+    from workloads.preflight.report import Report
 
 _UNFIT = 2
 _REFUSED = 1
@@ -23,19 +25,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The compiler needs a backend of its own to trace with; a TPU in this machine would not be used.
     os.environ["JAX_PLATFORMS"] = "cpu"
     from workloads.preflight.chips import Unsupported
-    from workloads.preflight.preflight import preflight
 
     try:
-        spec = JobSpec.model_validate_json(options.spec.read_text())
-        text = options.from_text.read_text() if options.from_text else None
-        report = preflight(spec, text)
-    except (OSError, ValidationError, ValueError, Unsupported) as fault:
+        report = _report(options)
+    except (OSError, ValueError, Unsupported) as fault:
         print(f"error: {fault}", file=sys.stderr)
         return _REFUSED
-    if options.dump and report.compilation:
-        options.dump.write_text(report.compilation.text)
     print(report.as_json() if options.json else report.as_table())
     return 0 if report.done else _UNFIT
+
+
+def _report(options: argparse.Namespace) -> "Report":
+    from workloads.preflight.preflight import compile_step, report_on
+
+    spec = JobSpec.model_validate_json(options.spec.read_text())
+    if options.from_text:
+        return report_on(spec, options.from_text.read_text())
+    compilation = compile_step(spec)
+    if options.dump:
+        # Before anything can fail to read it.
+        options.dump.write_text(compilation.text)
+    return report_on(spec, compilation.text, compilation)
 
 
 def _parser() -> argparse.ArgumentParser:

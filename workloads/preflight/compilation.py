@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -103,7 +103,7 @@ def _excess(fault: str) -> Excess:
 
 
 @contextmanager
-def _error_output() -> Iterator[list[str]]:
+def _error_output() -> Generator[list[str]]:
     """Lines that anything in this process, libraries in C++ included, writes to file descriptor 2."""
     lines: list[str] = []
     sys.stderr.flush()

@@ -4,16 +4,18 @@ Owns the rule by which the parts add up:
   cycles that XLA estimates / clock
   + FLOPs of Pallas kernels / (assumed share of the peak), for XLA has no estimate of them
   + bytes of blocking collectives / rate of all ICI links.
-Transfers between slices, copies to the host and asynchronous collectives count as hidden behind it;
-gathers and scatters have no estimate and cost nothing here. Pure.
+Copies to the host and asynchronous collectives count as hidden behind it. So do transfers between
+slices; what of them a replay of the schedule finds exposed is stated beside it;
+gathers and scatters have no estimate, cost nothing here, and are named. Pure.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workloads.preflight import chips
-from workloads.preflight.hlo import parse
-from workloads.preflight.loops import schedule
+from workloads.preflight.hlo import Module, parse
+from workloads.preflight.loops import Schedule, schedule
+from workloads.preflight.overlap import exposed_seconds
 from workloads.preflight.traffic import (
     Collective,
     Kind,
@@ -24,7 +26,7 @@ from workloads.preflight.traffic import (
     ici_totals,
     transfers,
 )
-from workloads.preflight.work import Kernel, Operation, kernels, operations
+from workloads.preflight.work import Kernel, Operation, kernels, operations, unpriced
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
 
@@ -36,11 +38,14 @@ KERNEL_EFFICIENCIES = (0.25, 0.35, 0.5)
 class Account:
     """All that one step does on one device, instruction by instruction."""
 
+    module: Module
+    schedule: Schedule
     operations: tuple[Operation, ...]
+    unpriced: tuple[Operation, ...]
+    """What takes time and is not in the estimate."""
     kernels: tuple[Kernel, ...]
     collectives: tuple[Collective, ...]
     transfers: tuple[Transfer, ...]
-    unknown_loops: tuple[str, ...]
 
     @property
     def cycles(self) -> int:
@@ -84,8 +89,11 @@ class Estimate:
     compute_seconds: float
     kernel_seconds_at_peak: float
     ici_seconds: float
-    dcn_seconds_if_exposed: float
-    """What the transfers between slices would add if nothing hid them."""
+    dcn_seconds: float
+    """Of all transfers between slices, were nothing else done."""
+    dcn_exposed_seconds: float
+    """Of these, what the program waits for with kernels at the best efficiency assumed, and so at the least
+    time to hide them."""
     steps: tuple[Step, ...]
 
 
@@ -94,11 +102,13 @@ def account(text: str) -> Account:
     module = parse(text)
     runs = schedule(module)
     return Account(
+        module,
+        runs,
         operations(module, runs),
+        unpriced(module, runs),
         kernels(module, runs),
         collectives(module, runs),
         transfers(module, runs),
-        runs.unknown_loops,
     )
 
 
@@ -112,9 +122,19 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
         compute_seconds=compute,
         kernel_seconds_at_peak=kernel,
         ici_seconds=ici,
-        dcn_seconds_if_exposed=dcn,
+        dcn_seconds=dcn,
+        dcn_exposed_seconds=_exposed(spec, done),
         steps=tuple(_step(spec, share, compute + kernel / share + ici) for share in KERNEL_EFFICIENCIES),
     )
+
+
+def _exposed(spec: JobSpec, done: Account) -> float:
+    clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices) * max(KERNEL_EFFICIENCIES)
+    ici = chips.ici_bytes_per_second(spec.slices)
+    seconds = {each.name: each.cycles / clock for each in done.operations}
+    seconds |= {each.name: (each.flops or 0) / peak for each in done.kernels}
+    seconds |= {each.name: each.wire_bytes / ici for each in done.collectives if each.blocking}
+    return exposed_seconds(done.module, done.schedule, seconds, chips.dcn_bytes_per_second(spec.slices))
 
 
 def _step(spec: JobSpec, share: float, seconds: float) -> Step:

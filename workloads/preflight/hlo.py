@@ -232,7 +232,6 @@ def _sources(text: str) -> Sources:
             for key, row in table("FileLocations")
         },
         frames={
-            key: (number(row, "file_location_id"), number(row, "parent_frame_id"))
-            for key, row in table("StackFrames")
+            key: (number(row, "file_location_id"), number(row, "parent_frame_id")) for key, row in table("StackFrames")
         },
     )

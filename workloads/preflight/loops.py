@@ -41,7 +41,7 @@ def schedule(module: Module) -> Schedule:
         runs[name] = Runs(before.times + times, fused)
 
     # Callers come after what they call.
-    for computation in reversed(module.computations.values()):
+    for computation in reversed(list(module.computations.values())):
         if computation.entry:
             add(computation.name, 1, fused=False)
         if computation.name not in runs:
@@ -95,12 +95,10 @@ def _comparison(module: Module, condition: Computation) -> tuple[str, str, str] 
             return None
         names = tuple(names[parameters[name]] for name in root.operands)
     direction = root.attribute(r"direction=(\w+)")
-    return (direction, *names) if root.opcode == "compare" and direction else None
+    return (direction, names[0], names[1]) if root.opcode == "compare" and direction else None
 
 
-def _initial(
-    module: Module, condition: Computation, caller: Computation, loop: Instruction, name: str
-) -> int | None:
+def _initial(module: Module, condition: Computation, caller: Computation, loop: Instruction, name: str) -> int | None:
     """Value of `name` in the condition before the first trip."""
     place = _carried_place(condition, name)
     if place is None:

@@ -3,7 +3,7 @@
 Owns the order of things: target, program, compilation, account, estimate.
 """
 
-from workloads.preflight.compilation import compile_for_account
+from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
 from workloads.preflight.topology import describe_devices
@@ -12,16 +12,17 @@ from workloads.training.mesh import build_mesh
 from workloads.training.step import Program
 
 
-def preflight(spec: JobSpec, text: str | None = None) -> Report:
-    """Compile the step of `spec`, or read the compiled program in `text`, and account for it.
+def compile_step(spec: JobSpec) -> Compilation:
+    """Compile the step of `spec` for its chips.
 
     Raises:
-        Unsupported: this machine has no compiler for the job's chips.
+        Unsupported: this machine has no compiler for them.
     """
-    compilation = None
-    if text is None:
-        program = Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices)))
-        compilation = compile_for_account(program.lower_step)
-        text = compilation.text
+    program = Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices)))
+    return compile_for_account(program.lower_step)
+
+
+def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) -> Report:
+    """Account for `text`, the compiled step of `spec`; it is empty when the step does not fit."""
     done = account(text) if text else None
     return Report(spec, compilation, done, estimate(spec, done) if done else None)

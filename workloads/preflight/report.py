@@ -34,26 +34,13 @@ class Report:
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
-        done = asdict(self.done) if self.done else None
-        totals = (
-            {
-                "cycles": self.done.cycles,
-                "matmul_flops": self.done.matmul_flops,
-                "kernel_flops": self.done.kernel_flops,
-                "model_flops": _model_flops(self.spec),
-                "ici": {kind: asdict(total) for kind, total in self.done.ici.items()},
-                "dcn": {kind: asdict(total) for kind, total in self.done.dcn.items()},
-            }
-            if self.done
-            else None
-        )
         return json.dumps(
             {
                 "name": self.spec.name,
                 "compilation": compilation,
-                "totals": totals,
+                "totals": _totals(self.spec, self.done) if self.done else None,
                 "estimate": asdict(self.estimate) if self.estimate else None,
-                "account": done,
+                "instructions": _instructions(self.done) if self.done else None,
             },
             indent=1,
         )
@@ -78,6 +65,28 @@ class Report:
             yield from _operations(self.spec, self.done)
 
 
+def _totals(spec: JobSpec, done: Account) -> dict[str, object]:
+    return {
+        "cycles": done.cycles,
+        "matmul_flops": done.matmul_flops,
+        "kernel_flops": done.kernel_flops,
+        "model_flops": _model_flops(spec),
+        "ici": {kind: asdict(total) for kind, total in done.ici.items()},
+        "dcn": {kind: asdict(total) for kind, total in done.dcn.items()},
+    }
+
+
+def _instructions(done: Account) -> dict[str, object]:
+    return {
+        "operations": [asdict(each) for each in done.operations],
+        "unpriced": [asdict(each) for each in done.unpriced],
+        "kernels": [asdict(each) for each in done.kernels],
+        "collectives": [asdict(each) for each in done.collectives],
+        "transfers": [asdict(each) for each in done.transfers],
+        "unknown_loops": done.schedule.unknown_loops,
+    }
+
+
 def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
     limit = chips.chip_of(spec.slices).usable_hbm_gib_per_device
     yield f"compiled in {compilation.wall_seconds:.1f} s ({compilation.cpu_seconds:.0f} s of CPU)"
@@ -98,7 +107,7 @@ def _steps(estimate: Estimate) -> Iterator[str]:
     yield ""
     yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
     yield from _aligned(
-        ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s if exposed"),
+        ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
         (
             (
                 f"{step.kernel_efficiency:.0%}",
@@ -108,7 +117,8 @@ def _steps(estimate: Estimate) -> Iterator[str]:
                 f"{estimate.compute_seconds:.4f}",
                 f"{estimate.kernel_seconds_at_peak / step.kernel_efficiency:.4f}",
                 f"{estimate.ici_seconds:.4f}",
-                f"{estimate.dcn_seconds_if_exposed:.4f}",
+                f"{estimate.dcn_seconds:.4f}",
+                f"{estimate.dcn_exposed_seconds:.4f}",
             )
             for step in estimate.steps
         ),
@@ -127,8 +137,10 @@ def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
     for kernel in done.kernels:
         flops = "UNPRICED" if kernel.flops is None else f"{kernel.flops / 1e9:.1f} GFLOP"
         yield f"  kernel {kernel.name} x {kernel.times}: {flops} each by {kernel.basis}"
-    if done.unknown_loops:
-        yield f"WARNING: trip count unknown, counted once: {', '.join(done.unknown_loops)}"
+    for operation in done.unpriced:
+        yield f"  not in the estimate: {operation.name} x {operation.times}, {operation.source}, {operation.result}"
+    if done.schedule.unknown_loops:
+        yield f"WARNING: trip count unknown, counted once: {', '.join(done.schedule.unknown_loops)}"
 
 
 def _bytes(done: Account) -> Iterator[str]:
@@ -186,12 +198,11 @@ def _model_flops(spec: JobSpec) -> float:
 
 
 def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    """Columns of text, numbers to the right."""
+    """Columns, those of numbers to the right."""
     table = [tuple(map(str, row)) for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    columns = list(zip(*table, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numbers = [all(cell[:1].isdigit() for cell in column[1:] if cell) for column in columns]
     for row in table:
-        cells = (
-            cell.rjust(width) if body[:1].isdigit() else cell.ljust(width)
-            for cell, width, body in zip(row, widths, table[-1], strict=True)
-        )
-        yield "  ".join(cells)
+        cells = zip(row, widths, numbers, strict=True)
+        yield "  ".join(cell.rjust(width) if number else cell.ljust(width) for cell, width, number in cells)

@@ -11,6 +11,7 @@ from jax.experimental import topologies
 
 from workloads.preflight.chips import Unsupported, chip_of
 from workloads.spec import SliceSpec
+from workloads.training.mesh import Device
 
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # There is no metadata server to ask which chips this machine has.
@@ -22,7 +23,7 @@ _HOST_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How the chips of a host lie, by their number."""
 
 
-def describe_devices(slices: SliceSpec) -> Sequence[jax.Device]:
+def describe_devices(slices: SliceSpec) -> Sequence[Device]:
     """Stand-ins for all devices of the job; programs can be compiled for them, and not run.
 
     Raises:

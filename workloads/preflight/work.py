@@ -17,6 +17,11 @@ _KERNEL_TARGET = 'custom_call_target="tpu_custom_call"'
 _LIBRARIES = ("/site-packages/", "/lib/python", "<")
 """Parts of the paths of sources that are not the job's own."""
 
+_WORKS_ON_MEMORY = {"call-done", "copy", "dynamic-update-slice", "fusion", "gather", "scatter", "sort"}
+"""Opcodes that take time in proportion to their result; `call-done` ends what a SparseCore did."""
+
+_NOTABLE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -60,21 +65,25 @@ class Kernel:
 def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
     """Every instruction that has an estimate of cycles or holds a matmul; parts of a fusion count with it."""
     found = (
-        Operation(
-            name=instruction.name,
-            opcode=instruction.opcode,
-            result=" ".join(map(str, instruction.shapes)),
-            times=runs.times,
-            cycles=instruction.estimated_cycles,
-            matmul_flops=_matmul_flops(module, module.computations[name], instruction),
-            source=_source(module, instruction),
-            op_name=instruction.op_name,
-        )
+        _operation(module, module.computations[name], instruction, runs.times)
         for name, runs in schedule.runs.items()
         if not runs.fused
         for instruction in module.computations[name].instructions
     )
     return tuple(each for each in found if each.cycles or each.matmul_flops)
+
+
+def unpriced(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
+    """Instructions that write a megabyte or more and have no estimate of cycles, such as a scatter."""
+    return tuple(
+        _operation(module, module.computations[name], instruction, runs.times)
+        for name, runs in schedule.runs.items()
+        if not runs.fused
+        for instruction in module.computations[name].instructions
+        if instruction.opcode in _WORKS_ON_MEMORY
+        and not instruction.estimated_cycles
+        and instruction.size >= _NOTABLE_BYTES
+    )
 
 
 def kernels(module: Module, schedule: Schedule) -> tuple[Kernel, ...]:
@@ -87,6 +96,19 @@ def kernels(module: Module, schedule: Schedule) -> tuple[Kernel, ...]:
                 flops, basis = _kernel_flops(computation, call)
                 found.append(Kernel(call.name, runs.times, flops, basis, call.op_name))
     return tuple(found)
+
+
+def _operation(module: Module, computation: Computation, instruction: Instruction, times: int) -> Operation:
+    return Operation(
+        name=instruction.name,
+        opcode=instruction.opcode,
+        result=" ".join(map(str, instruction.shapes)),
+        times=times,
+        cycles=instruction.estimated_cycles,
+        matmul_flops=_matmul_flops(module, computation, instruction),
+        source=_source(module, instruction),
+        op_name=instruction.op_name,
+    )
 
 
 def _kernel_flops(computation: Computation, call: Instruction) -> tuple[int | None, str]:

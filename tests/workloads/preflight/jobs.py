@@ -1,0 +1,21 @@
+"""Jobs whose program is compiled ahead of time, or whose compiled text is at hand."""
+
+from infra.accelerators import resolve
+from infra.job_spec import slice_spec
+from workloads.spec import JobSpec, MeshSpec, StorageSpec, load_preset
+
+
+def v6e_job() -> JobSpec:
+    """The tiny preset on two v6e slices of 16 chips."""
+    preset = load_preset("tiny")
+    return JobSpec(
+        name="tiny",
+        preset="tiny",
+        slices=slice_spec(resolve("v6e", "4x4"), 2),
+        mesh=MeshSpec(replica=2, fsdp=16),
+        model=preset.model,
+        data=preset.data,
+        optimizer=preset.optimizer,
+        training=preset.training,
+        storage=StorageSpec(path="unused", existing_run="resume"),
+    )

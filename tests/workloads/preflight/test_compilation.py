@@ -1,0 +1,81 @@
+import os
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tests.workloads.preflight.jobs import v6e_job
+from workloads.preflight.compilation import compile_for_account
+from workloads.preflight.estimate import account
+from workloads.preflight.topology import describe_devices
+from workloads.preflight.traffic import Kind, Total
+from workloads.training.mesh import AXES, FSDP, REPLICA, build_mesh
+
+LAYERS, EMBED, TOKENS = 5, 1024, 512
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Mesh:
+    pytest.importorskip("libtpu")
+    spec = v6e_job()
+    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))
+
+
+def lowered_scan(mesh: Mesh, tokens: int = TOKENS) -> jax.stages.Lowered:
+    """Layers with gathered weights, and one sum of the weights' shards between the slices."""
+
+    def step(x: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def layer(x: jax.Array, shard: jax.Array) -> tuple[jax.Array, None]:
+            return x @ jax.lax.all_gather(shard, FSDP, tiled=True), None
+
+        return jax.lax.scan(layer, x, weights)[0], jax.lax.psum(weights, REPLICA)
+
+    def array(shape: tuple[int, ...], split: PartitionSpec) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, split))
+
+    splits = (PartitionSpec(AXES), PartitionSpec(None, FSDP))
+    over_mesh = jax.shard_map(step, mesh=mesh, in_specs=splits, out_specs=splits, check_vma=False)
+    x, weights = array((32 * tokens, EMBED), splits[0]), array((LAYERS, EMBED, EMBED), splits[1])
+    return jax.jit(over_mesh).lower(x, weights)
+
+
+def test_a_program_compiled_for_absent_chips_does_what_its_source_says(mesh: Mesh) -> None:
+    compilation = compile_for_account(lambda: lowered_scan(mesh))
+    done = account(compilation.text)
+
+    layer = EMBED * EMBED * 2
+    assert done.matmul_flops == LAYERS * 2 * TOKENS * EMBED * EMBED
+    assert done.ici == {Kind.ALL_GATHER: Total(LAYERS, LAYERS * layer, LAYERS * layer * 15 / 16)}
+    assert done.dcn == {"ALL_REDUCE": Total(1, LAYERS * layer // 16, LAYERS * layer // 16)}
+    # No faster than the matrix units: 524288 FLOPs in a cycle.
+    assert done.cycles > done.matmul_flops / 524288
+    assert "lowered_scan.step.layer:" in {each.source.rstrip("0123456789") for each in done.operations}
+    assert compilation.excess is None
+    assert compilation.memory
+    arguments = (TOKENS * EMBED + LAYERS * EMBED * EMBED // 16) * 2
+    assert compilation.memory.arguments_gib == pytest.approx(arguments / 2**30)
+
+
+def test_a_program_that_does_not_fit_says_what_it_needs_and_what_there_is(mesh: Mesh) -> None:
+    compilation = compile_for_account(lambda: lowered_scan(mesh, tokens=1 << 24))
+
+    assert compilation.excess
+    assert compilation.excess.needed_gib > compilation.excess.available_gib == 31.24
+    assert (compilation.text, compilation.memory) == ("", None)
+
+
+def test_the_compiler_s_complaint_about_a_copy_in_full_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    def lower() -> jax.stages.Lowered:
+        os.write(
+            2, b"W0000 spmd_partitioner.cc] Involuntary full rematerialization. The compiler cannot go from\nnoise\n"
+        )
+        return jax.jit(lambda x: x + 1).lower(jnp.float32(0))
+
+    compilation = compile_for_account(lower)
+
+    assert compilation.complaints == (
+        "W0000 spmd_partitioner.cc] Involuntary full rematerialization. The compiler cannot go from",
+    )
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"

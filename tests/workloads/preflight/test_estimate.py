@@ -1,0 +1,39 @@
+import pytest
+
+from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.preflight.texts import SCAN
+from workloads.preflight.estimate import account, estimate
+from workloads.training.flops import flops_per_token
+
+
+def test_seconds_are_cycles_by_the_clock_and_bytes_by_the_links() -> None:
+    found = estimate(v6e_job(), account(SCAN))
+
+    assert found.compute_seconds == pytest.approx(69776 / 1.75e9, rel=1e-3)
+    assert found.ici_seconds == pytest.approx(5 * 2 * 1024 * 1024 * 15 / 16 / 360e9)
+    assert found.dcn_seconds == pytest.approx(5 * 2 * 1024 * 1024 / 16 / 12.5e9)
+    assert {step.seconds for step in found.steps} == {found.compute_seconds + found.ici_seconds}
+
+
+def test_kernels_take_longer_the_less_efficient_they_are_assumed_to_be() -> None:
+    kernel = (
+        '  %kernel = f32[] custom-call(), custom_call_target="tpu_custom_call",'
+        ' backend_config={"cost_estimate":{"flops":"918000000000"}}\n  ROOT'
+    )
+    before, root, after = SCAN.rpartition("  ROOT")
+    without, found = (estimate(v6e_job(), account(text)) for text in (SCAN, before + kernel + after))
+
+    assert root
+    assert [step.kernel_efficiency for step in found.steps] == [0.25, 0.35, 0.5]
+    added = [step.seconds - without.steps[0].seconds for step in found.steps]
+    assert added == pytest.approx([0.004, 0.001 / 0.35, 0.002])
+
+
+def test_utilisation_and_rate_follow_from_the_seconds() -> None:
+    spec = v6e_job()
+    step = estimate(spec, account(SCAN)).steps[0]
+    tokens = spec.training.global_batch * spec.training.sequence_length
+
+    assert step.tokens_per_second_per_chip == pytest.approx(tokens / step.seconds / 32)
+    model_flops = flops_per_token(spec.model, spec.training.sequence_length) * tokens
+    assert step.mfu == pytest.approx(model_flops / step.seconds / (32 * 918e12))

@@ -1,0 +1,107 @@
+import pytest
+
+from tests.workloads.preflight.texts import SCAN, loop, module
+from workloads.preflight.hlo import Module, parse
+from workloads.preflight.loops import schedule
+from workloads.preflight.traffic import (
+    Collective,
+    Kind,
+    Total,
+    Transfer,
+    collectives,
+    dcn_totals,
+    ici_totals,
+    transfers,
+)
+
+LAYER = 1024 * 1024 * 2
+"""Bytes of one gathered layer of SCAN."""
+
+
+def found(parsed: Module) -> tuple[Collective, ...]:
+    return collectives(parsed, schedule(parsed))
+
+
+def sent(parsed: Module) -> tuple[Transfer, ...]:
+    return transfers(parsed, schedule(parsed))
+
+
+def test_a_gather_in_a_scan_counts_for_each_layer() -> None:
+    assert ici_totals(found(parse(SCAN))) == {Kind.ALL_GATHER: Total(5, 5 * LAYER, 5 * LAYER * 15 / 16)}
+
+
+def test_a_psum_between_slices_sends_each_chip_s_shard_once() -> None:
+    assert dcn_totals(sent(parse(SCAN))) == {"ALL_REDUCE": Total(1, 5 * LAYER // 16, 5 * LAYER // 16)}
+
+
+@pytest.mark.parametrize(
+    ("instruction", "wire_bytes"),
+    [
+        ("f32[64] all-gather(%a), replica_groups={{0,1,2,3},{4,5,6,7}}, dimensions={0}", 256 * 3 / 4),
+        ("f32[64] all-reduce(%a), replica_groups=[2,8]<=[16], to_apply=%add", 2 * 256 * 7 / 8),
+        ("f32[64] reduce-scatter(%a), replica_groups={{0,1,2,3}}, dimensions={0}", 256 * 3),
+        ("f32[64] all-to-all(%a), replica_groups={}, dimensions={0}", 256 * 15 / 16),
+        ("f32[64] collective-permute(%a), source_target_pairs={{0,1},{1,0}}", 256),
+        ("(f32[64], f32[32]) all-reduce(%a, %a), replica_groups={{0,1}}, to_apply=%add", 384),
+    ],
+)
+def test_bytes_on_the_wire_are_those_of_a_ring(instruction: str, wire_bytes: float) -> None:
+    (each,) = found(module("%a = f32[16] parameter(0)", f"%each = {instruction}"))
+
+    assert (each.wire_bytes, each.blocking) == (wire_bytes, True)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "result_bytes"),
+    [
+        ("(f32[16], f32[64]) all-gather-start(%a), replica_groups={{0,1,2,3}}, dimensions={0}", 256),
+        ("(f32[16], f32[16], u32[], u32[]) collective-permute-start(%a), source_target_pairs={{0,1}}", 64),
+        ("f32[16] all-reduce-start(%a), replica_groups={{0,1}}, to_apply=%add", 64),
+    ],
+)
+def test_a_started_collective_does_not_block(instruction: str, result_bytes: int) -> None:
+    (each,) = found(module("%a = f32[16] parameter(0)", f"%each = {instruction}"))
+
+    assert (each.result_bytes, each.blocking) == (result_bytes, False)
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        "%call = f32[64] fusion(%a), kind=kCustom, calls=%inner",
+        '%call = ((), (), (s32[1])) call-start(), async_execution_thread="sparsecore", to_apply=%inner',
+    ],
+)
+def test_a_collective_in_a_fusion_or_on_a_sparse_core_counts_and_does_not_block(caller: str) -> None:
+    gather = "all-gather(%a), replica_groups={{0,1,2,3}}, dimensions={0}"
+    inner = f"%inner (a: f32[16]) -> f32[64] {{\n  %a = f32[16] parameter(0)\n  ROOT %each = f32[64] {gather}\n}}\n"
+
+    (each,) = found(module("%a = f32[16] parameter(0)", caller, computations=inner))
+
+    assert (each.times, each.wire_bytes, each.blocking) == (1, 192, False)
+
+
+def test_collectives_that_share_a_channel_all_count() -> None:
+    scatter = "f32[4] reduce-scatter(%a), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0}"
+
+    parsed = module("%a = f32[16] parameter(0)", f"%first = {scatter}", f"%second = {scatter}")
+
+    assert ici_totals(found(parsed)) == {Kind.REDUCE_SCATTER: Total(2, 32, 96)}
+
+
+def test_a_send_in_a_loop_counts_for_each_trip() -> None:
+    send = (
+        "  %send = (bf16[8,128], u32[], token[]) send(%counter, %counter), is_host_transfer=true,"
+        ' frontend_attributes={_xla_megascale_transfer_type="ALL_TO_ALL"}\n'
+    )
+    computations, begin, run = loop("loop", 0, 7, 1, "LT", body=send)
+
+    assert dcn_totals(sent(module(begin, run, computations=computations))) == {
+        "ALL_TO_ALL": Total(7, 7 * 2048, 7 * 2048)
+    }
+
+
+def test_a_send_to_the_own_host_is_no_transfer_between_slices() -> None:
+    assert not sent(
+        module("%a = f32[4] parameter(0)", "%send = (f32[4], u32[], token[]) send(%a), is_host_transfer=true")
+    )

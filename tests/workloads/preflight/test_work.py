@@ -1,0 +1,101 @@
+import pytest
+
+from tests.workloads.preflight.texts import SCAN, module
+from workloads.preflight.hlo import Module, parse
+from workloads.preflight.loops import schedule
+from workloads.preflight.work import Kernel, kernels, operations, unpriced
+
+KERNEL = 'custom_call_target="tpu_custom_call"'
+
+
+def only_kernel(*instructions: str) -> Kernel:
+    parsed = module(*instructions)
+    (kernel,) = kernels(parsed, schedule(parsed))
+    return kernel
+
+
+def matmul_flops(parsed: Module) -> int:
+    return sum(each.times * each.matmul_flops for each in operations(parsed, schedule(parsed)))
+
+
+def test_matmuls_of_a_scan_are_counted_for_each_layer() -> None:
+    assert matmul_flops(parse(SCAN)) == 5 * 2 * 512 * 1024 * 1024
+
+
+def test_cycles_of_a_scan_are_counted_for_each_layer_and_by_source() -> None:
+    parsed = parse(SCAN)
+    found = {each.name: each for each in operations(parsed, schedule(parsed))}
+
+    matmul = found["fusion.11"]
+    assert (matmul.times, matmul.cycles, matmul.source) == (5, 3072, "step.layer:10")
+    assert sum(each.times * each.cycles for each in found.values()) == 69776
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "attributes", "flops"),
+    [
+        # 8 x 16 by 16 x 32.
+        ("f32[8,16]", "f32[16,32]", "f32[8,32]", "dim_labels=bf_io->bf", 2 * 8 * 16 * 32),
+        # A batch of 4 matmuls of 8 x 16 by 16 x 32, as TPU programs write it.
+        (
+            "f32[4,8,16]",
+            "f32[4,16,32]",
+            "f32[4,8,32]",
+            "window={size=4 stride=3 lhs_dilate=4}, dim_labels=0bf_0io->0bf",
+            4 * 2 * 8 * 16 * 32,
+        ),
+        # Two contracted dimensions, 4 and 16.
+        ("f32[8,4,16]", "f32[4,16,32]", "f32[8,1,32]", "window={size=4}, dim_labels=b0f_0io->b0f", 2 * 8 * 64 * 32),
+        # A free dimension of the right side as a padded and reversed window.
+        (
+            "f32[8,1,16]",
+            "f32[4,16,32]",
+            "f32[8,4,32]",
+            "window={size=4 pad=3_3 rhs_reversal=1}, dim_labels=b0f_0io->b0f",
+            2 * 8 * 16 * 128,
+        ),
+    ],
+)
+def test_flops_of_a_matmul_written_as_a_convolution(
+    left: str, right: str, result: str, attributes: str, flops: int
+) -> None:
+    parsed = module(
+        f"%left = {left} parameter(0)",
+        f"%right = {right} parameter(1)",
+        f"%matmul = {result} convolution(%left, %right), {attributes}",
+    )
+
+    assert matmul_flops(parsed) == flops
+
+
+def test_a_kernel_s_own_estimate_is_taken() -> None:
+    config = 'backend_config={"custom_call_config":{"cost_estimate":{"transcendentals":"3","flops":"12345"}}}'
+
+    kernel = only_kernel("%a = f32[2] parameter(0)", f"%k = f32[2] custom-call(%a), {KERNEL}, {config}")
+
+    assert (kernel.flops, kernel.basis) == (12345, "the kernel's cost estimate")
+
+
+@pytest.mark.parametrize(("call", "results", "matmuls"), [("fwd", 1, 2), ("dkv", 2, 4), ("dkv", 3, 5), ("dq", 1, 3)])
+def test_splash_attention_states_none_so_half_the_square_counts(call: str, results: int, matmuls: int) -> None:
+    queries, keys = "%q = bf16[2,4,1024,128] parameter(0)", "%k = bf16[2,4,2048,128] parameter(1)"
+    outputs = ", ".join(["bf16[2,4,1024,128]"] * results)
+    name = f'metadata={{op_name="jit(f)/splash_mha_{call}_no_residuals/pallas_call"}}'
+
+    kernel = only_kernel(queries, keys, f"%kernel = ({outputs}) custom-call(%q, %k), {KERNEL}, {name}")
+
+    assert kernel.flops == matmuls * 2 * (2 * 4 * 1024 * 2048 * 128) // 2
+
+
+def test_a_kernel_without_any_estimate_is_not_guessed() -> None:
+    assert only_kernel("%a = f32[2] parameter(0)", f"%k = f32[2] custom-call(%a), {KERNEL}").flops is None
+
+
+def test_a_large_scatter_without_an_estimate_is_named() -> None:
+    parsed = module(
+        "%a = f32[1024,1024] parameter(0)",
+        "%small = f32[8] gather(%a, %a)",
+        "%large = f32[1024,1024] scatter(%a, %a, %a)",
+    )
+
+    assert [each.name for each in unpriced(parsed, schedule(parsed))] == ["large"]
