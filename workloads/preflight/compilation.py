@@ -59,8 +59,8 @@ class Compilation:
     """Lines in which the compiler said that it copies an array in full where it should not."""
 
 
-def compile_for_account(lower: Callable[[], jax.stages.Lowered]) -> Compilation:
-    """Lower and compile.
+def compile_for_account(compile_program: Callable[[], jax.stages.Compiled]) -> Compilation:
+    """Compile and look.
 
     Raises:
         jax.errors.JaxRuntimeError: it does not compile, for another reason than memory.
@@ -69,7 +69,7 @@ def compile_for_account(lower: Callable[[], jax.stages.Lowered]) -> Compilation:
     compiled, excess = None, None
     with _error_output() as written:
         try:
-            compiled = lower().compile()
+            compiled = compile_program()
         except jax.errors.JaxRuntimeError as fault:
             if _OUT_OF_MEMORY not in str(fault):
                 raise

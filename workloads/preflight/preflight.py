@@ -19,7 +19,7 @@ def compile_step(spec: JobSpec) -> Compilation:
         Unsupported: this machine has no compiler for them.
     """
     program = Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices)))
-    return compile_for_account(program.lower_step)
+    return compile_for_account(program.compile_step)
 
 
 def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) -> Report:

@@ -15,6 +15,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 
 from workloads.spec import Attention
+from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.remat import ATTENTION, PROJECTION, named
 from workloads.training.rope import Rotation, rotate
 
@@ -42,13 +43,28 @@ class Sequence:
 
 def attend(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
     """x [B, S, D] to [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
+    # Positions last, as all kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
     projected = named(jnp.einsum("bsd,df->bfs", x, query_key_value), PROJECTION)
-    grouped = projected.reshape(x.shape[0], -1, heads.queries_per_kv_head + 2, heads.head_dim, x.shape[1])
+    mixed = _fused(projected, heads, sequence) if heads.kernel == "fused" else _by_heads(projected, heads, sequence)
+    return jnp.einsum("bfs,fd->bsd", mixed, out)
+
+
+def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """[B, K (G + 2) H, S] to [B, K G H, S]."""
+    rows = (heads.queries_per_kv_head + 2) * heads.head_dim
+    shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
+    return fused_attention(projected, sequence.rotation, sequence.segments, shape=shape, interpret=False)
+
+
+def _by_heads(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """[B, K (G + 2) H, S] to [B, K G H, S]."""
+    batch, _, positions = projected.shape
+    grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
     query, key = rotate(query, sequence.rotation), rotate(key, sequence.rotation)
-    mixed = _splash(query, key, value, sequence) if heads.kernel == "splash" else _plain(query, key, value, sequence)
-    out = out.reshape(*mixed.shape[1:3], heads.head_dim, -1)
-    return jnp.einsum("bkgsh,kghd->bsd", mixed, out)
+    kernel = _splash if heads.kernel == "splash" else _plain
+    mixed = kernel(query, key, value, sequence)
+    return jnp.swapaxes(mixed, -1, -2).reshape(batch, -1, positions)
 
 
 def _plain(query: jax.Array, key: jax.Array, value: jax.Array, sequence: Sequence) -> jax.Array:

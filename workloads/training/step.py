@@ -133,12 +133,9 @@ class Program:
 
     def compile_step(self) -> jax.stages.Compiled:
         """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused."""
-        return self.lower_step().compile(compiler_options(self._mesh))
-
-    def lower_step(self) -> jax.stages.Lowered:
-        """What `compile_step` compiles."""
         step = self._over_mesh(self._local_step, (self._specs, BATCH), (self._specs, PartitionSpec()))
-        return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self._batch())
+        lowered = jax.jit(step, donate_argnums=0).lower(self.state_shapes, self._batch())
+        return lowered.compile(compiler_options(self._mesh))
 
     def compile_evaluation(self) -> jax.stages.Compiled:
         """(parameters, tokens) -> mean loss."""
