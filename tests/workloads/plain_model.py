@@ -57,13 +57,13 @@ def plain_rotation(head: jax.Array, spec: ModelSpec) -> jax.Array:
     return jnp.concatenate([turned.real, turned.imag], axis=-1)
 
 
-def plain_frequencies(spec: ModelSpec) -> np.ndarray:
+def plain_frequencies(spec: ModelSpec) -> jax.Array:
     """Radians per position."""
     half = spec.head_dim // 2
     frequencies = spec.rope_base ** (-np.arange(half) / half)
-    if spec.rope_scaling is None:
-        return frequencies
-    return np.array([plain_stretched(frequency, spec.rope_scaling) for frequency in frequencies])
+    if spec.rope_scaling is not None:
+        frequencies = np.array([plain_stretched(frequency, spec.rope_scaling) for frequency in frequencies])
+    return jnp.asarray(frequencies, jnp.float32)
 
 
 def plain_stretched(frequency: float, scaling: RopeScaling) -> float:
