@@ -1,33 +1,22 @@
 """`python -m workloads.training.export`: the parameters of one checkpoint alone, in a folder.
 
-Owns the command and the layout of that folder:
-
-    parameters/     Orbax checkpoint: a nested dict of whole float32 arrays
-    export.json     step, fingerprint of each array, manifest of the start that saved it
-
-Runs in one process on any machine with memory for the parameters. Only reads the run, which may go on meanwhile.
+Owns the command; the layout of the folder is up to `parameter_folder`. Runs in one process on any machine with
+memory for the parameters. Only reads the run, which may go on meanwhile.
 """
 
 import argparse
-import json
 import logging
 import sys
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
-from jax.sharding import NamedSharding
 
-from workloads.spec import JobSpec, MeshSpec
-from workloads.training.checkpoint import STATE, Record, read_record
+from workloads.spec import JobSpec
+from workloads.training.checkpoint import STATE, read_record
 from workloads.training.failures import InvalidSpec, NoCheckpoint, TrainingStopped
-from workloads.training.fingerprint import compile_fingerprints, differing
-from workloads.training.layout import Tree, partition_specs
-from workloads.training.mesh import build_mesh
-from workloads.training.model import initial_parameters
-
-PARAMETERS = "parameters"
-"""Their name in the training state, in the checkpoint and in the export."""
+from workloads.training.fingerprint import differing
+from workloads.training.parameter_folder import PARAMETERS, About, fingerprints, require_new, whole_shapes, write
 
 
 def main() -> None:
@@ -59,23 +48,27 @@ def export(run: epath.Path, out: epath.Path, step: int | None) -> int:
         InvalidSpec: `out` exists, or there is no such checkpoint.
         NoCheckpoint: the checkpoint is damaged.
     """
-    if out.exists():
-        raise InvalidSpec(f"{out} must be a new folder, but it exists; name another")
+    require_new(out)
     step = _existing(run, step)
     folder = run / "checkpoints" / str(step)
     record = read_record(folder)
-    fingerprints = {name: one for name, one in record.fingerprints.items() if name.startswith(f"{PARAMETERS}.")}
-    shapes = {PARAMETERS: _shapes(record)}
+    expected = {name: one for name, one in record.fingerprints.items() if name.startswith(f"{PARAMETERS}.")}
+    spec = JobSpec.model_validate(record.manifest["spec"])
+    shapes = {PARAMETERS: whole_shapes(spec.model)}
     restore = ocp.args.PyTreeRestore(
         item=shapes, partial_restore=True, restore_args=ocp.checkpoint_utils.construct_restore_args(shapes)
     )
-    found = ocp.PyTreeCheckpointHandler().restore(folder / STATE, args=restore)
-    if wrong := differing(fingerprints, compile_fingerprints(shapes)(found)):
+    parameters = ocp.PyTreeCheckpointHandler().restore(folder / STATE, args=restore)[PARAMETERS]
+    if wrong := differing(expected, [fingerprints(parameters)]):
         raise NoCheckpoint(f"{folder} does not hold what was saved: {'; '.join(wrong)}; choose another by --step")
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(out / PARAMETERS, found[PARAMETERS])
-    about = {"step": step, "fingerprints": fingerprints, "manifest": record.manifest}
-    (out / "export.json").write_text(json.dumps(about, indent=2) + "\n")
+    about = About(
+        step=step,
+        model=spec.model,
+        sequence_length=spec.training.sequence_length,
+        fingerprints=expected,
+        manifest=record.manifest,
+    )
+    write(out, parameters, about)
     return step
 
 
@@ -86,18 +79,6 @@ def _existing(run: epath.Path, step: int | None) -> int:
     if not steps or step not in (None, *steps):
         raise InvalidSpec(f"{folder} must have the checkpoint that is to be exported (step {step}), got {steps}")
     return steps[-1] if step is None else step
-
-
-def _shapes(record: Record) -> Tree:
-    """Of the parameters, whole on one device."""
-    spec = JobSpec.model_validate(record.manifest["spec"])
-    mesh = build_mesh(MeshSpec(replica=1, fsdp=1), spec.slices, jax.devices()[:1])
-    shapes = jax.eval_shape(lambda: initial_parameters(spec.model, spec.training.seed))
-    return jax.tree.map(
-        lambda leaf, split: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, split)),
-        shapes,
-        partition_specs(shapes),
-    )
 
 
 if __name__ == "__main__":

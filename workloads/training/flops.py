@@ -1,6 +1,6 @@
 """Arithmetic of a training step, for the utilisation of the chips.
 
-Owns the count of model FLOPs; what was recomputed is not counted, since it trains nothing. Pure.
+Owns the counts of weights and of model FLOPs; what was recomputed is not counted, since it trains nothing. Pure.
 """
 
 from workloads.spec import ModelSpec, SliceSpec
@@ -12,10 +12,25 @@ _PER_MULTIPLY_ADD = 2
 
 
 def matrix_parameters(model: ModelSpec) -> int:
-    """Weights that each token is multiplied with: all matrices and the output table, not the looked-up one."""
+    """Weights that each token is multiplied with: all matrices and the output table, not the looked-up one, and
+    of the experts those that a token goes to."""
+    return _matrices(model, model.experts.per_token if model.experts else 1)
+
+
+def total_parameters(model: ModelSpec) -> int:
+    """All weights of the model."""
+    norm_scales = (2 * model.layers + 1) * model.embed_dim
+    input_table = 0 if model.tied_embedding else model.vocab_size * model.embed_dim
+    return _matrices(model, model.experts.count if model.experts else 1) + norm_scales + input_table
+
+
+def _matrices(model: ModelSpec, mlps: int) -> int:
+    """Weights of all matrices and of the output table, with so many MLPs in a layer."""
     heads = model.query_heads * model.head_dim
     attention = model.embed_dim * (heads + 2 * model.kv_heads * model.head_dim) + heads * model.embed_dim
-    return model.layers * (attention + 3 * model.embed_dim * model.mlp_dim) + model.vocab_size * model.embed_dim
+    router = model.embed_dim * model.experts.count if model.experts else 0
+    layer = attention + router + mlps * 3 * model.embed_dim * model.mlp_dim
+    return model.layers * layer + model.vocab_size * model.embed_dim
 
 
 def flops_per_token(model: ModelSpec, sequence_length: int) -> float:
@@ -33,6 +48,5 @@ def flops_per_token(model: ModelSpec, sequence_length: int) -> float:
 
 def utilisation(tokens_per_second: float, flops: float, slices: SliceSpec) -> float | None:
     """MFU: `tokens_per_second` x `flops` per token / rated bf16 peak of all chips; None where no peak is rated."""
-    chips = slices.count * slices.hosts * slices.chips_per_host
-    peak = chips * slices.peak_bf16_tflops_per_chip * 1e12
+    peak = slices.chips * slices.peak_bf16_tflops_per_chip * 1e12
     return tokens_per_second * flops / peak if peak else None

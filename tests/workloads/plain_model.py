@@ -1,0 +1,100 @@
+"""The model as a textbook has it: whole matrices, one head and one expert after the other, full logits, no mesh.
+
+The reference that the trainer's model and the import of weights are held to. Weights are nested as those of the
+trainer; the columns of `query_key_value` come in groups, one for each kv head: its query heads, its key, its value.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling
+
+type Tree = Any
+
+
+def plain_logits(weights: Tree, tokens: jax.Array, spec: ModelSpec, segments: jax.Array | None = None) -> jax.Array:
+    """[batch, position, vocabulary] of tokens [batch, position]; a token sees those before it in its own segment."""
+    x = weights["embedding"][tokens]
+    visible = plain_visibility(tokens, segments)
+    for layer in range(spec.layers):
+        block = {name: weight[layer] for name, weight in weights["blocks"].items()}
+        x = x + plain_attention(plain_norm(x, block["attention_scale"], spec), block, spec, visible)
+        x = x + plain_mlp(plain_norm(x, block["mlp_scale"], spec), block, spec)
+    table = weights["embedding" if spec.tied_embedding else "unembedding"]
+    return plain_norm(x, weights["final_scale"], spec) @ table.T
+
+
+def plain_visibility(tokens: jax.Array, segments: jax.Array | None) -> jax.Array:
+    """[batch, query position, key position]"""
+    batch, length = tokens.shape
+    causal = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (batch, length, length))
+    return causal if segments is None else causal & (segments[:, :, None] == segments[:, None, :])
+
+
+def plain_norm(x: jax.Array, scale: jax.Array, spec: ModelSpec) -> jax.Array:
+    return x / jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + spec.norm_epsilon) * scale[None, None]
+
+
+def plain_attention(x: jax.Array, block: Tree, spec: ModelSpec, visible: jax.Array) -> jax.Array:
+    mixed: list[jax.Array] = []
+    for group in jnp.split(x @ block["query_key_value"], spec.kv_heads, axis=-1):
+        *queries, key, value = jnp.split(group, spec.queries_per_kv_head + 2, axis=-1)
+        key = plain_rotation(key, spec)
+        for query in queries:
+            scores = plain_rotation(query, spec) @ key.mT / spec.head_dim**0.5
+            mixed.append(jax.nn.softmax(jnp.where(visible, scores, -jnp.inf)) @ value)
+    return jnp.concatenate(mixed, axis=-1) @ block["out"]
+
+
+def plain_rotation(head: jax.Array, spec: ModelSpec) -> jax.Array:
+    """RoPE: column i and column i + half are one complex number, turned by its frequency times the position."""
+    half = spec.head_dim // 2
+    angles = jnp.outer(jnp.arange(head.shape[1]), plain_frequencies(spec))[None]
+    turned = (head[..., :half] + 1j * head[..., half:]) * jnp.exp(1j * angles)
+    return jnp.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def plain_frequencies(spec: ModelSpec) -> jax.Array:
+    """Radians per position."""
+    half = spec.head_dim // 2
+    frequencies = spec.rope_base ** (-np.arange(half) / half)
+    if spec.rope_scaling is not None:
+        frequencies = np.array([plain_stretched(frequency, spec.rope_scaling) for frequency in frequencies])
+    return jnp.asarray(frequencies, jnp.float32)
+
+
+def plain_stretched(frequency: float, scaling: RopeScaling) -> float:
+    """As https://github.com/meta-llama/llama-models, `apply_scaling`."""
+    wavelength = 2 * np.pi / frequency
+    if wavelength < scaling.original_length / scaling.high_frequency_factor:
+        return frequency
+    if wavelength > scaling.original_length / scaling.low_frequency_factor:
+        return frequency / scaling.factor
+    span = scaling.high_frequency_factor - scaling.low_frequency_factor
+    kept = (scaling.original_length / wavelength - scaling.low_frequency_factor) / span
+    return (1 - kept) * frequency / scaling.factor + kept * frequency
+
+
+def plain_mlp(x: jax.Array, block: Tree, spec: ModelSpec) -> jax.Array:
+    if spec.experts is None:
+        return plain_expert(x, block["gate"], block["up"], block["down"])
+    shares = plain_shares(x @ block["router"], spec.experts)
+    each = [
+        shares[..., expert, None] * plain_expert(x, *(block[name][expert] for name in ("gate", "up", "down")))
+        for expert in range(spec.experts.count)
+    ]
+    return sum(each, jnp.zeros_like(x))
+
+
+def plain_expert(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+
+
+def plain_shares(scores: jax.Array, experts: ExpertsSpec) -> jax.Array:
+    """Softmax over each token's best scores, 0 for its other experts; [batch, position, expert]."""
+    best, chosen = jax.lax.top_k(scores, experts.per_token)
+    one_hot = jax.nn.one_hot(chosen, experts.count)
+    return jnp.einsum("bsc,bsce->bse", jax.nn.softmax(best), one_hot)

@@ -1,0 +1,1 @@
+"""Weights from and to the files of Hugging Face: `python -m workloads.weights`."""

@@ -1,0 +1,117 @@
+"""Weights of Hugging Face into a folder that training begins with, and such a folder into theirs.
+
+Owns the two conversions; memory for the parameters in float32, once, is what they need.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from workloads.spec import ModelSpec, Preset
+from workloads.training.failures import InvalidSpec
+from workloads.training.layout import Tree
+from workloads.training.parameter_folder import (
+    About,
+    fingerprints,
+    read_about,
+    read_whole,
+    require_new,
+    whole_shapes,
+    write,
+)
+from workloads.weights.hugging_face import Tensor, config, config_faults, tensors
+from workloads.weights.tensor_files import DType, TensorFiles, shards, write_index
+
+CONFIG = "config.json"
+
+type Report = Callable[[int, int, str], None]
+"""Is told the tensors done, all of them, and the last one's name."""
+
+
+def import_weights(source: Path, out: epath.Path, name: str, preset: Preset, report: Report) -> About:
+    """Write the weights in the folder `source`, of the model of the preset `name`, to the new folder `out`.
+
+    Raises:
+        InvalidSpec: the files are not those of the preset's model; names all that differs.
+    """
+    require_new(out)
+    model = preset.model
+    wanted = list(tensors(model))
+    with TensorFiles(source) as files:
+        if wrong := [*_config_faults(source, model), *files.faults(wanted)]:
+            raise InvalidSpec(
+                f"{source} must hold the weights of {name}, but is not what that needs: {'; '.join(wrong)};"
+                " choose the preset that these weights belong to"
+            )
+        parameters = _parameters(model, wanted, files, report)
+    about = About(
+        step=0,
+        model=model,
+        sequence_length=preset.training.sequence_length,
+        fingerprints=fingerprints(parameters),
+        manifest={"preset": name, "imported_from": str(source)},
+    )
+    write(out, parameters, about)
+    return about
+
+
+def export_weights(folder: epath.Path, out: epath.Path, dtype: DType, report: Report) -> ModelSpec:
+    """Write the parameters in `folder` to the new folder `out` as Hugging Face has them.
+
+    Raises:
+        InvalidSpec: `folder` does not hold parameters, or not those that were written.
+    """
+    require_new(out)
+    about = read_about(folder)
+    parameters = jax.tree.map(np.asarray, read_whole(folder, about))
+    files = shards(list(tensors(about.model)), dtype)
+    total = sum(len(file.tensors) for file in files)
+    done = 0
+    out.mkdir(parents=True)
+    for shard in files:
+        with (out / shard.name).open("wb") as file:
+            shard.begin(file)
+            for tensor in shard.tensors:
+                values = tensor.take(_at(parameters, tensor.array)).astype(jnp.dtype(dtype))
+                file.write(np.ascontiguousarray(values).view(np.uint8).data)
+                done += 1
+                report(done, total, tensor.name)
+    (out / CONFIG).write_text(json.dumps(config(about.model, about.sequence_length, dtype), indent=2) + "\n")
+    write_index(out, files)
+    return about.model
+
+
+def _config_faults(source: Path, model: ModelSpec) -> list[str]:
+    path = source / CONFIG
+    return config_faults(json.loads(path.read_text()), model) if path.exists() else []
+
+
+def _parameters(model: ModelSpec, wanted: list[Tensor], files: TensorFiles, report: Report) -> Tree:
+    """The trainer's arrays, one after the other, so that at most one of them is in memory twice."""
+    of_array: defaultdict[tuple[str, ...], list[Tensor]] = defaultdict(list)
+    for tensor in wanted:
+        of_array[tensor.array].append(tensor)
+    done = 0
+
+    def filled(path: tuple[Any, ...], shape: jax.ShapeDtypeStruct) -> jax.Array:
+        nonlocal done
+        array = np.empty(shape.shape, shape.dtype)
+        for tensor in of_array[tuple(step.key for step in path)]:
+            tensor.put(array, files.read(tensor.name))
+            done += 1
+            report(done, len(wanted), tensor.name)
+        return jax.device_put(array, shape.sharding)
+
+    return jax.tree_util.tree_map_with_path(filled, whole_shapes(model))
+
+
+def _at(parameters: Tree, keys: tuple[str, ...]) -> np.ndarray:
+    return reduce(lambda tree, key: tree[key], keys, parameters)

@@ -1,0 +1,179 @@
+"""The Llama and Mixtral layouts of Hugging Face: where each of their tensors lies in the trainer's weights.
+
+Owns the names, shapes and the configuration file. One table serves both directions: a tensor is a view of one of
+the trainer's arrays. Reads and writes no files.
+
+Letters as in `workloads.training.model`: D embed, N query heads, K kv heads, H head, F mlp, V vocabulary; G query
+heads for each kv head.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling
+
+type Config = dict[str, Any]
+"""Content of `config.json`."""
+
+type Place = Callable[[np.ndarray], np.ndarray]
+"""From one of the trainer's arrays to the view of it that holds a tensor."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the files."""
+
+    name: str
+    shape: tuple[int, ...]
+    array: tuple[str, ...]
+    """Keys that lead to the trainer's array."""
+    _place: Place
+
+    def put(self, array: np.ndarray, values: np.ndarray) -> None:
+        """Write the tensor's values into the array."""
+        place = self._place(array)
+        place[...] = values.reshape(place.shape)
+
+    def take(self, array: np.ndarray) -> np.ndarray:
+        """The tensor as the array has it."""
+        return self._place(array).reshape(self.shape)
+
+
+def tensors(model: ModelSpec) -> Iterator[Tensor]:
+    """All tensors of `model`, layer after layer."""
+    table, scale = (model.vocab_size, model.embed_dim), (model.embed_dim,)
+    yield Tensor("model.embed_tokens.weight", table, ("embedding",), _whole)
+    for layer in range(model.layers):
+        for part in (*_attention(model, layer), *_mlp(model, layer)):
+            yield replace(part, name=f"model.layers.{layer}.{part.name}", array=("blocks", *part.array))
+    yield Tensor("model.norm.weight", scale, ("final_scale",), _whole)
+    if not model.tied_embedding:
+        yield Tensor("lm_head.weight", table, ("unembedding",), _whole)
+
+
+def _whole(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
+    embed, head, grouped = model.embed_dim, model.head_dim, model.queries_per_kv_head
+    kinds = {"q": slice(0, grouped), "k": slice(grouped, grouped + 1), "v": slice(grouped + 1, grouped + 2)}
+
+    def heads(kind: slice) -> Place:
+        # Columns D,K(G+2)H of the trainer; rows of whole heads, (KG)H,D or KH,D, in the files.
+        return lambda array: array[layer].reshape(embed, model.kv_heads, -1, head)[:, :, kind].transpose(1, 2, 3, 0)
+
+    yield Tensor("input_layernorm.weight", (embed,), ("attention_scale",), lambda array: array[layer])
+    for kind, columns in kinds.items():
+        rows = model.kv_heads * (columns.stop - columns.start) * head
+        yield Tensor(f"self_attn.{kind}_proj.weight", (rows, embed), ("query_key_value",), heads(columns))
+    mixed = model.query_heads * head
+    yield Tensor("self_attn.o_proj.weight", (embed, mixed), ("out",), lambda array: array[layer].T)
+
+
+def _mlp(model: ModelSpec, layer: int) -> Iterator[Tensor]:
+    yield Tensor("post_attention_layernorm.weight", (model.embed_dim,), ("mlp_scale",), lambda array: array[layer])
+    if model.experts:
+        yield from _experts(model, model.experts, layer)
+        return
+    for name, shape in _mlp_shapes(model).items():
+        yield Tensor(f"mlp.{name}_proj.weight", shape, (name,), lambda array: array[layer].T)
+
+
+def _experts(model: ModelSpec, experts: ExpertsSpec, layer: int) -> Iterator[Tensor]:
+    router = (experts.count, model.embed_dim)
+    yield Tensor("block_sparse_moe.gate.weight", router, ("router",), lambda array: array[layer].T)
+    numbers = {"gate": 1, "down": 2, "up": 3}
+    for expert in range(experts.count):
+        for name, shape in _mlp_shapes(model).items():
+            place = _of_expert(layer, expert)
+            yield Tensor(f"block_sparse_moe.experts.{expert}.w{numbers[name]}.weight", shape, (name,), place)
+
+
+def _of_expert(layer: int, expert: int) -> Place:
+    return lambda array: array[layer, expert].T
+
+
+def _mlp_shapes(model: ModelSpec) -> dict[str, tuple[int, int]]:
+    embed, mlp = model.embed_dim, model.mlp_dim
+    return {"gate": (mlp, embed), "up": (mlp, embed), "down": (embed, mlp)}
+
+
+def config(model: ModelSpec, sequence_length: int, dtype: str) -> Config:
+    """`config.json` for `model`; the tokenizer's special tokens are not known here."""
+    experts = model.experts
+    # Its loss adds up a token's choices of experts where ours takes their mean.
+    balance = {"router_aux_loss_coef": experts.balance_weight / experts.per_token} if experts else {}
+    return {
+        **_architecture(model),
+        **balance,
+        "max_position_embeddings": sequence_length,
+        "torch_dtype": dtype,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def config_faults(found: Config, model: ModelSpec) -> list[str]:
+    """Where a `config.json` says something else than `model`, in words."""
+    found = _with_rope_apart(found)
+    return [
+        f"config.json {name}: expected {expected}, got {found[name]}"
+        for name, expected in _architecture(model).items()
+        if name in found and found[name] != expected
+    ]
+
+
+def _architecture(model: ModelSpec) -> Config:
+    """What the weights alone do not show is in here too: the same tensors with another RoPE are another model."""
+    return {
+        **(_mixtral(model.experts) if model.experts else _llama()),
+        "vocab_size": model.vocab_size,
+        "hidden_size": model.embed_dim,
+        "intermediate_size": model.mlp_dim,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.query_heads,
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": model.norm_epsilon,
+        "rope_theta": model.rope_base,
+        "rope_scaling": _rope_scaling(model.rope_scaling) if model.rope_scaling else None,
+        "tie_word_embeddings": model.tied_embedding,
+    }
+
+
+def _llama() -> Config:
+    return {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
+
+
+def _mixtral(experts: ExpertsSpec) -> Config:
+    return {
+        "model_type": "mixtral",
+        "architectures": ["MixtralForCausalLM"],
+        "num_local_experts": experts.count,
+        "num_experts_per_tok": experts.per_token,
+        "sliding_window": None,
+    }
+
+
+def _rope_scaling(scaling: RopeScaling) -> Config:
+    return {
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low_frequency_factor,
+        "high_freq_factor": scaling.high_frequency_factor,
+        "original_max_position_embeddings": scaling.original_length,
+    }
+
+
+def _with_rope_apart(found: Mapping[str, Any]) -> Config:
+    """Transformers 5 writes base and scaling as one `rope_parameters`."""
+    if not isinstance(rope := found.get("rope_parameters"), dict):
+        return dict(found)
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
+    plain = scaling.get("rope_type") == "default"
+    return {**found, "rope_theta": rope.get("rope_theta"), "rope_scaling": None if plain else scaling}

@@ -1,0 +1,154 @@
+"""Folders of safetensors files, in one file or many.
+
+Owns the reading, the writing and the index beside the files; what the tensors mean is up to `hugging_face`.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from pathlib import Path
+from typing import IO, Any, Literal, Self
+
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from safetensors import SafetensorError, safe_open
+
+from workloads.training.failures import InvalidSpec
+from workloads.weights.hugging_face import Tensor
+
+INDEX = "model.safetensors.index.json"
+
+SHARD_BYTES = 5 * 10**9
+"""A file is closed before it would be larger, as those of Hugging Face are."""
+
+NAMED_FAULTS = 8
+"""As many of each kind a fault names at most; a wrong preset makes thousands."""
+
+DType = Literal["float32", "bfloat16"]
+
+_WRITTEN_TYPES: dict[DType, str] = {"float32": "F32", "bfloat16": "BF16"}
+_READ_TYPES = ("BF16", "F16", "F32")
+
+
+class TensorFiles:
+    """The tensors of a local folder; each is read when it is asked for."""
+
+    def __init__(self, folder: Path):
+        """Open the files that the index names, or all there are.
+
+        Raises:
+            InvalidSpec: a file is missing or damaged, or there is none.
+        """
+        self._open = ExitStack()
+        self._files: dict[str, Any] = {}
+        for path in _files(folder):
+            try:
+                file = self._open.enter_context(safe_open(path, framework="np"))
+            except (SafetensorError, OSError) as error:
+                self._open.close()
+                raise InvalidSpec(f"{path} must be a whole safetensors file: {error}; download it again") from None
+            self._files |= dict.fromkeys(file.keys(), file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor; of bfloat16 as NumPy knows it through ml_dtypes."""
+        return self._files[name].get_tensor(name)
+
+    def faults(self, expected: Sequence[Tensor]) -> list[str]:
+        """What keeps the files from being the `expected` tensors, in words."""
+        names = {tensor.name for tensor in expected}
+        there = [tensor for tensor in expected if tensor.name in self._files]
+        wrong = [
+            *_some("missing", [f"{tensor.name} {list(tensor.shape)}" for tensor in expected if tensor not in there]),
+            *_some("unexpected", [f"{name} {self._shape(name)}" for name in self._files if name not in names]),
+            *_some("of another shape", [told for tensor in there if (told := self._other_shape(tensor))]),
+        ]
+        types = {name: self._files[name].get_slice(name).get_dtype() for name in self._files}
+        odd = [f"{name} {one}" for name, one in types.items() if one not in _READ_TYPES]
+        return [*wrong, *_some(f"of another type than {', '.join(_READ_TYPES)}", odd)]
+
+    def _shape(self, name: str) -> list[int]:
+        return self._files[name].get_slice(name).get_shape()
+
+    def _other_shape(self, tensor: Tensor) -> str:
+        found = self._shape(tensor.name)
+        return "" if found == list(tensor.shape) else f"{tensor.name} expected {list(tensor.shape)}, got {found}"
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / INDEX
+    if index.exists():
+        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InvalidSpec(f"{folder} must be a folder with *.safetensors files, but has none; name another")
+    return files
+
+
+def _some(what: str, names: list[str]) -> Iterator[str]:
+    if names:
+        more = f" and {len(names) - NAMED_FAULTS} more" if len(names) > NAMED_FAULTS else ""
+        yield f"{what}: {', '.join(names[:NAMED_FAULTS])}{more}"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file that is to be written, and its tensors."""
+
+    name: str
+    tensors: Sequence[Tensor]
+    dtype: DType
+
+    def begin(self, file: IO[bytes]) -> None:
+        """Write the header; the tensors' values follow in order.
+
+        The library's own writer wants all values of a file in memory at once
+        (format: https://github.com/huggingface/safetensors#format).
+        """
+        ends = list(accumulate(size_bytes(tensor, self.dtype) for tensor in self.tensors))
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        for tensor, begin, end in zip(self.tensors, [0, *ends], ends, strict=False):
+            about = {"dtype": _WRITTEN_TYPES[self.dtype], "shape": tensor.shape, "data_offsets": (begin, end)}
+            header[tensor.name] = about
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        file.write(len(text).to_bytes(8, "little") + text)
+
+
+def shards(tensors: Sequence[Tensor], dtype: DType) -> list[Shard]:
+    """The files that hold `tensors`, each of at most `SHARD_BYTES` or of one tensor."""
+    groups: list[list[Tensor]] = [[]]
+    size = 0
+    for tensor in tensors:
+        size += size_bytes(tensor, dtype)
+        if groups[-1] and size > SHARD_BYTES:
+            groups.append([])
+            size = size_bytes(tensor, dtype)
+        groups[-1].append(tensor)
+    count = len(groups)
+    return [
+        Shard(f"model-{number:05}-of-{count:05}.safetensors", group, dtype)
+        for number, group in enumerate(groups, start=1)
+    ]
+
+
+def write_index(folder: epath.Path, written: Sequence[Shard]) -> None:
+    """The index of the files `written` in `folder`."""
+    total = sum(size_bytes(tensor, shard.dtype) for shard in written for tensor in shard.tensors)
+    names = {tensor.name: shard.name for shard in written for tensor in shard.tensors}
+    index = {"metadata": {"total_size": total}, "weight_map": names}
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def size_bytes(tensor: Tensor, dtype: DType) -> int:
+    """Bytes of the tensor's values in a file."""
+    return prod(tensor.shape) * jnp.dtype(dtype).itemsize
