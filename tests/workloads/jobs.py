@@ -9,6 +9,7 @@ from workloads.spec import JobSpec, MeshSpec, SliceSpec, StorageSpec, load_prese
 def small_job(storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, **training: Any) -> JobSpec:
     """The tiny preset on `replica` slices of `fsdp` CPU devices, with some of its training section replaced."""
     preset = load_preset("tiny")
+    assert preset.data
     quick = {"steps": 8, "save_every_steps": 4, "evaluate_every_steps": 100, "evaluation_batches": 1}
     return JobSpec(
         name="test",

@@ -24,12 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     # The compiler needs a backend of its own to trace with; a TPU in this machine would not be used.
     os.environ["JAX_PLATFORMS"] = "cpu"
+    from jax.errors import JaxRuntimeError
+
     from workloads.preflight.chips import Unsupported
+    from workloads.training.failures import InvalidSpec
 
     try:
         report = _report(options)
-    except (OSError, ValueError, Unsupported) as fault:
+    except (OSError, ValueError, Unsupported, InvalidSpec) as fault:
         print(f"error: {fault}", file=sys.stderr)
+        return _REFUSED
+    except JaxRuntimeError as fault:
+        print(f"error: the compiler refuses the step: {fault}", file=sys.stderr)
         return _REFUSED
     print(report.as_json() if options.json else report.as_table())
     return 0 if report.done else _UNFIT

@@ -17,7 +17,7 @@ class Unsupported(Exception):
 class Chip:
     """One generation.
 
-    Links and DCN by https://jax-ml.github.io/scaling-book/tpus and https://cloud.google.com/tpu/docs.
+    Links and DCN by https://jax-ml.github.io/scaling-book/tpus, whose "typical" DCN stands for v4.
     """
 
     topology_prefix: str
@@ -26,7 +26,7 @@ class Chip:
     """Of all matrix units of a JAX device: multiplications and additions of bf16; with the rated peak it
     gives the clock that XLA's cycles count."""
     ici_links: int
-    """Of a chip, on a torus."""
+    """Of a chip, on a torus; a small slice is a mesh, whose chips at the rim have fewer."""
     gb_per_second_per_link: float
     """In one direction."""
     dcn_gb_per_second: float

@@ -3,6 +3,8 @@
 Owns the order of things: target, program, compilation, account, estimate.
 """
 
+import jax
+
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
@@ -17,9 +19,15 @@ def compile_step(spec: JobSpec) -> Compilation:
 
     Raises:
         Unsupported: this machine has no compiler for them.
+        InvalidSpec: the mesh is not one of those devices.
+        jax.errors.JaxRuntimeError: the compiler refuses the step, for another reason than memory.
     """
-    program = Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices)))
-    return compile_for_account(program.compile_step)
+
+    def compile_program() -> jax.stages.Compiled:
+        return Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))).compile_step()
+
+    # The target is described in there too, for libtpu then complains that this machine has no TPU.
+    return compile_for_account(compile_program)
 
 
 def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) -> Report:

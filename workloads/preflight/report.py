@@ -6,6 +6,7 @@ Owns the layout only.
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 
 from workloads.preflight import chips
 from workloads.preflight.compilation import Compilation
@@ -99,7 +100,7 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
     if compilation.excess:
         excess = compilation.excess
         yield f"DOES NOT FIT: needs {excess.needed_gib:.2f} GiB of {excess.available_gib:.2f} GiB per device"
-        yield f"  {excess.sentence}"
+        yield from wrap(excess.sentence, _WIDTH)
     yield from (f"WARNING: {line}" for line in compilation.complaints)
 
 

@@ -8,6 +8,7 @@ from workloads.spec import JobSpec, MeshSpec, StorageSpec, load_preset
 def v6e_job() -> JobSpec:
     """The tiny preset on two v6e slices of 16 chips."""
     preset = load_preset("tiny")
+    assert preset.data
     return JobSpec(
         name="tiny",
         preset="tiny",

@@ -6,6 +6,8 @@ import pytest
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.preflight.texts import SCAN
 from workloads.preflight.__main__ import main
+from workloads.preflight.compilation import Compilation, Excess
+from workloads.preflight.report import Report
 
 
 @pytest.fixture
@@ -41,3 +43,26 @@ def test_a_text_that_is_no_program_is_refused(arguments: list[str], capsys: pyte
 
     assert main(arguments) == 1
     assert "error: an optimised HLO module begins with" in capsys.readouterr().err
+
+
+def test_a_step_that_does_not_fit_is_reported_without_an_estimate() -> None:
+    excess = Excess(76.64, 31.24, "Ran out of memory on HBM")
+    complaint = "Involuntary full rematerialization of %a"
+    report = Report(v6e_job(), Compilation(5.3, 5.1, "", None, excess, (complaint,)), None, None)
+
+    table = report.as_table()
+    assert "DOES NOT FIT: needs 76.64 GiB of 31.24 GiB per device" in table
+    assert f"WARNING: {complaint}" in table
+    assert "ESTIMATED" not in table
+    assert json.loads(report.as_json())["estimate"] is None
+
+
+def test_a_job_for_chips_without_a_compiler_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = v6e_job()
+    unknown = spec.model_copy(update={"slices": spec.slices.model_copy(update={"generation": "cpu"})})
+    Path(arguments[0]).write_text(unknown.model_dump_json())
+
+    assert main(arguments[:1]) == 1
+    assert "error: a program for 'cpu' cannot be compiled ahead of time" in capsys.readouterr().err

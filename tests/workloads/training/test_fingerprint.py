@@ -8,43 +8,58 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from workloads.spec import MeshSpec
 from workloads.training.fingerprint import Take, compile_fingerprints, differing
-from workloads.training.mesh import AXES, FSDP
+from workloads.training.mesh import AXES, FSDP, STAGE, TENSOR
 
 SPLITS = {
     "rows": PartitionSpec(FSDP),
-    "layers": PartitionSpec(None, FSDP),
+    "layers": PartitionSpec(STAGE, FSDP, TENSOR),
+    "table": PartitionSpec((TENSOR, FSDP)),
     "whole": PartitionSpec(),
     "step": PartitionSpec(),
 }
 ARRAYS = {
     "rows": np.linspace(-1, 1, 16 * 3, dtype=np.float32).reshape(16, 3),
-    "layers": np.arange(2 * 8 * 5).reshape(2, 8, 5).astype(jnp.bfloat16),
+    "layers": np.arange(2 * 8 * 6).reshape(2, 8, 6).astype(jnp.bfloat16),
+    "table": np.linspace(0, 1, 8 * 3, dtype=np.float32).reshape(8, 3),
     "whole": np.ones(7, np.float32),
     "step": np.int32(11),
 }
 
-
-def mesh(replica: int, fsdp: int) -> Mesh:
-    devices = np.array(jax.devices()[: replica * fsdp]).reshape(replica, fsdp)
-    return Mesh(devices, AXES, axis_types=(AxisType.Auto, AxisType.Auto))
+ROWS_SPLIT = MeshSpec(replica=1, fsdp=8)
 
 
-def placed(arrays: dict[str, Any], replica: int, fsdp: int) -> dict[str, jax.Array]:
-    where = mesh(replica, fsdp)
+def mesh(spec: MeshSpec) -> Mesh:
+    devices = np.array(jax.devices()[: spec.devices]).reshape(tuple(spec.sizes.values()))
+    return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def placed(arrays: dict[str, Any], spec: MeshSpec) -> dict[str, jax.Array]:
+    where = mesh(spec)
     return {name: jax.device_put(array, NamedSharding(where, SPLITS[name])) for name, array in arrays.items()}
 
 
-@pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (4, 2), (1, 8)])
-def test_fingerprints_are_the_same_however_the_arrays_lie(replica: int, fsdp: int) -> None:
-    (expected,) = compile_fingerprints(alone := placed(ARRAYS, 1, 1))(alone)
-    assert compile_fingerprints(split := placed(ARRAYS, replica, fsdp))(split) == [expected] * replica
-    assert list(expected) == ["layers", "rows", "step", "whole"]
+@pytest.mark.parametrize(
+    "spec",
+    [
+        MeshSpec(replica=2, fsdp=4),
+        MeshSpec(replica=4, fsdp=2),
+        MeshSpec(replica=1, fsdp=8),
+        MeshSpec(replica=2, fsdp=2, tensor=2),
+        MeshSpec(replica=1, stage=2, fsdp=2, tensor=2),
+    ],
+    ids=str,
+)
+def test_fingerprints_are_the_same_however_the_arrays_lie(spec: MeshSpec) -> None:
+    (expected,) = compile_fingerprints(alone := placed(ARRAYS, MeshSpec(replica=1, fsdp=1)))(alone)
+    assert compile_fingerprints(split := placed(ARRAYS, spec))(split) == [expected] * spec.replica
+    assert list(expected) == ["layers", "rows", "step", "table", "whole"]
 
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, jax.Array]:
-    return placed({"rows": ARRAYS["rows"]}, 1, 8)
+    return placed({"rows": ARRAYS["rows"]}, ROWS_SPLIT)
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +71,18 @@ def take(rows: dict[str, jax.Array]) -> Take:
 def test_a_flipped_bit_changes_both_halves(take: Take, rows: dict[str, jax.Array], element: int, bit: int) -> None:
     flipped = ARRAYS["rows"].copy()
     flipped.reshape(-1).view(np.uint32)[element] ^= np.uint32(1 << bit)
-    (before,), (after,) = take(rows), take(placed({"rows": flipped}, 1, 8))
+    (before,), (after,) = take(rows), take(placed({"rows": flipped}, ROWS_SPLIT))
     assert before["rows"][:8] != after["rows"][:8]
     assert before["rows"][8:] != after["rows"][8:]
 
 
 @given(st.permutations(range(16)).filter(lambda order: order != list(range(16))))
 def test_rows_in_another_order_are_not_the_same(take: Take, rows: dict[str, jax.Array], order: list[int]) -> None:
-    assert take(rows) != take(placed({"rows": np.take(ARRAYS["rows"], order, axis=0)}, 1, 8))
+    assert take(rows) != take(placed({"rows": np.take(ARRAYS["rows"], order, axis=0)}, ROWS_SPLIT))
 
 
 def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]) -> None:
-    whole = jax.device_put(np.asarray(rows["rows"]), NamedSharding(mesh(4, 1), PartitionSpec()))
+    whole = jax.device_put(np.asarray(rows["rows"]), NamedSharding(mesh(MeshSpec(replica=4, fsdp=1)), PartitionSpec()))
     shards = [shard.data for shard in whole.addressable_shards]
     shards[2] = shards[2].at[3, 1].add(1e-6)
     drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}

@@ -36,27 +36,51 @@ def v6e_4x4(slice_count: int) -> list[FakeDevice]:
     return devices[::-1]
 
 
-@pytest.mark.parametrize(("slice_count", "replica", "fsdp"), [(1, 1, 16), (2, 2, 16), (2, 4, 8), (4, 4, 16)])
-def test_every_fsdp_group_of_tpus_stays_inside_one_slice(slice_count: int, replica: int, fsdp: int) -> None:
+MESHES = [
+    (1, MeshSpec(replica=1, fsdp=16)),
+    (2, MeshSpec(replica=2, fsdp=16)),
+    (2, MeshSpec(replica=4, fsdp=8)),
+    (4, MeshSpec(replica=4, fsdp=16)),
+    (2, MeshSpec(replica=2, fsdp=4, tensor=4)),
+    (2, MeshSpec(replica=2, stage=2, fsdp=4, tensor=2)),
+    (4, MeshSpec(replica=2, stage=2, fsdp=16)),
+    (4, MeshSpec(replica=1, stage=8, fsdp=4, tensor=2)),
+]
+
+
+@pytest.mark.parametrize(("slice_count", "mesh"), MESHES, ids=str)
+def test_on_tpus_the_inner_axes_stay_inside_one_slice(slice_count: int, mesh: MeshSpec) -> None:
     devices = v6e_4x4(slice_count)
-    array = arrange(MeshSpec(replica=replica, fsdp=fsdp), slices(slice_count, 4, 4), devices)
-    assert array.shape == (replica, fsdp)
+    array = arrange(mesh, slices(slice_count, 4, 4), devices)
+    assert array.shape == tuple(mesh.sizes.values())
     assert {device.id for device in array.flat} == {device.id for device in devices}
-    for group in array:
+    for group in array.reshape(-1, mesh.fsdp * mesh.tensor):
         assert len({device.slice_index for device in group}) == 1
+    for stages in array.reshape(mesh.replica, -1):
+        whole_slices = mesh.stage * mesh.fsdp * mesh.tensor > 16
+        assert len({device.slice_index for device in stages}) == (stages.size // 16 if whole_slices else 1)
 
 
-@pytest.mark.parametrize(("slice_count", "hosts", "chips"), [(2, 2, 4), (2, 1, 4), (1, 4, 2), (3, 2, 1)])
-def test_every_fsdp_group_of_cpu_devices_stays_inside_one_slice(slice_count: int, hosts: int, chips: int) -> None:
+CPU_MESHES = [
+    (2, 2, 4, MeshSpec(replica=2, fsdp=8)),
+    (2, 1, 4, MeshSpec(replica=2, fsdp=2, tensor=2)),
+    (1, 4, 2, MeshSpec(replica=1, stage=2, fsdp=4)),
+    (3, 2, 1, MeshSpec(replica=3, fsdp=2)),
+    (2, 2, 2, MeshSpec(replica=1, stage=2, fsdp=4)),
+]
+
+
+@pytest.mark.parametrize(("slice_count", "hosts", "chips", "mesh"), CPU_MESHES, ids=str)
+def test_on_cpus_the_inner_axes_stay_inside_one_slice(slice_count: int, hosts: int, chips: int, mesh: MeshSpec) -> None:
     # As JAX numbers them: ids of CPU devices jump by 2048 from process to process.
     devices = [
         FakeDevice(process * 2048 + chip, process, 0, (0, 0, 0), platform="cpu")
         for process in reversed(range(slice_count * hosts))
         for chip in range(chips)
     ]
-    array = arrange(MeshSpec(replica=slice_count, fsdp=hosts * chips), slices(slice_count, hosts, chips), devices)
-    for slice_index, group in enumerate(array):
-        assert {device.process_index // hosts for device in group} == {slice_index}
+    array = arrange(mesh, slices(slice_count, hosts, chips), devices)
+    for group in array.reshape(-1, mesh.fsdp * mesh.tensor):
+        assert len({device.process_index // hosts for device in group}) == 1
 
 
 def test_a_missing_host_is_refused_with_both_numbers() -> None:
