@@ -43,10 +43,12 @@ class Sequence:
 
 def attend(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
     """x [B, S, D] to [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
-    # Positions last, as all kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
+    # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
     projected = named(jnp.einsum("bsd,df->bfs", x, query_key_value), PROJECTION)
-    mixed = _fused(projected, heads, sequence) if heads.kernel == "fused" else _by_heads(projected, heads, sequence)
-    return jnp.einsum("bfs,fd->bsd", mixed, out)
+    if heads.kernel == "fused":
+        return jnp.einsum("bfs,fd->bsd", _fused(projected, heads, sequence), out)
+    mixed = _by_heads(projected, heads, sequence)
+    return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
 
 
 def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
@@ -57,14 +59,14 @@ def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
 
 
 def _by_heads(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
-    """[B, K (G + 2) H, S] to [B, K G H, S]."""
-    batch, _, positions = projected.shape
-    grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
+    """[B, K (G + 2) H, S] to [B, K, G, S, H]."""
+    grouped = projected.reshape(
+        projected.shape[0], -1, heads.queries_per_kv_head + 2, heads.head_dim, projected.shape[2]
+    )
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
     query, key = rotate(query, sequence.rotation), rotate(key, sequence.rotation)
     kernel = _splash if heads.kernel == "splash" else _plain
-    mixed = kernel(query, key, value, sequence)
-    return jnp.swapaxes(mixed, -1, -2).reshape(batch, -1, positions)
+    return kernel(query, key, value, sequence)
 
 
 def _plain(query: jax.Array, key: jax.Array, value: jax.Array, sequence: Sequence) -> jax.Array:
