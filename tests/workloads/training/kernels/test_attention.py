@@ -1,5 +1,7 @@
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,32 +25,28 @@ class Case:
     """Of values and gradients, as a share of the reference's norm."""
 
 
-# 384 tokens are three blocks of 128 queries and keys, 640 are five, 1024 are two of the longest, 512.
+# 384 tokens are three blocks of 128 queries and keys, 1024 are two of the longest, 96 are one.
 CASES = [
     pytest.param(Case(HeadShape(2, 4, 64), 2, 384, segmented=False), id="head 64, group 4"),
-    pytest.param(Case(HeadShape(2, 1, 64), 2, 640, segmented=True), id="head 64, group 1, segments"),
-    pytest.param(Case(HeadShape(2, 1, 128), 1, 384, segmented=False), id="head 128, group 1"),
+    pytest.param(Case(HeadShape(2, 1, 64), 1, 1024, segmented=True), id="head 64, group 1, segments, longest blocks"),
+    pytest.param(Case(HeadShape(2, 1, 128), 2, 96, segmented=False), id="head 128, group 1, one block"),
     pytest.param(Case(HeadShape(1, 4, 128), 2, 384, segmented=True), id="head 128, group 4, segments"),
-    pytest.param(Case(HeadShape(1, 2, 64), 1, 1024, segmented=True), id="longest blocks"),
-    pytest.param(Case(HeadShape(1, 8, 16), 1, 48, segmented=True), id="one block of odd length"),
     # bfloat16 keeps 8 bits: weights, scores' gradients and results are each rounded by up to 2^-9.
     pytest.param(Case(HeadShape(2, 4, 64), 1, 384, True, jnp.bfloat16, 6e-3), id="bfloat16, head 64"),
-    pytest.param(Case(HeadShape(1, 4, 128), 1, 384, False, jnp.bfloat16, 6e-3), id="bfloat16, head 128"),
+    pytest.param(Case(HeadShape(2, 1, 128), 1, 384, False, jnp.bfloat16, 6e-3), id="bfloat16, head 128"),
 ]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_whole_score_matrices(case: Case) -> None:
-    z, rotation, segments, weights = inputs(case)
-
-    def ours(z: jax.Array) -> jax.Array:
-        return fused_attention(z, rotation, segments, shape=case.shape, interpret=True)
-
-    wide = z.astype(jnp.float32)
-    value, gradient = value_and_gradient(ours, weights.astype(case.dtype), z)
-    expected_value, expected_gradient = value_and_gradient(lambda z: plain(z, case, segments), weights, wide)
+    z, rotation, segments, d_mixed = inputs(case)
+    value, gradient = value_and_gradient(
+        lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True), d_mixed, z
+    )
+    wide, d_wide = z.astype(jnp.float32), d_mixed.astype(jnp.float32)
+    expected_value, expected_gradient = value_and_gradient(lambda z: plain(z, case, segments), d_wide, wide)
     assert value.dtype == gradient.dtype == case.dtype
-    assert distance(value, expected_value) < case.tolerance
+    assert distance(np.asarray(value, np.float32), np.asarray(expected_value)) < case.tolerance
     for name, part, expected_part in zip(
         ("query", "key", "value"), parts(gradient, case.shape), parts(expected_gradient, case.shape), strict=True
     ):
@@ -56,18 +54,18 @@ def test_values_and_gradients_are_those_of_whole_score_matrices(case: Case) -> N
 
 
 def test_two_runs_are_bitwise_equal() -> None:
-    case = Case(HeadShape(2, 2, 64), 2, 384, True, jnp.bfloat16)
-    z, rotation, segments, weights = inputs(case)
+    case = Case(HeadShape(1, 2, 64), 2, 384, True, jnp.bfloat16)
+    z, rotation, segments, d_mixed = inputs(case)
 
+    @jax.jit
     def run() -> tuple[jax.Array, jax.Array]:
-        return value_and_gradient(
-            lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True),
-            weights.astype(case.dtype),
-            z,
+        mixed, pull_back = jax.vjp(
+            lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True), z
         )
+        return mixed, pull_back(d_mixed)[0]
 
     for first, second in zip(run(), run(), strict=True):
-        np.testing.assert_array_equal(np.asarray(first, np.float32), np.asarray(second, np.float32))
+        np.testing.assert_array_equal(*(np.asarray(x).view(np.uint16) for x in (first, second)))
 
 
 @pytest.mark.parametrize(("kept", "forward_kernels"), [((), 2), ((KEPT_NAME,), 1)])
@@ -107,97 +105,92 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
         run(40 * 128, 8192)
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(head_dim: int) -> None:
-    shape, length, sequences = HeadShape(2, 4, head_dim), 8192, 2
+def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No TPU is asked for: the compiler needs neither Google Cloud's metadata server nor the chip's lock.
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_LOG_DIR": "disabled",
+    }.items():
+        monkeypatch.setenv(name, value)
+    shape, length, sequences = HeadShape(2, 4, 128), 8192, 2
     mesh = Mesh(np.array(topologies.get_topology_desc("v6e:2x2", platform="tpu").devices), ("chip",))
     per_chip, whole = PartitionSpec("chip"), PartitionSpec()
 
-    def local(z: jax.Array, rotation: Any, segments: jax.Array, d_mixed: jax.Array) -> jax.Array:
-        _, pull_back = jax.vjp(lambda z: fused_attention(z, rotation, segments, shape=shape, interpret=False), z)
-        return pull_back(d_mixed)[0]
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=(per_chip, whole, per_chip), out_specs=per_chip, check_vma=False)
+    def gradient(z: jax.Array, rotation: Any, segments: jax.Array) -> jax.Array:
+        return jax.grad(lambda z: fused_attention(z, rotation, segments, shape=shape, interpret=False).sum())(z)
 
     def like(dimensions: tuple[int, ...], dtype: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(dimensions, dtype, sharding=NamedSharding(mesh, spec))
 
-    angles = like((head_dim // 2, length), jnp.float32, whole)
-    batch = sequences * mesh.size
-    text = (
-        jax.jit(
-            jax.shard_map(
-                local, mesh=mesh, in_specs=(per_chip, whole, per_chip, per_chip), out_specs=per_chip, check_vma=False
-            )
-        )
-        .lower(
-            like((batch, 12 * head_dim, length), jnp.bfloat16, per_chip),
-            (angles, angles),
-            like((batch, length), jnp.int32, per_chip),
-            like((batch, 8 * head_dim, length), jnp.bfloat16, per_chip),
-        )
-        .compile()
-        .as_text()
-    )
-    assert text is not None
-    product = sequences * 8 * head_dim * length**2
-    assert [line.count(f'"flops":"{flops * product}"') for flops in (2, 5) for line in [text]] == [1, 1]
+    batch, angles = sequences * mesh.size, like((shape.head_dim // 2, length), jnp.float32, whole)
+    z = like((batch, shape.kv_heads * shape.rows * shape.head_dim, length), jnp.bfloat16, per_chip)
+    text = gradient.lower(z, (angles, angles), like((batch, length), jnp.int32, per_chip)).compile().as_text()
+    # A causal matrix product of one head is 2 x H x S^2/2 FLOPs; forward has two, backward five.
+    product = sequences * shape.kv_heads * shape.group * shape.head_dim * length**2
+    assert re.findall(r'"flops":"?(\d+)', text or "") == [str(2 * product), str(5 * product)]
 
 
 def inputs(case: Case) -> tuple[jax.Array, Any, jax.Array | None, jax.Array]:
-    shape, keys = case.shape, jax.random.split(jax.random.key(0), 3)
+    """z, rotation, segments, and the gradient by the mixed values."""
+    shape, draw = case.shape, np.random.default_rng(0)
     rows = shape.kv_heads * shape.group * shape.head_dim
-    z = jax.random.normal(keys[0], (case.sequences, rows + 2 * shape.kv_heads * shape.head_dim, case.length))
-    weights = jax.random.normal(keys[1], (case.sequences, rows, case.length))
-    segments = jnp.sort(jax.random.randint(keys[2], (case.sequences, case.length), 0, 4), axis=1)
+    z = draw.normal(size=(case.sequences, rows + 2 * shape.kv_heads * shape.head_dim, case.length))
+    d_mixed = draw.normal(size=(case.sequences, rows, case.length))
+    segments = np.sort(draw.integers(0, 4, (case.sequences, case.length)), axis=1)
     angles = rotation_angles(case)
-    return z.astype(case.dtype), (jnp.cos(angles), jnp.sin(angles)), segments if case.segmented else None, weights
+    return (
+        jnp.asarray(z, case.dtype),
+        (jnp.asarray(np.cos(angles), jnp.float32), jnp.asarray(np.sin(angles), jnp.float32)),
+        jnp.asarray(segments, jnp.int32) if case.segmented else None,
+        jnp.asarray(d_mixed, case.dtype),
+    )
 
 
-def rotation_angles(case: Case) -> jax.Array:
+def rotation_angles(case: Case) -> np.ndarray:
     half = case.shape.head_dim // 2
-    return jnp.outer(1e4 ** (-jnp.arange(half) / half), jnp.arange(case.length))
+    return np.outer(1e4 ** (-np.arange(half) / half), np.arange(case.length))
 
 
 def value_and_gradient(
-    attend: Callable[[jax.Array], jax.Array], weights: jax.Array, z: jax.Array
+    attend: Callable[[jax.Array], jax.Array], d_mixed: jax.Array, z: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    @jax.jit
     def both(z: jax.Array) -> tuple[jax.Array, jax.Array]:
         mixed, pull_back = jax.vjp(attend, z)
-        return mixed, pull_back(weights)[0]
+        return mixed, pull_back(d_mixed)[0]
 
-    return both(z)
+    # Compiling takes longer than running here.
+    return jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})(z)
 
 
 def plain(z: jax.Array, case: Case, segments: jax.Array | None) -> jax.Array:
-    """The same by whole score matrices [queries, keys], one head after the other, rotated as complex numbers."""
-    turns = jnp.exp(1j * rotation_angles(case))[None]
-    position = jnp.arange(case.length)
-    may_attend = (position[:, None] >= position[None])[None]
+    """The same by whole score matrices [queries, keys], rotated as complex numbers."""
+    shape = case.shape
+    turns = jnp.asarray(np.exp(1j * rotation_angles(case)), jnp.complex64)[None, None, None]
+    may_attend = jnp.tril(jnp.ones((1, case.length, case.length), bool))
     if segments is not None:
         may_attend &= segments[:, :, None] == segments[:, None]
-    mixed: list[jax.Array] = []
-    query_heads, key_heads, value_heads = parts(z, case.shape)
-    for head, query in enumerate(query_heads):
-        key, value = (heads[head // case.shape.group] for heads in (key_heads, value_heads))
-        scores = jnp.einsum("bhq,bhk->bqk", turned(query, turns), turned(key, turns)) / case.shape.head_dim**0.5
-        attention = jax.nn.softmax(jnp.where(may_attend, scores, -jnp.inf), axis=-1)
-        mixed.append(jnp.einsum("bqk,bhk->bhq", attention, value))
-    return jnp.concatenate(mixed, axis=1)
+    heads = z.reshape(case.sequences, shape.kv_heads, shape.group + 2, shape.head_dim, case.length)
+    query, key, value = turned(heads[:, :, :-2], turns), turned(heads[:, :, -2:-1], turns), heads[:, :, -1]
+    scores = jnp.einsum("bkghq,bkthp->bkgqp", query, key) / shape.head_dim**0.5
+    attention = jax.nn.softmax(jnp.where(may_attend[:, None, None], scores, -jnp.inf), axis=-1)
+    return jnp.einsum("bkgqp,bkhp->bkghq", attention, value).reshape(case.sequences, -1, case.length)
 
 
 def turned(x: jax.Array, turns: jax.Array) -> jax.Array:
-    first, second = jnp.split(x, 2, axis=1)
+    first, second = jnp.split(x, 2, axis=-2)
     turned = (first + 1j * second) * turns
-    return jnp.concatenate([turned.real, turned.imag], axis=1)
+    return jnp.concatenate([turned.real, turned.imag], axis=-2)
 
 
-def parts(z: jax.Array, shape: HeadShape) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Query, key and value heads of z, each [heads, B, H, S]."""
-    heads = z.reshape(z.shape[0], shape.kv_heads, shape.group + 2, shape.head_dim, -1)
-    query = heads[:, :, : shape.group].reshape(z.shape[0], -1, *heads.shape[3:])
-    return tuple(jnp.moveaxis(part, 1, 0) for part in (query, heads[:, :, -2], heads[:, :, -1]))  # pyright: ignore
+def parts(z: jax.Array, shape: HeadShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of the query heads, of the keys and of the values."""
+    heads = np.asarray(z, np.float32).reshape(z.shape[0], shape.kv_heads, shape.group + 2, -1)
+    return heads[:, :, :-2], heads[:, :, -2], heads[:, :, -1]
 
 
-def distance(got: jax.Array, expected: jax.Array) -> float:
+def distance(got: np.ndarray, expected: np.ndarray) -> float:
     """Norm of the difference as a share of the norm."""
-    return float(jnp.linalg.norm((got.astype(jnp.float32) - expected).ravel()) / jnp.linalg.norm(expected.ravel()))
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
