@@ -1,0 +1,196 @@
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from workloads.training.kernels.attention import KEPT_NAME, VMEM_LIMIT_BYTES, HeadShape, fused_attention
+
+
+@dataclass(frozen=True)
+class Case:
+    shape: HeadShape
+    sequences: int
+    length: int
+    segmented: bool
+    dtype: Any = jnp.float32
+    tolerance: float = 2e-6
+    """Of values and gradients, as a share of the reference's norm."""
+
+
+# 384 tokens are three blocks of 128 queries and keys, 1024 are two of the longest, 96 are one.
+CASES = [
+    pytest.param(Case(HeadShape(2, 4, 64), 2, 384, segmented=False), id="head 64, group 4"),
+    pytest.param(Case(HeadShape(2, 1, 64), 1, 1024, segmented=True), id="head 64, group 1, segments, longest blocks"),
+    pytest.param(Case(HeadShape(2, 1, 128), 2, 96, segmented=False), id="head 128, group 1, one block"),
+    pytest.param(Case(HeadShape(1, 4, 128), 2, 384, segmented=True), id="head 128, group 4, segments"),
+    # bfloat16 keeps 8 bits: weights, scores' gradients and results are each rounded by up to 2^-9.
+    pytest.param(Case(HeadShape(2, 4, 64), 1, 384, True, jnp.bfloat16, 6e-3), id="bfloat16, head 64"),
+    pytest.param(Case(HeadShape(2, 1, 128), 1, 384, False, jnp.bfloat16, 6e-3), id="bfloat16, head 128"),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_whole_score_matrices(case: Case) -> None:
+    z, rotation, segments, d_mixed = inputs(case)
+    value, gradient = value_and_gradient(
+        lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True), d_mixed, z
+    )
+    wide, d_wide = z.astype(jnp.float32), d_mixed.astype(jnp.float32)
+    expected_value, expected_gradient = value_and_gradient(lambda z: plain(z, case, segments), d_wide, wide)
+    assert value.dtype == gradient.dtype == case.dtype
+    assert distance(np.asarray(value, np.float32), np.asarray(expected_value)) < case.tolerance
+    for name, part, expected_part in zip(
+        ("query", "key", "value"), parts(gradient, case.shape), parts(expected_gradient, case.shape), strict=True
+    ):
+        assert distance(part, expected_part) < case.tolerance, name
+
+
+def test_two_runs_are_bitwise_equal() -> None:
+    case = Case(HeadShape(1, 2, 64), 2, 384, True, jnp.bfloat16)
+    z, rotation, segments, d_mixed = inputs(case)
+
+    @jax.jit
+    def run() -> tuple[jax.Array, jax.Array]:
+        mixed, pull_back = jax.vjp(
+            lambda z: fused_attention(z, rotation, segments, shape=case.shape, interpret=True), z
+        )
+        return mixed, pull_back(d_mixed)[0]
+
+    for first, second in zip(run(), run(), strict=True):
+        np.testing.assert_array_equal(*(np.asarray(x).view(np.uint16) for x in (first, second)))
+
+
+@pytest.mark.parametrize(("kept", "forward_kernels"), [((), 2), ((KEPT_NAME,), 1)])
+def test_the_forward_kernel_is_not_run_again_if_its_results_are_kept(kept: tuple[str, ...], forward_kernels: int):
+    case = Case(HeadShape(1, 2, 64), 1, 128, segmented=False)
+    z, rotation, _, _ = inputs(case)
+    policy = jax.checkpoint_policies.save_only_these_names(*kept)
+
+    @jax.grad
+    def gradient(z: jax.Array) -> jax.Array:
+        layer = jax.checkpoint(
+            lambda z: fused_attention(2 * z, rotation, None, shape=case.shape, interpret=True), policy=policy
+        )
+        return layer(z).sum()
+
+    program = str(jax.make_jaxpr(gradient)(z))
+    assert program.count("name=causal_attention_forward") == forward_kernels
+    assert program.count("name=causal_attention_backward") == 1
+
+
+def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
+    shape = HeadShape(8, 4, 128)
+
+    def run(rows: int, length: int) -> None:
+        z = jax.ShapeDtypeStruct((1, rows, length), jnp.bfloat16)
+        cos = jax.ShapeDtypeStruct((64, length), jnp.float32)
+        jax.eval_shape(
+            lambda z, cos: fused_attention(z, (cos, cos), None, shape=shape, interpret=False), z, cos
+        )  # fmt: skip
+
+    run(48 * 128, 16384)
+    with pytest.raises(ValueError, match=rf"32768 tokens .* may take {VMEM_LIMIT_BYTES >> 20} MiB.* attention: splash"):
+        run(48 * 128, 32768)
+    with pytest.raises(ValueError, match="100 tokens; this kernel takes multiples of 128"):
+        run(48 * 128, 100)
+    with pytest.raises(ValueError, match=r"z has 5120 rows, but .* needs 6144"):
+        run(40 * 128, 8192)
+
+
+def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No TPU is asked for: the compiler needs neither Google Cloud's metadata server nor the chip's lock.
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_LOG_DIR": "disabled",
+    }.items():
+        monkeypatch.setenv(name, value)
+    shape, length, sequences = HeadShape(2, 4, 128), 8192, 2
+    mesh = Mesh(np.array(topologies.get_topology_desc("v6e:2x2", platform="tpu").devices), ("chip",))
+    per_chip, whole = PartitionSpec("chip"), PartitionSpec()
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=(per_chip, whole, per_chip), out_specs=per_chip, check_vma=False)
+    def gradient(z: jax.Array, rotation: Any, segments: jax.Array) -> jax.Array:
+        return jax.grad(lambda z: fused_attention(z, rotation, segments, shape=shape, interpret=False).sum())(z)
+
+    def like(dimensions: tuple[int, ...], dtype: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(dimensions, dtype, sharding=NamedSharding(mesh, spec))
+
+    batch, angles = sequences * mesh.size, like((shape.head_dim // 2, length), jnp.float32, whole)
+    z = like((batch, shape.kv_heads * shape.rows * shape.head_dim, length), jnp.bfloat16, per_chip)
+    text = gradient.lower(z, (angles, angles), like((batch, length), jnp.int32, per_chip)).compile().as_text()
+    # A causal matrix product of one head is 2 x H x S^2/2 FLOPs; forward has two, backward five.
+    product = sequences * shape.kv_heads * shape.group * shape.head_dim * length**2
+    assert re.findall(r'"flops":"?(\d+)', text or "") == [str(2 * product), str(5 * product)]
+
+
+def inputs(case: Case) -> tuple[jax.Array, Any, jax.Array | None, jax.Array]:
+    """z, rotation, segments, and the gradient by the mixed values."""
+    shape, draw = case.shape, np.random.default_rng(0)
+    rows = shape.kv_heads * shape.group * shape.head_dim
+    z = draw.normal(size=(case.sequences, rows + 2 * shape.kv_heads * shape.head_dim, case.length))
+    d_mixed = draw.normal(size=(case.sequences, rows, case.length))
+    segments = np.sort(draw.integers(0, 4, (case.sequences, case.length)), axis=1)
+    angles = rotation_angles(case)
+    return (
+        jnp.asarray(z, case.dtype),
+        (jnp.asarray(np.cos(angles), jnp.float32), jnp.asarray(np.sin(angles), jnp.float32)),
+        jnp.asarray(segments, jnp.int32) if case.segmented else None,
+        jnp.asarray(d_mixed, case.dtype),
+    )
+
+
+def rotation_angles(case: Case) -> np.ndarray:
+    half = case.shape.head_dim // 2
+    return np.outer(1e4 ** (-np.arange(half) / half), np.arange(case.length))
+
+
+def value_and_gradient(
+    attend: Callable[[jax.Array], jax.Array], d_mixed: jax.Array, z: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    def both(z: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mixed, pull_back = jax.vjp(attend, z)
+        return mixed, pull_back(d_mixed)[0]
+
+    # Compiling takes longer than running here.
+    return jax.jit(both, compiler_options={"xla_backend_optimization_level": 0})(z)
+
+
+def plain(z: jax.Array, case: Case, segments: jax.Array | None) -> jax.Array:
+    """The same by whole score matrices [queries, keys], rotated as complex numbers."""
+    shape = case.shape
+    turns = jnp.asarray(np.exp(1j * rotation_angles(case)), jnp.complex64)[None, None, None]
+    may_attend = jnp.tril(jnp.ones((1, case.length, case.length), bool))
+    if segments is not None:
+        may_attend &= segments[:, :, None] == segments[:, None]
+    heads = z.reshape(case.sequences, shape.kv_heads, shape.group + 2, shape.head_dim, case.length)
+    query, key, value = turned(heads[:, :, :-2], turns), turned(heads[:, :, -2:-1], turns), heads[:, :, -1]
+    scores = jnp.einsum("bkghq,bkthp->bkgqp", query, key) / shape.head_dim**0.5
+    attention = jax.nn.softmax(jnp.where(may_attend[:, None, None], scores, -jnp.inf), axis=-1)
+    return jnp.einsum("bkgqp,bkhp->bkghq", attention, value).reshape(case.sequences, -1, case.length)
+
+
+def turned(x: jax.Array, turns: jax.Array) -> jax.Array:
+    first, second = jnp.split(x, 2, axis=-2)
+    turned = (first + 1j * second) * turns
+    return jnp.concatenate([turned.real, turned.imag], axis=-2)
+
+
+def parts(z: jax.Array, shape: HeadShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of the query heads, of the keys and of the values."""
+    heads = np.asarray(z, np.float32).reshape(z.shape[0], shape.kv_heads, shape.group + 2, -1)
+    return heads[:, :, :-2], heads[:, :, -2], heads[:, :, -1]
+
+
+def distance(got: np.ndarray, expected: np.ndarray) -> float:
+    """Norm of the difference as a share of the norm."""
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
