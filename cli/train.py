@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from cli.hosts import Host, Hosts, start_hosts
 from workloads.progress import RunStarted, RunSummary, StepProgress
 from workloads.spec import (
+    DataSpec,
     ExitCode,
     JobSpec,
     MeshSpec,
@@ -79,7 +80,7 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
     """The job that the command line asks for.
 
     Raises:
-        ValueError: no such preset, or sizes that do not fit together.
+        ValueError: no such preset, no data, or sizes that do not fit together.
     """
     preset = _with_steps(load_preset(options.preset), options.steps)
     return JobSpec(
@@ -96,12 +97,13 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
             peak_bf16_tflops_per_chip=0.0,
             hbm_gib_per_chip=0.0,
         ),
-        mesh=MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
+        mesh=options.mesh or MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
         model=preset.model,
-        data=preset.data if options.data is None else _token_folder(options.data, preset),
+        data=_data(options, preset),
         optimizer=preset.optimizer,
         training=preset.training,
         storage=StorageSpec(path=str(options.storage.resolve()), existing_run=options.existing_run),
+        initial_weights=None if options.initial_weights is None else _absolute(options.initial_weights),
     )
 
 
@@ -111,10 +113,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", metavar="FOLDER", help="token folder made by workloads.data prepare, instead of the preset's data"
     )
+    parser.add_argument(
+        "--held-out-fraction", type=float, default=0.05, help="share of --data kept for evaluation (%(default)s)"
+    )
+    parser.add_argument(
+        "--initial-weights", metavar="FOLDER", help="begin with weights that workloads.weights import or an export made"
+    )
     parser.add_argument("--steps", type=_positive, help="optimizer steps, instead of the preset's")
     parser.add_argument("--slices", type=_positive, default=2, help="TPU slices (%(default)s)")
     parser.add_argument("--hosts", type=_positive, default=2, help="hosts per slice, one process each (%(default)s)")
     parser.add_argument("--chips", type=_positive, default=4, help="chips per host, CPU devices here (%(default)s)")
+    parser.add_argument(
+        "--mesh",
+        type=_mesh,
+        metavar="AXIS=SIZE,...",
+        help="of replica, stage, fsdp and tensor (a replica on each slice, fsdp within it)",
+    )
     parser.add_argument(
         "--storage", type=Path, default=CHECKOUT / ".sandbox" / "train", help="folder for checkpoints (%(default)s)"
     )
@@ -133,9 +147,28 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _token_folder(path: str, preset: Preset) -> TokenFileSpec:
-    absolute = path if "://" in path else str(Path(path).resolve())
-    return TokenFileSpec(source="token-file", path=absolute, held_out_fraction=preset.data.held_out_fraction)
+def _mesh(text: str) -> MeshSpec:
+    try:
+        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | dict(axis.split("=") for axis in text.split(",")))
+    except ValueError:
+        axes = ", ".join(MeshSpec.model_fields)
+        raise argparse.ArgumentTypeError(f"must be AXIS=SIZE,... of the axes {axes}, got {text!r}") from None
+
+
+def _data(options: argparse.Namespace, preset: Preset) -> DataSpec:
+    if options.data is not None:
+        fraction = options.held_out_fraction
+        return TokenFileSpec(source="token-file", path=_absolute(options.data), held_out_fraction=fraction)
+    if preset.data is None:
+        raise ValueError(
+            f"--data must name a token folder, since the preset {options.preset} has no data of its own;"
+            " make one by python -m workloads.data prepare"
+        )
+    return preset.data
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).resolve())
 
 
 def _with_steps(preset: Preset, steps: int | None) -> Preset:

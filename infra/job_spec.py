@@ -5,7 +5,7 @@ JobSpec reaches the pod is the business of `infra.pods`.
 """
 
 from infra.accelerators import SliceShape
-from infra.stack_file import Job, Settings
+from infra.stack_file import Job, JobSlices, Settings
 from workloads.spec import JobSpec, MeshSpec, Preset, SliceSpec, StorageSpec, TrainingSpec, load_preset
 
 
@@ -27,26 +27,30 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
     Raises:
         pydantic.ValidationError: the job's sizes do not fit its slices.
     """
-    slices = slice_spec(shape, job.slices.count)
+    data = job.data or preset.data
+    assert data, "infra.rules.job tells of a job without data"
+    slices = slice_spec(shape, job.slices)
     return JobSpec(
         name=job.name,
         preset=job.preset,
         slices=slices,
         mesh=job.mesh or MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
         model=preset.model,
-        data=job.data or preset.data,
+        data=data,
         optimizer=preset.optimizer,
         training=training,
         storage=StorageSpec(path=f"{storage_root}/{job.name}", existing_run=job.existing_run),
+        initial_weights=job.initial_weights,
     )
 
 
-def slice_spec(shape: SliceShape, count: int) -> SliceSpec:
-    """`count` slices of `shape` in the trainer's terms."""
+def slice_spec(shape: SliceShape, slices: JobSlices) -> SliceSpec:
+    """The job's `slices` of `shape` in the trainer's terms."""
     return SliceSpec(
         generation=shape.generation,
         topology=shape.topology,
-        count=count,
+        count=slices.count,
+        min_count=slices.min_count,
         hosts=shape.hosts,
         chips_per_host=shape.chips_per_host,
         devices_per_chip=shape.devices_per_chip,

@@ -182,6 +182,8 @@ class JobSlices(Spec):
     group: str
     count: PositiveInt
     """Slices that the job takes of the group."""
+    min_count: PositiveInt | None = None
+    """Fewest slices that a start of the job may go on with, its global batch unchanged. Unset: all of `count`."""
     fallback: tuple[str, ...] = ()
     """Groups of equal slices to take instead, all slices from one, in this order, when those of
     `group` are not free."""
@@ -221,7 +223,10 @@ class Job(Spec):
     training: Mapping[str, object] = {}
     """Replaces single values of the preset's `training` section."""
     data: DataSpec | None = None
-    """Unset: the preset's data."""
+    """Unset: the preset's data, where it has some."""
+    initial_weights: str | None = None
+    """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
+    Unset: weights drawn from the seed."""
     mesh: MeshSpec | None = None
     """Unset: one replica per slice, parameters sharded over the whole slice."""
 

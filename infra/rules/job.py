@@ -11,7 +11,9 @@ from infra.capacity import FlexStart, Queued
 from infra.faults import Fault, expectation, from_validation
 from infra.rules.draft import Draft, Shapes, Written, listed
 from infra.stack_file import Job, SliceGroup
-from workloads.spec import Preset, TrainingSpec, load_preset, preset_names
+from workloads.spec import Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
+
+_ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
@@ -56,7 +58,19 @@ def _job(draft: Draft, job: Job, shapes: Shapes) -> Iterator[Fault]:
     if shape:
         yield from _fallback(job, groups, shape)
     if job.preset in preset_names():
-        yield from _job_sizes(job, shape, load_preset(job.preset))
+        preset = load_preset(job.preset)
+        yield from _data(job, preset)
+        yield from _job_sizes(job, shape, preset)
+
+
+def _data(job: Job, preset: Preset) -> Iterator[Fault]:
+    if not (job.data or preset.data):
+        yield Fault(
+            "job.data",
+            f"what to train on, since the preset {job.preset} has no data of its own",
+            "nothing",
+            "add job.data to the stack file; docs/data.md says how to make a token folder",
+        )
 
 
 def _mount(draft: Draft, job: Job) -> Iterator[Fault]:
@@ -133,13 +147,15 @@ def _job_sizes(job: Job, shape: SliceShape | None, preset: Preset) -> Iterator[F
 
 
 def _job_fit(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec) -> Iterator[Fault]:
+    # Sizes are judged also while there is no data yet.
+    with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     try:
-        job_spec.assemble(job, shape, preset, training, storage_root="gs://bucket")
+        job_spec.assemble(with_data, shape, preset, training, storage_root="gs://bucket")
     except ValidationError as error:
         for detail in error.errors():
             yield Fault(
                 "job",
                 f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}",
                 expectation(detail["msg"]),
-                "change job.mesh, job.training or job.preset",
+                "change job.slices, job.mesh, job.training or job.preset",
             )

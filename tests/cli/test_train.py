@@ -8,10 +8,13 @@ from cli.train import main
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset", "tinny"], "'tinny' is not a preset; choose one of tiny"),
+        (["--preset", "tinny"], "'tinny' is not a preset; choose one of llama-3.1-70b"),
         (["--slices", "0"], "argument --slices: must be a whole number above 0, got '0'"),
         (["--steps", "-1"], "argument --steps: must be a whole number above 0, got '-1'"),
-        (["--chips", "3"], "training.global_batch must be a multiple of the 12 devices, got 32"),
+        (["--chips", "3"], "training.global_batch must be a multiple of mesh.replica x mesh.fsdp (12), got 32"),
+        (["--mesh", "fdsp=8"], "must be AXIS=SIZE,... of the axes replica, stage, fsdp, tensor, got 'fdsp=8'"),
+        (["--mesh", "replica=2"], "nearest that fit: replica 2 x fsdp 8, or"),
+        (["--preset", "llama-3.2-1b"], "--data must name a token folder, since the preset llama-3.2-1b has no data"),
         (["--chips", "3"], "model.embed_dim must be a multiple of mesh.fsdp (6), got 64"),
     ],
 )

@@ -57,7 +57,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         _set("job.slices.grup", "a"),
         "job.slices.grup",
-        "one of the keys count, fallback, group, got 'grup'; rename it to group",
+        "one of the keys count, fallback, group, min_count, got 'grup'; rename it to group",
     ),
     (_set("job.mesh", {"replica": 2, "fsdp": 8, "zebra": 1}), "job.mesh.zebra", "got 'zebra'; remove it"),
     (_set("job", "tiny"), "job", "got 'tiny'; change job in the stack file"),
@@ -132,7 +132,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "each group once, and not job.slices.group, got",
     ),
     (_set("job.max_hours", 9000), "job.max_hours", "less than or equal to 8760, got 9000"),
-    (_set("job.preset", "huge"), "job.preset", "one of the presets tiny, got 'huge'; rename it"),
+    (_set("job.preset", "huge"), "job.preset", "mixtral-8x7b, tiny, got 'huge'; rename it"),
     (_set("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
     (_set("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
     (_set("job.data", {"path": "gs://b/t"}), "job.data.source", "add job.data.source to the stack file"),
@@ -141,8 +141,12 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         _set("job.mesh", {"replica": 2, "fsdp": 4}),
         "job",
-        "use replica 2, fsdp 8; change job.mesh, job.training or job.preset",
+        "mesh replica 2 x fsdp 4 must be the 16 devices of 2 slices of 8 devices, got 8; nearest that fit: replica 2 x"
+        " fsdp 8, or replica 4 x fsdp 4, or replica 2 x fsdp 4 x tensor 2; change job.slices, job.mesh,",
     ),
+    (_set("job.mesh", {"replica": 1, "fsdp": 16}), "job", "fsdp x tensor must divide the 8 devices of a slice"),
+    (_set("job.slices.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3; change"),
+    (_set("job.preset", "llama-3.2-1b"), "job.data", "llama-3.2-1b has no data of its own, got nothing; add job.data"),
     (_set("job.priority", "urgent"), "job.priority", "'low', 'normal' or 'high', got 'urgent'"),
     (_set("job.max_restarts", -1), "job.max_restarts", "greater than or equal to 0, got -1"),
 ]
@@ -236,6 +240,22 @@ def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
     _set("job.training", {"steps": 7})(values)
     training = job_spec(parse(values)).training
     assert training == load_preset("tiny").training.model_copy(update={"steps": 7})
+
+
+def test_a_job_without_data_is_told_of_its_sizes_as_well(values: Values) -> None:
+    values["job"] |= {"preset": "llama-3.2-1b", "training": {"global_batch": 10}}
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert {fault.path for fault in raised.value.faults} == {"job.data", "job"}
+
+
+def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer(values: Values) -> None:
+    mesh = {"replica": 2, "stage": 2, "fsdp": 2, "tensor": 2}
+    values["job"] |= {"initial_weights": "gs://bucket/weights", "mesh": mesh}
+    values["job"]["slices"] |= {"min_count": 1}
+    values["job"]["training"] = {"gather_weights": "each-step"}
+    spec = job_spec(parse(values))
+    assert (spec.initial_weights, spec.mesh.sizes, spec.slices.min_count) == ("gs://bucket/weights", mesh, 1)
 
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:

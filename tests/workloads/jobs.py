@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from workloads.spec import JobSpec, MeshSpec, SliceSpec, StorageSpec, load_preset
+from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
 
 
 def small_job(storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, **training: Any) -> JobSpec:
@@ -26,7 +26,7 @@ def small_job(storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, **
         ),
         mesh=MeshSpec(replica=replica, fsdp=fsdp),
         model=preset.model,
-        data=preset.data.model_copy(update={"max_bytes": 1 << 18}),
+        data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 18, held_out_fraction=0.05),
         optimizer=preset.optimizer,
         training=preset.training.model_copy(update={**quick, "sequence_length": 64, "global_batch": 16, **training}),
         storage=StorageSpec(path=str(storage), existing_run="resume"),

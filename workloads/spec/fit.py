@@ -98,9 +98,10 @@ def _advice(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: Train
     return f"nearest that fit: {', or '.join(str(choice) for choice in legal[:NAMED_MESHES])}"
 
 
-def _distance(one: MeshSpec, other: MeshSpec) -> tuple[float, Sequence[int]]:
+def _distance(one: MeshSpec, other: MeshSpec) -> tuple[float, int, Sequence[int]]:
+    """Of two that are equally far, the one without pipeline and tensor parallelism is nearer."""
     pairs = zip(one.sizes.values(), other.sizes.values(), strict=True)
-    return sum(abs(log2(a / b)) for a, b in pairs), tuple(one.sizes.values())
+    return sum(abs(log2(a / b)) for a, b in pairs), one.stage * one.tensor, tuple(one.sizes.values())
 
 
 def _divisors(number: int) -> list[int]:

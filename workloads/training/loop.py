@@ -16,6 +16,7 @@ from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
+from workloads.training.initial_weights import InitialWeights
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
@@ -62,9 +63,10 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
     with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
         ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
-        Training(spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler).run_to_end(
-            start.began
-        )
+        weights = InitialWeights.of(spec)
+        Training(
+            spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler, weights
+        ).run_to_end(start.began)
     processes.deadline.clear()
 
 
@@ -93,6 +95,8 @@ class Training:
     ledger: Ledger
     metrics: StepMetrics
     profiler: StepProfiler
+    initial_weights: InitialWeights | None
+    """What a new run begins with; None: weights drawn from the seed."""
     _last_report: float = field(default_factory=time.monotonic)
     _safe_step: int = field(init=False)
     """The newest step whose state a restart can go on from."""
@@ -123,9 +127,18 @@ class Training:
         began = time.monotonic()
         state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self._announce)
         if state is None:
-            return self.program.initial(), "new"
+            return self._initial(), "new"
         self.ledger.record("restore", step=int(state.step), seconds=time.monotonic() - began)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
+
+    def _initial(self) -> TrainState:
+        fresh = self.program.initial()
+        if self.initial_weights is None:
+            return fresh
+        began = time.monotonic()
+        state = self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
+        self.ledger.record("initial_weights", folder=str(self.initial_weights.folder), seconds=time.monotonic() - began)
+        return state
 
     def _advance(self, step: int, state: TrainState) -> TrainState:
         """From `step` to `step + 1`, with what the schedule asks for there."""

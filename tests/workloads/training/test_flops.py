@@ -4,16 +4,33 @@ import jax
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.training.flops import flops_per_token, matrix_parameters, utilisation
+from workloads.spec import ExpertsSpec
+from workloads.training.flops import flops_per_token, matrix_parameters, total_parameters, utilisation
 from workloads.training.model import initial_parameters
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_matrices_counted_are_those_of_the_model(tied: bool) -> None:
-    model = small_job(Path("somewhere")).model.model_copy(update={"tied_embedding": tied})
-    shapes = jax.eval_shape(lambda: initial_parameters(model, 0))
-    matrices = sum(leaf.size for leaf in jax.tree.leaves(shapes["blocks"]) if leaf.ndim == 3) + shapes["embedding"].size
-    assert matrix_parameters(model) == matrices
+@pytest.mark.parametrize("experts", [None, ExpertsSpec(count=4, per_token=4, balance_weight=0)])
+def test_the_weights_counted_are_those_of_the_model(tied: bool, experts: ExpertsSpec | None) -> None:
+    changes = {"tied_embedding": tied, "experts": experts}
+    model = small_job(Path("somewhere")).model.model_copy(update=changes)
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(lambda: initial_parameters(model, 0)))
+    sizes = {jax.tree_util.keystr(path): leaf.size for path, leaf in leaves}
+    assert total_parameters(model) == sum(sizes.values())
+    looked_up = 0 if tied else sizes["['embedding']"]
+    scales = sum(size for name, size in sizes.items() if "scale" in name)
+    assert matrix_parameters(model) == total_parameters(model) - looked_up - scales
+
+
+def test_a_token_is_multiplied_with_its_own_experts_only() -> None:
+    model = small_job(Path("somewhere")).model
+    one, two = (
+        model.model_copy(update={"experts": ExpertsSpec(count=8, per_token=number, balance_weight=0)})
+        for number in (1, 2)
+    )
+    expert = model.layers * 3 * model.embed_dim * model.mlp_dim
+    assert matrix_parameters(two) - matrix_parameters(one) == expert
+    assert matrix_parameters(one) - matrix_parameters(model) == model.layers * model.embed_dim * 8
 
 
 def test_utilisation_of_a_published_size() -> None:

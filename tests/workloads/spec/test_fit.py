@@ -1,0 +1,125 @@
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tests.workloads.jobs import small_job
+from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, TrainingSpec
+from workloads.spec.fit import legal_meshes, size_faults
+
+JOB = small_job(Path("somewhere"))
+"""Two slices of four devices."""
+
+EACH_STEP = JOB.training.model_copy(update={"gather_weights": "each-step"})
+
+
+def told(mesh: MeshSpec, model: ModelSpec = JOB.model, training: TrainingSpec = EACH_STEP) -> str:
+    return "; ".join(size_faults(JOB.slices, mesh, model, training))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "fault"),
+    [
+        (MeshSpec(replica=2, fsdp=3), "mesh replica 2 x fsdp 3 must be the 8 devices of 2 slices of 4 devices, got 6"),
+        (
+            MeshSpec(replica=1, fsdp=8),
+            "fsdp x tensor must divide the 4 devices of a slice so that neither leaves it, got 8 x 1",
+        ),
+        (MeshSpec(replica=1, stage=4, fsdp=2), "model.layers must be a multiple of mesh.stage (4), got 2"),
+        (MeshSpec(replica=2, fsdp=1, tensor=4), "model.kv_heads must be a multiple of mesh.tensor (4), got 2"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_told_with_the_reason(mesh: MeshSpec, fault: str) -> None:
+    assert fault in told(mesh)
+
+
+@pytest.mark.parametrize(("stage", "replica", "fits"), [(2, 3, True), (3, 2, False), (6, 1, True)])
+def test_stages_lie_within_a_slice_or_are_made_of_whole_ones(stage: int, replica: int, fits: bool) -> None:
+    slices = JOB.slices.model_copy(update={"count": 3})
+    model = JOB.model.model_copy(update={"layers": 6})
+    training = EACH_STEP.model_copy(update={"global_batch": 12, "sequence_length": 48})
+    faults = size_faults(slices, MeshSpec(replica=replica, stage=stage, fsdp=2), model, training)
+    wrong = "mesh.stage must divide the 2 groups of fsdp x tensor devices in a slice, or be a multiple of them, got 3"
+    assert faults[:1] == ([] if fits else [wrong])
+
+
+def test_all_faults_are_reported_at_once_and_the_nearest_meshes_named() -> None:
+    model = JOB.model.model_copy(update={"kv_heads": 1, "query_heads": 1, "mlp_dim": 190})
+    training = EACH_STEP.model_copy(update={"sequence_length": 63})
+    assert told(MeshSpec(replica=2, fsdp=2, tensor=2), model, training).split("; ") == [
+        "model.kv_heads must be a multiple of mesh.tensor (2), got 1",
+        "model.mlp_dim must be a multiple of mesh.fsdp x mesh.tensor (4), got 190",
+        "training.sequence_length must be a multiple of mesh.tensor x mesh.stage (2), got 63",
+        "nearest that fit: replica 4 x fsdp 2, or replica 8 x fsdp 1",
+    ]
+
+
+def test_accumulation_must_divide_the_batch_of_each_shard() -> None:
+    training = EACH_STEP.model_copy(update={"accumulation": 4})
+    fault = "training.global_batch must be a multiple of mesh.replica x mesh.fsdp x accumulation (32), got 16"
+    assert fault in told(MeshSpec(replica=2, fsdp=4), training=training)
+
+
+def test_a_pipeline_gathers_its_weights_once_a_step() -> None:
+    mesh = MeshSpec(replica=1, stage=2, fsdp=4)
+    assert "training.gather_weights must be each-step with mesh.stage above 1" in told(mesh, training=JOB.training)
+    assert told(mesh) == ""
+
+
+def test_of_meshes_equally_near_the_simplest_are_named_first() -> None:
+    nearest = "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2"
+    assert told(MeshSpec(replica=2, fsdp=2)).endswith(nearest)
+
+
+def test_where_no_mesh_fits_the_sizes_are_to_blame() -> None:
+    training = EACH_STEP.model_copy(update={"global_batch": 7, "sequence_length": 63})
+    fault = "no mesh of these 8 devices fits the job's sizes: change one of the sizes above"
+    assert told(JOB.mesh, training=training).endswith(fault)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[SliceSpec, ModelSpec, TrainingSpec]:
+    """Small slices, and sizes of which some fit some meshes."""
+    slices = JOB.slices.model_copy(
+        update={"count": draw(st.integers(1, 4)), "hosts": 1, "chips_per_host": draw(st.sampled_from([1, 2, 4, 6, 8]))}
+    )
+    model = JOB.model.model_copy(
+        update={
+            "layers": draw(st.sampled_from([2, 3, 4])),
+            "vocab_size": draw(st.sampled_from([256, 250])),
+            "kv_heads": draw(st.sampled_from([1, 2, 4])),
+            "mlp_dim": draw(st.sampled_from([192, 96, 100])),
+        }
+    )
+    training = JOB.training.model_copy(
+        update={
+            "global_batch": draw(st.sampled_from([16, 48, 96])),
+            "sequence_length": draw(st.sampled_from([64, 63])),
+            "accumulation": draw(st.integers(1, 2)),
+            "gather_weights": draw(st.sampled_from(["each-layer", "each-step"])),
+        }
+    )
+    return slices, model, training
+
+
+@given(jobs())
+def test_the_legal_meshes_are_those_that_make_a_job(sizes: tuple[SliceSpec, ModelSpec, TrainingSpec]) -> None:
+    slices, model, training = sizes
+    legal = {tuple(mesh.sizes.values()) for mesh in legal_meshes(slices, model, training)}
+    divisors = [size for size in range(1, slices.devices + 1) if slices.devices % size == 0]
+    for axes in product(divisors, repeat=4):
+        mesh = MeshSpec(replica=axes[0], stage=axes[1], fsdp=axes[2], tensor=axes[3])
+        if mesh.devices == slices.devices:
+            assert makes_a_job(slices, mesh, model, training) == (axes in legal)
+
+
+def makes_a_job(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> bool:
+    changes = {"slices": slices, "mesh": mesh, "model": model, "training": training}
+    try:
+        JobSpec.model_validate(JOB.model_dump() | {name: one.model_dump() for name, one in changes.items()})
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,176 @@
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+from safetensors.numpy import load_file
+
+from tests.workloads.plain_model import plain_logits
+from tests.workloads.weights.hugging_face_files import (
+    EXPERTS,
+    TIED,
+    UNTIED,
+    Tensors,
+    logits,
+    random_tensors,
+    write_files,
+)
+from workloads.spec import ModelSpec, load_preset
+from workloads.training.failures import InvalidSpec
+from workloads.training.parameter_folder import About, read_about, read_whole
+from workloads.weights import tensor_files
+from workloads.weights.conversion import export_weights, import_weights
+from workloads.weights.tensor_files import DType
+
+TOKENS = np.random.default_rng(1).integers(0, UNTIED.vocab_size, 40)
+MODELS = pytest.mark.parametrize("model", [UNTIED, TIED, EXPERTS], ids=["untied", "tied", "experts"])
+
+
+def no_report(*_: object) -> None:
+    pass
+
+
+def imported(source: Path, model: ModelSpec) -> epath.Path:
+    out = epath.Path(source.with_name("imported"))
+    import_weights(source, out, "small", load_preset("tiny").model_copy(update={"model": model}), no_report)
+    return out
+
+
+def exported(folder: epath.Path, dtype: DType) -> Path:
+    out = Path(folder.with_name(f"exported-{dtype}"))
+    export_weights(folder, epath.Path(out), dtype, no_report)
+    return out
+
+
+def all_tensors(folder: Path) -> Tensors:
+    return {name: values for path in folder.glob("*.safetensors") for name, values in load_file(path).items()}
+
+
+@MODELS
+def test_imported_weights_are_the_same_model(model: ModelSpec, tmp_path: Path) -> None:
+    tensors = random_tensors(model)
+    folder = imported(write_files(tmp_path / "files", tensors, files=3), model)
+    weights = read_whole(folder, read_about(folder))
+    expected = logits(tensors, TOKENS, model)
+    found = plain_logits(weights, jnp.asarray(TOKENS[None]), model)[0]
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@MODELS
+def test_there_and_back_is_bitwise_the_same(model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_files, "SHARD_BYTES", 8000)
+    tensors = random_tensors(model)
+    folder = exported(imported(write_files(tmp_path / "files", tensors), model), "float32")
+    found = all_tensors(folder)
+    assert found.keys() == tensors.keys()
+    assert all(found[name].tobytes() == values.tobytes() for name, values in tensors.items())
+    files = {path.name: path for path in folder.glob("*.safetensors")}
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    assert len(files) > 1
+    assert index["metadata"]["total_size"] == sum(values.nbytes for values in tensors.values())
+    assert all(name in load_file(files[file]) for name, file in index["weight_map"].items())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_shorter_types_are_read_exactly_and_bfloat16_is_written(dtype: str, tmp_path: Path) -> None:
+    tensors = {name: values.astype(jnp.dtype(dtype)) for name, values in random_tensors(TIED).items()}
+    folder = imported(write_files(tmp_path / "files", tensors), TIED)
+    exact, short = all_tensors(exported(folder, "float32")), all_tensors(exported(folder, "bfloat16"))
+    for name, values in tensors.items():
+        assert np.array_equal(exact[name], values.astype(np.float32))
+        assert short[name].tobytes() == values.astype(jnp.bfloat16).tobytes()
+
+
+def test_the_folder_says_what_it_holds(tmp_path: Path) -> None:
+    folder = imported(write_files(tmp_path / "files", random_tensors(TIED)), TIED)
+    about = read_about(folder)
+    assert (about.step, about.model) == (0, TIED)
+    assert about.manifest == {"preset": "small", "imported_from": str(tmp_path / "files")}
+
+
+def test_all_tensors_that_do_not_fit_are_named_at_once(tmp_path: Path) -> None:
+    tensors = random_tensors(UNTIED)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    tensors["model.layers.0.self_attn.q_proj.bias"] = np.zeros(48, np.float32)
+    tensors["model.norm.weight"] = np.zeros(17, np.float32)
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].astype(np.int8)
+    with pytest.raises(InvalidSpec) as caught:
+        imported(write_files(tmp_path / "files", tensors), UNTIED)
+    message = str(caught.value)
+    assert "missing: model.layers.1.mlp.up_proj.weight [24, 16]" in message
+    assert "unexpected: model.layers.0.self_attn.q_proj.bias [48]" in message
+    assert "of another shape: model.norm.weight expected [16], got [17]" in message
+    assert "of another type than BF16, F16, F32: lm_head.weight I8" in message
+    assert message.endswith("choose the preset that these weights belong to")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_of_many_faults_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    tensors = {"model.norm.weight": random_tensors(UNTIED)["model.norm.weight"]}
+    with pytest.raises(InvalidSpec, match="and 12 more"):
+        imported(write_files(tmp_path / "files", tensors), UNTIED)
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"rope_theta": 5e5}, "config.json rope_theta: expected 10000.0, got 500000.0"),
+        ({"rope_scaling": None}, "config.json rope_scaling: expected {'rope_type': 'llama3'"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "config.json rope_scaling: expected {"),
+        ({"model_type": "mistral"}, "config.json model_type: expected llama, got mistral"),
+    ],
+)
+def test_the_same_tensors_of_another_model_are_refused(said: dict[str, object], fault: str, tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files", random_tensors(UNTIED))
+    (files / "config.json").write_text(json.dumps(said))
+    with pytest.raises(InvalidSpec, match=fault.replace("{", r"\{")):
+        imported(files, UNTIED)
+
+
+@MODELS
+def test_the_configuration_that_is_written_is_that_of_the_model(model: ModelSpec, tmp_path: Path) -> None:
+    folder = exported(imported(write_files(tmp_path / "files", random_tensors(model)), model), "bfloat16")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["MixtralForCausalLM" if model.experts else "LlamaForCausalLM"]
+    assert (config["torch_dtype"], config["max_position_embeddings"]) == ("bfloat16", 128)
+    again = epath.Path(tmp_path / "again")
+    import_weights(folder, again, "small", load_preset("tiny").model_copy(update={"model": model}), no_report)
+
+
+def test_a_file_that_ends_early_is_named(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "files", random_tensors(TIED))
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:-100])
+    with pytest.raises(InvalidSpec, match="model.safetensors must be a whole safetensors file: .*download it again"):
+        imported(folder, TIED)
+
+
+def test_a_file_of_the_index_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "files", random_tensors(TIED), files=2)
+    (folder / "model-1.safetensors").unlink()
+    with pytest.raises(InvalidSpec, match=r"model-1.safetensors must be a whole safetensors file"):
+        imported(folder, TIED)
+
+
+def test_parameters_that_changed_since_are_not_exported(tmp_path: Path) -> None:
+    folder = imported(write_files(tmp_path / "files", random_tensors(TIED)), TIED)
+    about = read_about(folder)
+    damaged = about.fingerprints | {"parameters.embedding": "0" * 16}
+    changed = About.model_validate(about.model_dump() | {"fingerprints": damaged})
+    (folder / "export.json").write_text(changed.model_dump_json())
+    with pytest.raises(InvalidSpec, match=r"not hold what was written: parameters.embedding \(expected 0{16}"):
+        exported(folder, "float32")
+
+
+def test_no_folder_is_written_over(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files", random_tensors(TIED))
+    (tmp_path / "imported").mkdir()
+    with pytest.raises(InvalidSpec, match="must be a new folder"):
+        imported(files, TIED)
+
+
+def test_a_folder_without_files_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"must be a folder with \*.safetensors files, but has none"):
+        imported(tmp_path, TIED)

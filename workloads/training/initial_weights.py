@@ -1,0 +1,93 @@
+"""The weights that a new run begins with, when its job names a folder of them.
+
+Owns the check that they are of the job's model and whole. What the folder holds is up to `parameter_folder`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from etils import epath
+
+from workloads.spec import JobSpec, ModelSpec
+from workloads.training.failures import InvalidSpec
+from workloads.training.fingerprint import Fingerprints, Take, differing
+from workloads.training.model import Tree
+from workloads.training.parameter_folder import About, read, read_about
+from workloads.training.runtime import Processes
+from workloads.training.step import TrainState
+
+FREE_TO_CHANGE: dict[str, Any] = {
+    "rope_base": True,
+    "rope_scaling": True,
+    "norm_epsilon": True,
+    "experts": {"per_token", "balance_weight"},
+}
+"""What a job may change of the model whose weights it begins with, such as to go on with longer sequences."""
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """The folder that a job names, and the model that its weights must be of."""
+
+    folder: epath.Path
+    model: ModelSpec
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> "InitialWeights | None":
+        """Of a job that names a folder."""
+        return cls(epath.Path(spec.initial_weights), spec.model) if spec.initial_weights else None
+
+    def put_into(self, state: TrainState, take: Take, processes: Processes) -> TrainState:
+        """`state`, which is used up, with these weights; each process reads its own shards of them.
+
+        Raises:
+            InvalidSpec: they are not there, of another model, or not what was written; in every process alike.
+        """
+        shapes = jax.tree.map(_shape, state.parameters)
+        # The drawn weights make room for those that are read.
+        for leaf in jax.tree.leaves(state.parameters):
+            leaf.delete()
+        found = self._found(shapes)
+        faults = processes.gather("initial-weights", found if isinstance(found, str) else "")
+        if isinstance(found, str) or any(faults):
+            raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
+        state = replace(state, parameters=found.parameters)
+        # A collective: only now is it certain that all take part.
+        self._verify(found.about, take(state))
+        return state
+
+    def _found(self, shapes: Tree) -> "_Found | str":
+        """What the folder holds, or what is wrong with it: the others must hear of that before they wait for us."""
+        try:
+            about = read_about(self.folder)
+            self._require_same_model(about.model)
+            return _Found(about, read(self.folder, shapes))
+        except InvalidSpec as fault:
+            return str(fault)
+        except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
+            return f"{self.folder} cannot be read: {type(error).__name__}: {error}".splitlines()[0]
+
+    def _require_same_model(self, model: ModelSpec) -> None:
+        expected, got = (one.model_dump(exclude=FREE_TO_CHANGE) for one in (self.model, model))
+        wrong = [f"model.{key}: expected {expected[key]}, got {got[key]}" for key in got if expected[key] != got[key]]
+        if wrong:
+            raise InvalidSpec(
+                f"the weights in {self.folder} are of another model: {'; '.join(wrong)}; choose the preset that they"
+                " belong to, or leave out initial_weights"
+            )
+
+    def _verify(self, about: About, replicas: list[Fingerprints]) -> None:
+        found = [{name: one for name, one in replica.items() if name in about.fingerprints} for replica in replicas]
+        if wrong := differing(about.fingerprints, found):
+            raise InvalidSpec(f"{self.folder} does not hold what was written: {'; '.join(wrong)}; make the folder anew")
+
+
+@dataclass(frozen=True)
+class _Found:
+    about: About
+    parameters: Tree
+
+
+def _shape(array: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
