@@ -105,6 +105,25 @@ class CheckpointSkipped(Line):
 
 
 @dataclass(frozen=True)
+class RolledBack(Line):
+    """Too many steps in a row were not finite; training goes on from an earlier step, with later data."""
+
+    template: ClassVar[str] = (
+        "rollback {number} of {most}: after step {from_step} back to step {step},"
+        " batches {first_left_out} to {last_left_out} are left out"
+    )
+
+    number: int
+    """In this start, from 1."""
+    most: int
+    from_step: int
+    step: int
+    first_left_out: int
+    """Batches are numbered from 0."""
+    last_left_out: int
+
+
+@dataclass(frozen=True)
 class RunSummary(Line):
     """The last line of a run that reached its last step."""
 

@@ -32,6 +32,8 @@ class TrainState:
     """All that a checkpoint must hold to go on bit by bit."""
 
     step: Tree
+    batch: Tree
+    """Number of the next batch: those before it were taken, or left out by a rollback."""
     parameters: Tree
     optimizer: Tree
 
@@ -137,7 +139,7 @@ class Program:
 
     def _initial(self) -> TrainState:
         parameters = initial_parameters(self._spec.model, self._spec.training.seed)
-        return TrainState(jnp.int32(0), parameters, self._optimizer.init(parameters))
+        return TrainState(jnp.int32(0), jnp.int32(0), parameters, self._optimizer.init(parameters))
 
     def _state_specs(self, shapes: TrainState) -> TrainState:
         parameters = partition_specs(shapes.parameters)
@@ -148,7 +150,7 @@ class Program:
             parameters,
             transform_non_params=lambda _: PartitionSpec(),
         )
-        return TrainState(PartitionSpec(), parameters, moments)
+        return TrainState(PartitionSpec(), PartitionSpec(), parameters, moments)
 
     @property
     def _tokens_per_step(self) -> int:
@@ -172,7 +174,7 @@ class Program:
         parameters, optimizer = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
         )
-        return TrainState(state.step + 1, parameters, optimizer), StepResult(loss, norm, ~finite)
+        return TrainState(state.step + 1, state.batch + 1, parameters, optimizer), StepResult(loss, norm, ~finite)
 
     def _reduced(self, loss: jax.Array, gradients: Tree) -> tuple[jax.Array, Tree]:
         """Sum over the mesh what is not summed yet: the loss and the gradients of whole weights."""
