@@ -27,7 +27,7 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
     Raises:
         pydantic.ValidationError: the job's sizes do not fit its slices.
     """
-    slices = slice_spec(shape, job.slices.count)
+    slices = slice_spec(shape, job.slices.count, job.slices.min_count)
     return JobSpec(
         name=job.name,
         preset=job.preset,
@@ -41,12 +41,13 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
     )
 
 
-def slice_spec(shape: SliceShape, count: int) -> SliceSpec:
-    """`count` slices of `shape` in the trainer's terms."""
+def slice_spec(shape: SliceShape, count: int, min_count: int | None) -> SliceSpec:
+    """`count` slices of `shape`, or at least `min_count` of them, in the trainer's terms."""
     return SliceSpec(
         generation=shape.generation,
         topology=shape.topology,
         count=count,
+        min_count=min_count,
         hosts=shape.hosts,
         chips_per_host=shape.chips_per_host,
         devices_per_chip=shape.devices_per_chip,

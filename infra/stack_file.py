@@ -182,6 +182,8 @@ class JobSlices(Spec):
     group: str
     count: PositiveInt
     """Slices that the job takes of the group."""
+    min_count: PositiveInt | None = None
+    """Fewest slices that the same specification may be started on, by a JobSet with fewer replicas. Unset: all."""
     fallback: tuple[str, ...] = ()
     """Groups of equal slices to take instead, all slices from one, in this order, when those of
     `group` are not free."""

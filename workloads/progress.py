@@ -61,6 +61,20 @@ class RunStarted(Line):
 
 
 @dataclass(frozen=True)
+class FewerSlices(Line):
+    """This start is on fewer slices than the job has, and trains with the same global batch all the same."""
+
+    template: ClassVar[str] = (
+        "on {slices} of {asked} slices: accumulation {accumulation} keeps the global batch of {global_batch} sequences"
+    )
+
+    slices: int
+    asked: int
+    accumulation: int
+    global_batch: int
+
+
+@dataclass(frozen=True)
 class StepProgress(Line):
     """One finished optimizer step."""
 

@@ -57,7 +57,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         _set("job.slices.grup", "a"),
         "job.slices.grup",
-        "one of the keys count, fallback, group, got 'grup'; rename it to group",
+        "one of the keys count, fallback, group, min_count, got 'grup'; rename it to group",
     ),
     (_set("job.mesh", {"replica": 2, "fsdp": 8, "zebra": 1}), "job.mesh.zebra", "got 'zebra'; remove it"),
     (_set("job", "tiny"), "job", "got 'tiny'; change job in the stack file"),
@@ -119,6 +119,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "job.slices.count",
         "at most the 2 slices of trillium, got 3; lower it or raise slices.trillium.count",
     ),
+    (_set("job.slices.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3"),
     (
         _set("slices.trillium.topology", "2x2"),
         "job.slices.count",

@@ -7,6 +7,7 @@ from workloads.progress import (
     CheckpointSaved,
     CheckpointSkipped,
     Evaluation,
+    FewerSlices,
     RolledBack,
     RunStarted,
     RunSummary,
@@ -38,6 +39,7 @@ def test_every_line_reads_back_as_its_own_kind_only(run: str, step: int, loss: f
         Evaluation(step, loss),
         CheckpointSaved(step, f"gs://bucket/runs/{run}/checkpoints"),
         CheckpointSkipped(step, f"gs://bucket/runs/{run}/unusable", "process 3: ValueError: [0, 1): a; b"),
+        FewerSlices(1, 2, 2, step),
         RolledBack(1, 2, step + 9, step, step, step + 8),
         RunSummary(run, step, loss, round(seconds, 1)),
     )

@@ -11,7 +11,16 @@ from dataclasses import asdict, dataclass, field
 
 import jax
 
-from workloads.progress import CheckpointSaved, Evaluation, Line, Outcome, RunStarted, RunSummary, StepProgress
+from workloads.progress import (
+    CheckpointSaved,
+    Evaluation,
+    FewerSlices,
+    Line,
+    Outcome,
+    RunStarted,
+    RunSummary,
+    StepProgress,
+)
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
@@ -39,6 +48,8 @@ class Start:
     """Unix seconds."""
     image: str | None
     """Container image with its digest, where it is known."""
+    asked_slices: int
+    """Slices that the job has; it may go on with fewer."""
 
 
 def train(spec: JobSpec, start: Start, processes: Processes) -> None:
@@ -62,10 +73,9 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     metrics = StepMetrics(spec, run.steps, run.start, processes)
     profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
     with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
-        ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
-        Training(spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler).run_to_end(
-            start.began
-        )
+        training = Training(spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler)
+        training.begin(start, spec.slices.count)
+        training.run_to_end(start.began)
     processes.deadline.clear()
 
 
@@ -105,6 +115,20 @@ class Training:
         self._rollbacks = Rollbacks(
             self.schedule.max_rollbacks, self.checkpoints, self.program, announce=self._announce
         )
+
+    def begin(self, start: Start, slices: int) -> None:
+        """Record the start, and say so when it is on fewer slices than the job has."""
+        self.ledger.record(
+            "start",
+            run_id=start.run_id,
+            restart_attempt=start.restart_attempt,
+            began=start.began,
+            slices=slices,
+            asked_slices=start.asked_slices,
+        )
+        if slices < start.asked_slices:
+            accumulation, batch = self.schedule.accumulation, self.schedule.global_batch
+            self._announce(FewerSlices(slices, start.asked_slices, accumulation, batch))
 
     def run_to_end(self, began: float) -> None:
         """Take all steps that are left, then evaluate.

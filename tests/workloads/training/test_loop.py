@@ -16,7 +16,7 @@ type Capture = pytest.CaptureFixture[str]
 
 
 def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -> list[str]:
-    train(job, Start("run-1", 0, time.time(), None), processes or Processes(0, 1, "host-0"))
+    train(job, Start("run-1", 0, time.time(), None, job.slices.count), processes or Processes(0, 1, "host-0"))
     return capsys.readouterr().out.splitlines()
 
 

@@ -1,8 +1,7 @@
 """Runs whose weights are spoilt when they take a certain batch: every step is not finite from there on."""
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.workloads.history import history
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
 from workloads.spec import JobSpec
@@ -63,33 +63,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoilt]:
 
 
 def trained(spec: JobSpec) -> None:
-    train(spec, Start("run-1", 0, time.time(), None), Processes(0, 1, "host-0"))
-
-
-def events(path: Path) -> Iterator[dict[str, Any]]:
-    return map(json.loads, path.open())
-
-
-def history(storage: Path) -> tuple[list[int], list[int]]:
-    """Batches that each step of the run was trained on, and those left out, from what all its starts wrote down."""
-    run = storage / "runs" / "run-1"
-    batches, left_out = list[int](), list[int]()
-    for start, ledger in enumerate(sorted(run.glob("ledger/*-0.jsonl"))):
-        told = [*events(ledger), *events(run / "steps" / f"{start}-0.jsonl")]
-        # Of one time, what was decided comes before the step that follows from it.
-        for event in sorted(told, key=lambda event: (event["time"], "event" not in event)):
-            match event.get("event"):
-                case "restore":
-                    batches = batches[: event["step"]]
-                    left_out = [batch for batch in left_out if batch < event["batch"]]
-                case "RolledBack":
-                    left_out += range(event["first_left_out"], event["last_left_out"] + 1)
-                case None:
-                    assert event["step"] == len(batches) + 1
-                    batches.append(event["batch"])
-                case _:
-                    pass
-    return batches, left_out
+    train(spec, Start("run-1", 0, time.time(), None, spec.slices.count), Processes(0, 1, "host-0"))
 
 
 def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:
