@@ -89,7 +89,7 @@ class Hosts:
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
     """Start every host process of `spec`; their output goes to `logs`.
 
-    `environment` is added to this process's own, less what JAX would take for another cluster.
+    `environment` is added to this process's own, less what JAX would take for another cluster, and to theirs.
     """
     logs.mkdir(parents=True, exist_ok=True)
     addresses = _free_addresses(spec.slices.count * spec.slices.hosts)
@@ -99,10 +99,10 @@ def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environmen
         address = worker.slice_hostnames[worker.worker_id]
         variables = {
             **_inherited(),
-            **environment,
             **identity,
             **cluster_variables(worker),
             **cpu_devices(spec.slices.devices_per_host, address),
+            **environment,
         }
         hosts.append(_start(address, logs / f"slice-{worker.slice_id}-host-{worker.worker_id}.log", variables))
     return Hosts(hosts)

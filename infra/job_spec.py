@@ -5,7 +5,7 @@ JobSpec reaches the pod is the business of `infra.pods`.
 """
 
 from infra.accelerators import SliceShape
-from infra.stack_file import Job, JobSlices, Settings
+from infra.stack_file import Job, Settings
 from workloads.spec import JobSpec, MeshSpec, Preset, SliceSpec, StorageSpec, TrainingSpec, load_preset
 
 
@@ -29,7 +29,7 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
     """
     data = job.data or preset.data
     assert data, "infra.rules.job tells of a job without data"
-    slices = slice_spec(shape, job.slices)
+    slices = slice_spec(shape, job.slices.count, job.slices.min_count)
     return JobSpec(
         name=job.name,
         preset=job.preset,
@@ -44,13 +44,13 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
     )
 
 
-def slice_spec(shape: SliceShape, slices: JobSlices) -> SliceSpec:
-    """The job's `slices` of `shape` in the trainer's terms."""
+def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> SliceSpec:
+    """`count` slices of `shape`, or at least `min_count` of them, in the trainer's terms."""
     return SliceSpec(
         generation=shape.generation,
         topology=shape.topology,
-        count=slices.count,
-        min_count=slices.min_count,
+        count=count,
+        min_count=min_count,
         hosts=shape.hosts,
         chips_per_host=shape.chips_per_host,
         devices_per_chip=shape.devices_per_chip,

@@ -183,7 +183,7 @@ class JobSlices(Spec):
     count: PositiveInt
     """Slices that the job takes of the group."""
     min_count: PositiveInt | None = None
-    """Fewest slices that a start of the job may go on with, its global batch unchanged. Unset: all of `count`."""
+    """Fewest slices that the same specification may be started on, by a JobSet with fewer replicas. Unset: all."""
     fallback: tuple[str, ...] = ()
     """Groups of equal slices to take instead, all slices from one, in this order, when those of
     `group` are not free."""

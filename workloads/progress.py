@@ -61,6 +61,20 @@ class RunStarted(Line):
 
 
 @dataclass(frozen=True)
+class FewerSlices(Line):
+    """This start is on fewer slices than the job has, and trains with the same global batch all the same."""
+
+    template: ClassVar[str] = (
+        "on {slices} of {asked} slices: accumulation {accumulation} keeps the global batch of {global_batch} sequences"
+    )
+
+    slices: int
+    asked: int
+    accumulation: int
+    global_batch: int
+
+
+@dataclass(frozen=True)
 class StepProgress(Line):
     """One finished optimizer step."""
 
@@ -102,6 +116,25 @@ class CheckpointSkipped(Line):
     step: int
     folder: str
     reason: str
+
+
+@dataclass(frozen=True)
+class RolledBack(Line):
+    """Too many steps in a row were not finite; training goes on from an earlier step, with later data."""
+
+    template: ClassVar[str] = (
+        "rollback {number} of {most}: after step {from_step} back to step {step},"
+        " batches {first_left_out} to {last_left_out} are left out"
+    )
+
+    number: int
+    """In this start, from 1."""
+    most: int
+    from_step: int
+    step: int
+    first_left_out: int
+    """Batches are numbered from 0."""
+    last_left_out: int
 
 
 @dataclass(frozen=True)

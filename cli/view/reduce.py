@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cli.view.snapshot import HostFailure, Outcome, Phase, Pod, PodKey, Resources, Snapshot, Training
-from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
+from workloads.progress import CheckpointSaved, Evaluation, RolledBack, RunStarted, RunSummary, StepProgress
 
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent
@@ -144,6 +144,8 @@ def log_line(snapshot: Snapshot, line: str) -> Snapshot:
     training = snapshot.training
     if run := RunStarted.parse(line):
         training = _run_started(training, run)
+    elif rollback := RolledBack.parse(line):
+        training = replace(training, step=rollback.step, losses=_up_to(rollback.step, training))
     elif step := StepProgress.parse(line):
         losses = (*training.losses, (step.step, step.loss))
         training = replace(training, **vars(step), losses=losses)
@@ -159,8 +161,12 @@ def log_line(snapshot: Snapshot, line: str) -> Snapshot:
 def _run_started(training: Training, run: RunStarted) -> Training:
     """A resumed run does the steps after its checkpoint again; their losses come again as well."""
     outcome = f"resumed at step {run.step}" if run.outcome == "resumed" else run.outcome
-    losses = tuple((step, loss) for step, loss in training.losses if step <= run.step)
+    losses = _up_to(run.step, training)
     return replace(training, run=outcome, run_id=run.run, step=run.step, steps=run.steps, losses=losses)
+
+
+def _up_to(last: int, training: Training) -> tuple[tuple[int, float], ...]:
+    return tuple((step, loss) for step, loss in training.losses if step <= last)
 
 
 def engine(snapshot: Snapshot, phase: Phase, event: "EngineEvent") -> Snapshot:

@@ -96,6 +96,13 @@ def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
     assert JobSpec.model_validate_json(environment["JOB_SPEC"]) == job_spec(settings)
 
 
+def test_the_pods_are_told_how_few_slices_they_may_go_on_with(values: Values) -> None:
+    values["job"]["slices"]["min_count"] = 1
+    rendered = _rendered(settings := parse(values))
+    assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 2
+    assert (job_spec(settings).slices.count, job_spec(settings).slices.min_count) == (2, 1)
+
+
 def test_the_time_that_a_job_may_hold_chips_is_counted_by_kueue(values: Values) -> None:
     values["job"]["max_hours"] = 0.0001
     assert _rendered(parse(values))["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] == "1"

@@ -119,6 +119,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "job.slices.count",
         "at most the 2 slices of trillium, got 3; lower it or raise slices.trillium.count",
     ),
+    (_set("job.slices.min_count", 3), "job", "slices.min_count must be at most slices.count (2), got 3"),
     (
         _set("slices.trillium.topology", "2x2"),
         "job.slices.count",

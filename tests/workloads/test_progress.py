@@ -3,7 +3,16 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.progress import CheckpointSaved, CheckpointSkipped, Evaluation, RunStarted, RunSummary, StepProgress
+from workloads.progress import (
+    CheckpointSaved,
+    CheckpointSkipped,
+    Evaluation,
+    FewerSlices,
+    RolledBack,
+    RunStarted,
+    RunSummary,
+    StepProgress,
+)
 
 counts = st.integers(0, 10**9)
 losses = st.floats(allow_nan=False, width=32)
@@ -30,10 +39,13 @@ def test_every_line_reads_back_as_its_own_kind_only(run: str, step: int, loss: f
         Evaluation(step, loss),
         CheckpointSaved(step, f"gs://bucket/runs/{run}/checkpoints"),
         CheckpointSkipped(step, f"gs://bucket/runs/{run}/unusable", "process 3: ValueError: [0, 1): a; b"),
+        FewerSlices(1, 2, 2, step),
+        RolledBack(1, 2, step + 9, step, step, step + 8),
         RunSummary(run, step, loss, round(seconds, 1)),
     )
+    kinds = {type(record) for record in records}
     for record in records:
-        for kind in (RunStarted, StepProgress, Evaluation, CheckpointSaved, CheckpointSkipped, RunSummary):
+        for kind in kinds:
             assert kind.parse(record.line() + "\n") == (record if isinstance(record, kind) else None)
 
 

@@ -50,7 +50,8 @@ def main() -> None:
     from workloads.training.host import run_host
     from workloads.training.loop import Start
 
-    run_host(spec, Start(run_id, attempt, began, os.environ.get(IMAGE_VARIABLE)), os.environ)
+    start = Start(run_id, attempt, began, os.environ.get(IMAGE_VARIABLE), spec.slices.count)
+    run_host(spec, start, os.environ)
 
 
 def _submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:

@@ -49,6 +49,7 @@ class Checkpoints:
         self._folder = folder
         self._processes = processes
         self._unannounced: list[int] = []
+        self._searches = 0
         options = ocp.CheckpointManagerOptions(
             max_to_keep=schedule.keep_checkpoints,
             keep_period=schedule.keep_every_steps,
@@ -70,8 +71,28 @@ class Checkpoints:
         Raises:
             NoCheckpoint: there are checkpoints and none can be used; all stay where they are.
         """
-        skipped: dict[int, str] = {}
-        for step in reversed(self.steps()):
+        return self._newest({}, shapes, take, report)
+
+    def go_back(
+        self, before: int, shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]
+    ) -> TrainState | None:
+        """As `restore`, the newest state from before step `before`; None when there is no checkpoint of such a step.
+
+        Later ones, which must be complete by now, are moved out of the way too, since training comes by there again.
+        """
+        later = {
+            step: f"from step {before} on the weights are those that gave no finite step"
+            for step in self.steps()
+            if step >= before
+        }
+        return None if len(later) == len(self.steps()) else self._newest(later, shapes, take, report)
+
+    def _newest(
+        self, later: dict[int, str], shapes: TrainState, take: Take, report: Callable[[CheckpointSkipped], None]
+    ) -> TrainState | None:
+        skipped = dict(later)
+        self._searches += 1
+        for step in reversed([step for step in self.steps() if step not in later]):
             state, fault = self._read_together(step, shapes, take)
             if state is not None:
                 self._move_away(skipped, report)
@@ -117,13 +138,13 @@ class Checkpoints:
     def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
         """The state, or what is wrong with it; all processes come to the same answer."""
         state, fault = self._read(self._folder / str(step) / STATE, shapes)
-        faults = self._processes.gather(f"restore/{step}", fault)
+        faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
         if any(faults):
             return None, _first([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
         # A collective: only now is it certain that all take part.
         replicas = take(state)
         verdict = self._verdict(step, replicas) if self._processes.leads else ""
-        verdict = self._processes.share(f"verdict/{step}", verdict)
+        verdict = self._processes.share(f"verdict/{self._searches}/{step}", verdict)
         return (None, verdict) if verdict else (state, "")
 
     def _read(self, folder: epath.Path, shapes: TrainState) -> tuple[TrainState | None, str]:
@@ -144,7 +165,9 @@ class Checkpoints:
 
     def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
         for step, reason in skipped.items():
-            moved_to = self._processes.share(f"moved/{step}", self._moved(step) if self._processes.leads else "")
+            moved_to = self._processes.share(
+                f"moved/{self._searches}/{step}", self._moved(step) if self._processes.leads else ""
+            )
             report(CheckpointSkipped(step, moved_to, reason))
         if skipped:
             self._orbax.reload()

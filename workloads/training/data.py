@@ -1,6 +1,6 @@
 """Which rows make up which batch, and which of them this host reads.
 
-Owns the split into training and held-out rows, and the order: a pure function of seed and step, so that
+Owns the split into training and held-out rows, and the order: a pure function of seed and number, so that
 neither a restart nor another number of hosts changes what is trained on. The rows themselves come from
 `standard_library` or a token folder (`workloads.data`).
 """
@@ -104,7 +104,7 @@ class Order:
     """The one order of training rows that all hosts follow, whatever their number.
 
     Each epoch is a permutation of all rows of its own, and epoch follows epoch without a gap: batch
-    `step` is the rows [step * batch, (step + 1) * batch) of that endless sequence. Where an epoch is no
+    `number` is the rows [number * batch, (number + 1) * batch) of that endless sequence. Where an epoch is no
     multiple of the batch, one batch takes the last rows of an epoch and the first of the next; none is
     dropped or padded.
     """
@@ -113,9 +113,9 @@ class Order:
     batch: int
     seed: int
 
-    def training(self, step: int, places: Iterable[int]) -> list[int]:
-        """Row numbers at `places` of the batch that takes the model from `step` to `step + 1`."""
-        return [self._endless[step * self.batch + place] for place in places]
+    def training(self, number: int, places: Iterable[int]) -> list[int]:
+        """Rows at `places` of batch `number`, from 0."""
+        return [self._endless[number * self.batch + place] for place in places]
 
     @cached_property
     def _endless(self) -> Any:
@@ -139,15 +139,13 @@ class Batches:
         self._sharding = sharding
         self._places = _own_places(sharding, self._shape)
         self._order = Order(rows.training_count, spec.global_batch, spec.seed)
-        self._last_step = spec.steps - 1
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows")
         self._ahead: dict[int, Future[np.ndarray]] = {}
 
-    def training(self, step: int) -> jax.Array:
-        """The batch that takes the model from `step` to `step + 1`; begins to read the one after it."""
-        here = self._ahead.pop(step, None) or self._read_ahead(step)
-        if step < self._last_step:
-            self._ahead = {step + 1: self._read_ahead(step + 1)}
+    def training(self, number: int) -> jax.Array:
+        """Training batch `number`, from 0; begins to read the one after it."""
+        here = self._ahead.pop(number, None) or self._read_ahead(number)
+        self._ahead = {number + 1: self._read_ahead(number + 1)}
         return self._place(here.result())
 
     def held_out(self, number: int) -> jax.Array:
@@ -155,8 +153,8 @@ class Batches:
         first = self._rows.training_count + number * self._shape[0]
         return self._place(self._rows.read([first + place for place in self._places]))
 
-    def _read_ahead(self, step: int) -> Future[np.ndarray]:
-        return self._reader.submit(lambda: self._rows.read(self._order.training(step, self._places)))
+    def _read_ahead(self, number: int) -> Future[np.ndarray]:
+        return self._reader.submit(lambda: self._rows.read(self._order.training(number, self._places)))
 
     def _place(self, own: np.ndarray) -> jax.Array:
         """The global array of which this process holds the rows `own`, one for each of its places."""

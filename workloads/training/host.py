@@ -15,7 +15,7 @@ from workloads.training.ending import Ending, Failure
 from workloads.training.failures import TrainingStopped
 from workloads.training.loop import Start, train
 from workloads.training.runtime import Place, Processes, join
-from workloads.training.start_check import Roll, require_devices, require_place
+from workloads.training.start_check import Roll, on_present_slices, require_devices
 from workloads.training.watchdog import Watchdog
 
 
@@ -29,16 +29,16 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
     # Until it has joined, a process has nobody to tell.
     processes = Processes(0, 1, place.host)
     try:
-        processes = _joined(spec, place, Roll(storage, start.run_id, start.restart_attempt, spec.slices), ending)
+        job = on_present_slices(spec, place)
+        processes = _joined(job, place, Roll(storage, start.run_id, start.restart_attempt, job.slices), ending)
         with Watchdog(processes, ending, _hang):
-            require_devices(spec.slices, jax.devices(), place, processes)
-            train(spec, start, processes)
+            require_devices(job.slices, jax.devices(), place, processes)
+            train(job, start, processes)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
         _end(error, processes, ending)
 
 
 def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processes:
-    require_place(spec.slices, place)
     deadline = Deadline()
     deadline.expect("the join of all hosts", spec.training.start_minutes)
 

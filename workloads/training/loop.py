@@ -11,17 +11,27 @@ from dataclasses import asdict, dataclass, field
 
 import jax
 
-from workloads.progress import CheckpointSaved, Evaluation, Line, Outcome, RunStarted, RunSummary, StepProgress
+from workloads.progress import (
+    CheckpointSaved,
+    Evaluation,
+    FewerSlices,
+    Line,
+    Outcome,
+    RunStarted,
+    RunSummary,
+    StepProgress,
+)
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
-from workloads.training.failures import Diverged, Preempted, TrainingStopped
+from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
 from workloads.training.profile import StepProfiler
+from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
@@ -39,6 +49,8 @@ class Start:
     """Unix seconds."""
     image: str | None
     """Container image with its digest, where it is known."""
+    asked_slices: int
+    """Slices that the job has; it may go on with fewer."""
 
 
 def train(spec: JobSpec, start: Start, processes: Processes) -> None:
@@ -62,11 +74,20 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     metrics = StepMetrics(spec, run.steps, run.start, processes)
     profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
     with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
-        ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
-        weights = InitialWeights.of(spec)
-        Training(
-            spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler, weights
-        ).run_to_end(start.began)
+        training = Training(
+            spec.training,
+            processes,
+            run,
+            program,
+            batches,
+            checkpoints,
+            ledger,
+            metrics,
+            profiler,
+            InitialWeights.of(spec),
+        )
+        training.begin(start, spec.slices.count)
+        training.run_to_end(start.began)
     processes.deadline.clear()
 
 
@@ -101,24 +122,53 @@ class Training:
     _safe_step: int = field(init=False)
     """The newest step whose state a restart can go on from."""
     _timer: SaveTimer = field(init=False)
+    _save_is_due: bool = False
+    _rollbacks: Rollbacks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rollbacks = Rollbacks(
+            self.schedule.max_rollbacks, self.checkpoints, self.program, announce=self._announce
+        )
+
+    def begin(self, start: Start, slices: int) -> None:
+        """Record the start, and say so when it is on fewer slices than the job has."""
+        self.ledger.record(
+            "start",
+            run_id=start.run_id,
+            restart_attempt=start.restart_attempt,
+            began=start.began,
+            slices=slices,
+            asked_slices=start.asked_slices,
+        )
+        if slices < start.asked_slices:
+            accumulation, batch = self.schedule.accumulation, self.schedule.global_batch
+            self._announce(FewerSlices(slices, start.asked_slices, accumulation, batch))
 
     def run_to_end(self, began: float) -> None:
         """Take all steps that are left, then evaluate.
 
         Raises:
-            Diverged: too many steps in a row had a loss or gradient that is not finite.
+            Diverged: too many steps in a row had a loss or gradient that is not finite, and no rollback is left.
             Preempted: SIGTERM; the state is saved.
             ReplicasDiffer: a device computed wrongly; nothing of it is saved.
         """
         state, outcome = self._begin()
         self.ledger.record("compile", seconds=self.program.prepare())
         self._seconds_since_last_report()
-        first, last = int(state.step), self.schedule.steps
-        self._announce(RunStarted(self.run.id, outcome, first, last))
-        self._safe_step, self._timer = first, SaveTimer(self.schedule.save_every_minutes * 60, self.processes, first)
-        for step in range(first, last):
-            self._leave_if_told(step, state)
-            state = self._advance(step, state)
+        position, last = Position.of(state), self.schedule.steps
+        self._announce(RunStarted(self.run.id, outcome, position.step, last))
+        self._safe_step = position.step
+        self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, position.batch)
+        while position.step < last:
+            self._leave_if_told(position, state)
+            state = self._advance(position, state)
+            position = position.next
+            if self.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
+                # First, for the chips cannot hold two.
+                del state
+                state, position = self._go_back(position)
+            else:
+                self._follow_schedule(position, state)
         evaluation = self._evaluate(last, state)
         self._announce_saved(wait=True)
         self._announce(RunSummary(self.run.id, last, evaluation, time.time() - began))
@@ -128,7 +178,7 @@ class Training:
         state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self._announce)
         if state is None:
             return self._initial(), "new"
-        self.ledger.record("restore", step=int(state.step), seconds=time.monotonic() - began)
+        self.ledger.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
 
     def _initial(self) -> TrainState:
@@ -140,42 +190,56 @@ class Training:
         self.ledger.record("initial_weights", folder=str(self.initial_weights.folder), seconds=time.monotonic() - began)
         return state
 
-    def _advance(self, step: int, state: TrainState) -> TrainState:
-        """From `step` to `step + 1`, with what the schedule asks for there."""
-        done = step + 1
+    def _advance(self, position: Position, state: TrainState) -> TrainState:
+        """One step on from `position`."""
+        done = position.step + 1
         self.processes.deadline.expect(f"step {done}", self.schedule.step_timeout_minutes)
         self.profiler.before(done)
-        batch = self.batches.training(step)
+        batch = self.batches.training(position.batch)
         host_seconds = time.monotonic() - self._last_report
         state, result = self.program.step(state, batch)
-        self._report(done, result, host_seconds)
+        self._report(done, position.batch, result, host_seconds)
         self.profiler.after(done)
-        if done % self.schedule.compare_hosts_every_steps == 0:
-            self._compare_hosts(done)
-        self._announce_saved(wait=False)
-        if self._to_save(done):
-            self._save(done, state)
-        if done % self.schedule.evaluate_every_steps == 0 and done < self.schedule.steps:
-            self._evaluate(done, state)
         return state
 
-    def _report(self, done: int, result: StepResult, host_seconds: float) -> None:
+    def _follow_schedule(self, position: Position, state: TrainState) -> None:
+        """What it asks for at `position`."""
+        step = position.step
+        if step % self.schedule.compare_hosts_every_steps == 0:
+            self._compare_hosts(step)
+        self._announce_saved(wait=False)
+        if self._to_save(position):
+            self._save(position, state)
+        if step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps:
+            self._evaluate(step, state)
+
+    def _go_back(self, position: Position) -> tuple[TrainState, Position]:
+        """The state of an earlier step, with the batch at `position` as its next one."""
+        began = time.monotonic()
+        self.processes.deadline.expect("the rollback", self.schedule.prepare_minutes)
+        self._announce_saved(wait=True)
+        state = self._rollbacks.go_back(position, self.metrics.skipped_in_a_row)
+        self.metrics.forget_skipped()
+        position = Position.of(state)
+        self._safe_step = position.step
+        self._timer.saved(position.batch)
+        self.ledger.record("restore", **asdict(position), seconds=time.monotonic() - began)
+        self._seconds_since_last_report()
+        return state, position
+
+    def _report(self, done: int, batch: int, result: StepResult, host_seconds: float) -> None:
         loss, norm, skipped = float(result.loss), float(result.gradient_norm), bool(result.skipped)
-        measured = Measured(done, self._seconds_since_last_report(), host_seconds, loss, norm, skipped)
+        measured = Measured(done, batch, self._seconds_since_last_report(), host_seconds, loss, norm, skipped)
         self.metrics.add(measured)
         progress = StepProgress(
             done, self.schedule.steps, loss, self.metrics.tokens_per_second(measured), measured.seconds * 1000
         )
         self._announce(progress)
-        if not skipped:
-            return
-        fault = f"step {done}: loss {loss} and gradient norm {norm} must be finite"
-        if self.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
-            raise Diverged(
-                f"{fault}, and {self.metrics.skipped_in_a_row} steps in a row were skipped for that;"
-                " lower optimizer.learning_rate or look at the data of these steps"
+        if skipped:
+            self._warn(
+                f"step {done}: loss {loss} and gradient norm {norm} must be finite;"
+                " the step is skipped and changes nothing"
             )
-        self._warn(f"{fault}; the step is skipped and changes nothing")
 
     def _compare_hosts(self, done: int) -> None:
         """Leave this host's pace for the leader, who takes what the others left up to now and waits for none."""
@@ -203,25 +267,33 @@ class Training:
         self._seconds_since_last_report()
         return loss
 
-    def _to_save(self, done: int) -> bool:
-        by_step = done % self.schedule.save_every_steps == 0 or done == self.schedule.steps
-        return by_step or self._timer.is_up(done)
+    def _to_save(self, position: Position) -> bool:
+        """A save that falls on skipped steps waits for their end: its weights may be what they fail by, and it would
+        push a checkpoint out that can be gone back to."""
+        ends = position.step == self.schedule.steps
+        by_step = ends or position.step % self.schedule.save_every_steps == 0
+        self._save_is_due |= by_step or self._timer.is_up(position.batch)
+        return self._save_is_due and (ends or not self.metrics.skipped_in_a_row)
 
-    def _save(self, step: int, state: TrainState) -> None:
-        began = time.monotonic()
-        self._timer.saved(step)
+    def _save(self, position: Position, state: TrainState) -> None:
+        began, step = time.monotonic(), position.step
+        self._timer.saved(position.batch)
+        self._save_is_due = False
         self.checkpoints.save(step, state, self.program.fingerprints(state), self.run.manifest)
         self._safe_step = step
         self.ledger.record("save", step=step, blocking_seconds=time.monotonic() - began)
         self._seconds_since_last_report()
 
-    def _leave_if_told(self, step: int, state: TrainState) -> None:
-        if not self.processes.told_to_stop(step):
+    def _leave_if_told(self, position: Position, state: TrainState) -> None:
+        # Asked by batch, since the answer is agreed on for a number that was not asked for yet.
+        if not self.processes.told_to_stop(position.batch):
             return
-        if step != self._safe_step:
-            self._save(step, state)
+        if position.step != self._safe_step:
+            self._save(position, state)
         self._announce_saved(wait=True)
-        raise Preempted(f"SIGTERM: stopped after step {step} with its state saved; the next start goes on from there")
+        raise Preempted(
+            f"SIGTERM: stopped after step {position.step} with its state saved; the next start goes on from there"
+        )
 
     def _announce_saved(self, wait: bool) -> None:
         for step in self.checkpoints.finished(wait):

@@ -12,29 +12,34 @@ from typing import Any
 
 from etils import epath
 
-from workloads.spec import SliceSpec
+from workloads.spec import JobSpec, SliceSpec
 from workloads.training.failures import BadHost, InvalidSpec
 from workloads.training.runtime import Place, Processes
 
 
-def require_place(slices: SliceSpec, place: Place) -> None:
-    """Compare what GKE says of this host with the specification, before anything waits for anybody.
+def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
+    """The job as it runs on the slices that GKE says there are, before anything waits for anybody.
 
     Raises:
-        InvalidSpec: another number of slices or hosts, or a place outside them.
+        InvalidSpec: more slices than the job has or fewer than it may go on with, another number of hosts, or a
+            place outside them.
     """
-    facts = {
-        "slices (MEGASCALE_NUM_SLICES)": (slices.count, place.slice_count),
-        "hosts per slice (TPU_WORKER_HOSTNAMES)": (slices.hosts, len(place.hosts)),
-    }
-    faults = [f"expected {expected} {name}, got {got}" for name, (expected, got) in facts.items() if expected != got]
-    if place.slice not in range(slices.count):
-        faults.append(f"expected a MEGASCALE_SLICE_ID below {slices.count}, got {place.slice}")
+    slices = job.slices
+    fewest = slices.count if slices.min_count is None else slices.min_count
+    faults: list[str] = []
+    if not fewest <= place.slice_count <= slices.count:
+        expected = slices.count if fewest == slices.count else f"{fewest} to {slices.count}"
+        faults.append(f"expected {expected} slices (MEGASCALE_NUM_SLICES), got {place.slice_count}")
+    if len(place.hosts) != slices.hosts:
+        faults.append(f"expected {slices.hosts} hosts per slice (TPU_WORKER_HOSTNAMES), got {len(place.hosts)}")
+    if place.slice not in range(place.slice_count):
+        faults.append(f"expected a MEGASCALE_SLICE_ID below {place.slice_count}, got {place.slice}")
     if faults:
         raise InvalidSpec(
             f"host {place.host}: {'; '.join(faults)}; submit the job anew so that its specification is that of"
             f" {slices.count} slices of {slices.topology}"
         )
+    return job if place.slice_count == slices.count else job.on_slices(place.slice_count)
 
 
 def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:

@@ -42,7 +42,7 @@ class TrainState:
 
     step: Tree
     batch: Tree
-    """Number of the batch that the next step takes."""
+    """Number of the next batch: those before it were taken, or left out by a rollback."""
     parameters: Tree
     optimizer: Tree
 

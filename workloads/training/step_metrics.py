@@ -30,6 +30,8 @@ class Measured:
     """One finished step."""
 
     step: int
+    batch: int
+    """Number of the batch that it took."""
     seconds: float
     host_seconds: float
     """Part of `seconds` before the step was on the devices."""
@@ -75,6 +77,10 @@ class StepMetrics:
             self._file = self._with_room(self._file)
             self._file.add(**self._line(measured))
 
+    def forget_skipped(self) -> None:
+        """The run goes on elsewhere: the next step is the first of a new row."""
+        self.skipped_in_a_row = 0
+
     def tokens_per_second(self, measured: Measured) -> float:
         """Over all slices."""
         return self._tokens / measured.seconds
@@ -93,6 +99,7 @@ class StepMetrics:
         tokens_per_second = self.tokens_per_second(measured)
         return {
             "step": measured.step,
+            "batch": measured.batch,
             "time": round(time.time(), 3),
             "loss": _finite(measured.loss),
             "gradient_norm": _finite(measured.gradient_norm),

@@ -7,7 +7,7 @@ from cli.view import reduce
 from cli.view.snapshot import UP_PHASES, Phase, Snapshot
 from tests.cli.view import recordings
 from tests.cli.view.recordings import HOSTS, START, condition, jobset, pod, see_pods, workload
-from workloads.progress import RunStarted
+from workloads.progress import RolledBack, RunStarted
 
 
 def test_a_pending_workload_shows_its_position_and_kueue_s_reason() -> None:
@@ -133,6 +133,15 @@ def test_steps_after_a_resume_replace_those_that_were_lost() -> None:
     losses = recordings.restarted().training.losses
 
     assert [step for step, _ in losses] == list(range(1, 151))
+
+
+def test_steps_after_a_rollback_replace_those_that_were_left() -> None:
+    rollback = RolledBack(1, 3, 120, 100, 100, 119)
+
+    training = recordings.tell_log(recordings.training(), [rollback, *recordings.log(range(101, 103))[1:]]).training
+
+    assert [step for step, _ in training.losses] == list(range(1, 103))
+    assert training.step == 102
 
 
 def test_a_log_read_again_from_its_start_changes_nothing() -> None:

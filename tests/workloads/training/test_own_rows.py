@@ -45,7 +45,9 @@ def test_two_hosts_read_half_of_the_batch_each() -> None:
         for index in range(2)
     ]
     try:
-        first, second = ([int(row) for row in host.communicate(timeout=100)[0].split()] for host in hosts)
+        first, second = (
+            [int(row) for row in host.communicate(timeout=100)[0].splitlines()[0].split()] for host in hosts
+        )
     finally:
         for host in hosts:
             host.kill()

@@ -1,16 +1,31 @@
 """The trainer as GKE runs it: one process per host, joined by JAX's own detection, over loopback."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.processes import running_hosts
 from tests.workloads.jobs import small_job
-from workloads.progress import CheckpointSkipped, RunStarted, StepProgress
+from workloads.progress import CheckpointSkipped, RolledBack, RunStarted, StepProgress
 from workloads.spec import ExitCode, JobSpec
 
 TIMEOUT_SECONDS = 240
+
+SPOILT_WEIGHTS = """
+from dataclasses import replace
+from workloads.training.step import CompiledProgram
+step = CompiledProgram.step
+def spoilt(self, state, batch):
+    if int(state.batch) in (3, 8):
+        scale = state.parameters["final_scale"] * float("nan")
+        state = replace(state, parameters={**state.parameters, "final_scale": scale})
+    return step(self, state, batch)
+CompiledProgram.step = spoilt
+"""
+"""Runs in every process before its own code, as Python's `sitecustomize`."""
 
 
 def two_slices_of_two_hosts(storage: Path) -> JobSpec:
@@ -26,10 +41,16 @@ class Outcome:
     other: list[str]
 
 
-def train(job: JobSpec, attempt: int, folder: Path, kill_after_step: int | None = None) -> Outcome:
+def train(
+    job: JobSpec,
+    attempt: int,
+    folder: Path,
+    kill_after_step: int | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Outcome:
     """Run all hosts to their end; kills one of them after a step if told to."""
     outcome = Outcome(-1, {}, [])
-    environment = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled")}
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"), **environment}
     with running_hosts(job, attempt, folder, TIMEOUT_SECONDS, environment) as hosts:
         for line in hosts.follow():
             if started := RunStarted.parse(line):
@@ -72,6 +93,20 @@ def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read
     assert skipped.step == 4
     assert Path(skipped.folder).is_dir()
     assert again.losses == pytest.approx({step: uninterrupted.losses[step] for step in (3, 4)}, rel=1e-5)
+
+
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
+    (tmp_path / "spoilt").mkdir()
+    (tmp_path / "spoilt" / "sitecustomize.py").write_text(SPOILT_WEIGHTS)
+    schedule = {"steps": 7, "save_every_steps": 2, "max_skipped_steps": 1, "max_rollbacks": 2, "keep_checkpoints": 9}
+    job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, save_every_minutes=0.01, **schedule)
+    path = {"PYTHONPATH": f"{tmp_path / 'spoilt'}:{Path(__file__).parents[3]}"}
+    rolled = train(job, 0, tmp_path / "logs", environment=path)
+    first, second = filter(None, map(RolledBack.parse, rolled.other))
+    assert (first.number, first.from_step, first.last_left_out) == (1, 5, 4)
+    assert (second.number, second.last_left_out) == (2, 9)
+    assert max(rolled.losses) == 7
 
 
 @pytest.mark.timeout(TIMEOUT_SECONDS)

@@ -7,10 +7,10 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
-from workloads.spec import SliceSpec
+from workloads.spec import JobSpec, SliceSpec
 from workloads.training.failures import BadHost, InvalidSpec, TrainingStopped
 from workloads.training.runtime import Place, Processes
-from workloads.training.start_check import Roll, require_devices, require_place
+from workloads.training.start_check import Roll, on_present_slices, require_devices
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,14 @@ class Gathered(Processes):
         return [value, *map(json.dumps, words)]
 
 
-def slices() -> SliceSpec:
+def job(min_count: int | None = None) -> JobSpec:
     """Two slices of two hosts of two chips."""
-    return small_job(Path("somewhere"), replica=2, fsdp=4, hosts=2).slices
+    two = small_job(Path("somewhere"), replica=2, fsdp=4, hosts=2)
+    return two.model_copy(update={"slices": two.slices.model_copy(update={"min_count": min_count})})
+
+
+def slices() -> SliceSpec:
+    return job().slices
 
 
 FIRST = Place(("host-0", "host-1"), 0, 2, 0)
@@ -48,7 +53,7 @@ def check(local: Sequence[Chip], peers: Sequence[tuple[int, int, Sequence[int]]]
 
 
 def test_orderly_hosts_pass() -> None:
-    require_place(slices(), FIRST)
+    assert on_present_slices(job(), FIRST) == job()
     check([Chip(0, 0)] * 2, ORDERLY)
 
 
@@ -79,7 +84,20 @@ def test_hosts_with_other_devices_are_named(
 )
 def test_a_place_that_the_specification_does_not_have_is_refused(place: Place, message: str) -> None:
     with pytest.raises(InvalidSpec, match=f"host host-0: {message}"):
-        require_place(slices(), place)
+        on_present_slices(job(), place)
+
+
+def test_a_job_goes_on_with_as_few_slices_as_it_may_and_grows_back() -> None:
+    found = on_present_slices(job(min_count=1), replace(FIRST, slice_count=1))
+    assert (found.slices.count, found.mesh.replica, found.mesh.fsdp) == (1, 1, 4)
+    assert (found.training.global_batch, found.training.accumulation) == (16, 2)
+    assert on_present_slices(job(min_count=1), FIRST) == job(min_count=1)
+
+
+@pytest.mark.parametrize(("place", "got"), [(replace(FIRST, slice_count=3), 3), (replace(FIRST, slice_count=0), 0)])
+def test_slices_outside_the_range_are_refused(place: Place, got: int) -> None:
+    with pytest.raises(InvalidSpec, match=rf"expected 1 to 2 slices \(MEGASCALE_NUM_SLICES\), got {got}"):
+        on_present_slices(job(min_count=1), place)
 
 
 def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:

@@ -42,22 +42,18 @@ def test_loss_falls_in_twenty_steps(tmp_path: Path, dtype: str) -> None:
     assert found[-1] < 0.7 * found[0]
 
 
-def test_a_step_that_is_not_finite_changes_nothing_but_the_step(tmp_path: Path) -> None:
+def test_a_step_that_is_not_finite_changes_nothing_but_step_and_batch(tmp_path: Path) -> None:
     job = small_job(tmp_path)
     program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
     rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
     batches = Batches(rows, job.training, program.batch_sharding)
     state = program.compile_initial()()
-    poisoned = TrainState(
-        state.step,
-        state.batch,
-        {**state.parameters, "final_scale": state.parameters["final_scale"] * np.nan},
-        state.optimizer,
-    )
+    parameters = {**state.parameters, "final_scale": state.parameters["final_scale"] * np.nan}
+    poisoned = TrainState(state.step, state.batch, parameters, state.optimizer)
     before = jax.tree.map(np.array, poisoned)
     after, result = program.compile_step()(poisoned, batches.training(0))
     assert bool(result.skipped)
-    assert int(after.step) == 1
+    assert (int(after.step), int(after.batch)) == (1, 1)
     jax.tree.map(
         np.testing.assert_array_equal, (after.parameters, after.optimizer), (before.parameters, before.optimizer)
     )

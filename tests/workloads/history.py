@@ -1,0 +1,32 @@
+"""What a run was trained on, from what its starts wrote down."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    return map(json.loads, path.open())
+
+
+def history(storage: Path) -> tuple[list[int], list[int]]:
+    """Batches that each step of the run was trained on, and those left out, in the order of the steps."""
+    run = storage / "runs" / "run-1"
+    batches, left_out = list[int](), list[int]()
+    for start, ledger in enumerate(sorted(run.glob("ledger/*-0.jsonl"))):
+        told = [*_events(ledger), *_events(run / "steps" / f"{start}-0.jsonl")]
+        # Of one time, what was decided comes before the step that follows from it.
+        for event in sorted(told, key=lambda event: (event["time"], "event" not in event)):
+            match event.get("event"):
+                case "restore":
+                    batches = batches[: event["step"]]
+                    left_out = [batch for batch in left_out if batch < event["batch"]]
+                case "RolledBack":
+                    left_out += range(event["first_left_out"], event["last_left_out"] + 1)
+                case None:
+                    assert event["step"] == len(batches) + 1
+                    batches.append(event["batch"])
+                case _:
+                    pass
+    return batches, left_out

@@ -1,0 +1,125 @@
+"""Runs whose weights are spoilt when they take a certain batch: every step is not finite from there on."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.workloads.history import history
+from tests.workloads.jobs import small_job
+from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
+from workloads.spec import JobSpec
+from workloads.training.data import Order, cache_folder, load_rows
+from workloads.training.failures import Diverged, ReplicasDiffer
+from workloads.training.loop import Start, train
+from workloads.training.runtime import Processes
+from workloads.training.step import CompiledProgram, StepResult, TrainState
+
+STEPS = 12
+
+
+def job(storage: Path, **training: Any) -> JobSpec:
+    schedule = {"steps": STEPS, "save_every_steps": 3, "max_skipped_steps": 2, "max_rollbacks": 1}
+    return small_job(storage, 1, 8, **{**schedule, "keep_checkpoints": 9, **training})
+
+
+@dataclass
+class Spoilt:
+    """Stands before the compiled step and keeps the rows of every batch that is taken."""
+
+    batches: set[int]
+    crashes: list[tuple[int, int]]
+    """Steps and batches before which the process dies, in order."""
+    rows: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def step(self, program: CompiledProgram, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
+        number, rows = int(state.batch), np.asarray(batch)
+        np.testing.assert_array_equal(self.rows.setdefault(number, rows), rows)
+        if (int(state.step), number) in self.crashes[:1]:
+            self.crashes.pop(0)
+            raise ReplicasDiffer("a crash")
+        if number in self.batches:
+            scale = state.parameters["final_scale"] * np.nan
+            state = replace(state, parameters={**state.parameters, "final_scale": scale})
+        return REAL_STEP(program, state, batch)
+
+
+REAL_STEP = CompiledProgram.step
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoilt]:
+    def spoil(*batches: int, crashes: Sequence[tuple[int, int]] = ()) -> Spoilt:
+        spoilt = Spoilt(set(batches), [*crashes])
+        monkeypatch.setattr(CompiledProgram, "step", lambda *given: spoilt.step(*given))
+        return spoilt
+
+    return spoil
+
+
+def trained(spec: JobSpec) -> None:
+    train(spec, Start("run-1", 0, time.time(), None, spec.slices.count), Processes(0, 1, "host-0"))
+
+
+def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:
+    training = spec.training
+    rows = load_rows(spec.data, spec.model.vocab_size, training.sequence_length, cache_folder())
+    order = Order(rows.training_count, training.global_batch, training.seed)
+    return rows.read(order.training(number, range(training.global_batch)))
+
+
+def test_a_run_goes_back_and_on_with_later_data_to_its_last_step(
+    tmp_path: Path, spoil: Callable[..., Spoilt], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoilt = spoil(7)
+    trained(job(tmp_path))
+    lines = capsys.readouterr().out.splitlines()
+    assert list(filter(None, map(RolledBack.parse, lines))) == [RolledBack(1, 1, 10, 6, 6, 9)]
+    steps = list(filter(None, map(StepProgress.parse, lines)))
+    assert [step.step for step in steps] == [*range(1, 11), *range(7, STEPS + 1)]
+    assert all(np.isfinite(step.loss) for step in steps[10:])
+    assert history(tmp_path) == ([*range(6), *range(10, 16)], [6, 7, 8, 9])
+    for number, rows in spoilt.rows.items():
+        np.testing.assert_array_equal(rows, rows_in_order(job(tmp_path), number))
+
+
+def test_every_batch_counts_once_over_crashes_after_the_rollback(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
+    # Before the first save after the rollback, which is then made again, and after it, when it is not.
+    crashes = [(7, 11), (10, 14)]
+    spoilt = spoil(7, crashes=crashes)
+    for _ in range(2):
+        with pytest.raises(ReplicasDiffer, match="a crash"):
+            trained(job(tmp_path))
+    trained(job(tmp_path))
+    assert not spoilt.crashes
+    assert history(tmp_path) == ([*range(6), *range(10, 16)], [6, 7, 8, 9])
+
+
+def test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_anew(
+    tmp_path: Path, spoil: Callable[..., Spoilt], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(6)
+    trained(job(tmp_path))
+    lines = capsys.readouterr().out.splitlines()
+    (moved,) = filter(None, map(CheckpointSkipped.parse, lines))
+    assert (moved.step, moved.reason) == (6, "from step 6 on the weights are those that gave no finite step")
+    assert list(filter(None, map(RolledBack.parse, lines))) == [RolledBack(1, 1, 9, 3, 3, 8)]
+    checkpoints = tmp_path / "runs" / "run-1" / "checkpoints"
+    assert sorted(int(path.name) for path in checkpoints.iterdir()) == [3, 6, 9, 12]
+
+
+def test_a_run_has_diverged_when_its_rollbacks_are_used_up(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
+    spoil(7, 10)
+    with pytest.raises(Diverged, match="step 9: .* 3 steps in a row was not finite, after 1 of at most 1 rollbacks"):
+        trained(job(tmp_path))
+
+
+def test_a_run_has_diverged_when_nothing_was_saved_before(tmp_path: Path, spoil: Callable[..., Spoilt]) -> None:
+    spoil(1)
+    with pytest.raises(Diverged, match="step 4: .* no checkpoint from before step 1 to go back to"):
+        trained(job(tmp_path))
