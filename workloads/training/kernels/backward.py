@@ -132,7 +132,9 @@ def _input_specs(sizes: Sizes, shape: HeadShape, segmented: bool) -> _Inputs:
         rotation=(cos_or_sin, cos_or_sin),
         segments=pl.BlockSpec((1, 1, sizes.length), lambda b, k, row: (b, 0, 0)) if segmented else None,
         mixed=query,
-        logsumexp=pl.BlockSpec((1, 1, shape.group, sizes.length), lambda b, k, row: (b, k, 0, 0)),
+        logsumexp=pl.BlockSpec(
+            (1, 1, 1, 1, sizes.length), lambda b, k, row: (b, k, jnp.minimum(row, shape.group - 1), 0, 0)
+        ),
         d_mixed=query,
     )
 
@@ -172,7 +174,7 @@ def _kernel(inputs: _Inputs, d_z: Ref, scratch: _Scratch, *, sizes: Sizes, shape
             mixed, d_mixed = (x[0, 0, 0, :, tokens].astype(jnp.float32) for x in (inputs.mixed, inputs.d_mixed))
             scratch.mean[:, tokens] = (mixed * d_mixed).sum(axis=0, keepdims=True)
 
-        jax.lax.fori_loop(0, sizes.blocks, partial(_key_block, inputs, scratch, row, sizes), None)
+        jax.lax.fori_loop(0, sizes.blocks, partial(_key_block, inputs, scratch, sizes), None)
         each_block(
             lambda tokens: write(
                 tokens, rotate_back(scratch.d_query[:, tokens], rotation(tokens)) * shape.head_dim**-0.5
@@ -189,7 +191,7 @@ def _kernel(inputs: _Inputs, d_z: Ref, scratch: _Scratch, *, sizes: Sizes, shape
         each_block(lambda tokens: write(tokens, scratch.d_value[:, tokens]))
 
 
-def _key_block(inputs: _Inputs, scratch: _Scratch, head: jax.Array, sizes: Sizes, index: jax.Array, _: None) -> None:
+def _key_block(inputs: _Inputs, scratch: _Scratch, sizes: Sizes, index: jax.Array, _: None) -> None:
     """Adds the gradients of one block of keys with all blocks of queries that see it."""
     keys = sizes.tokens(index)
     key = scratch.key[:, keys]
@@ -198,7 +200,7 @@ def _key_block(inputs: _Inputs, scratch: _Scratch, head: jax.Array, sizes: Sizes
     def add(queries: Any, mask: Callable[[jax.Array], jax.Array]) -> None:
         query, d_mixed = scratch.query[:, queries], inputs.d_mixed[0, 0, 0, :, queries]
         scores = within_segments(mask(product(key_by_token, query)), inputs.segments, keys, queries)
-        weights = jnp.exp2(scores - inputs.logsumexp[0, 0, pl.ds(head, 1), queries])
+        weights = jnp.exp2(scores - inputs.logsumexp[0, 0, 0, :, queries])
         d_weights = product(value_by_token, d_mixed)
         d_scores = (weights * (d_weights - scratch.mean[:, queries])).astype(query.dtype)
         scratch.d_value[:, keys] += product_with_transposed(d_mixed, weights.astype(query.dtype))

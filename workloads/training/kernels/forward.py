@@ -58,14 +58,14 @@ class _Softmax(NamedTuple):
 def attention_forward(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> Pair:
-    """Mixed values [B, K*G*H, S] and the base-2 logsumexp of the scores [B, K, G, S]."""
+    """Mixed values [B, K*G*H, S] and the base-2 logsumexp of the scores [B, K, G, 1, S]."""
     sizes, width = Sizes.of(z), shape.head_dim
     batch, length, block = sizes.sequences, sizes.length, sizes.block
     cos_or_sin = pl.BlockSpec((width // 2, block), lambda b, k, i: (0, i))
     ids = None if segments is None else segments[:, None]
     out = (
         jax.ShapeDtypeStruct((batch, shape.kv_heads, shape.group, width, length), z.dtype),
-        jax.ShapeDtypeStruct((batch, shape.kv_heads, shape.group, length), jnp.float32),
+        jax.ShapeDtypeStruct((batch, shape.kv_heads, shape.group, 1, length), jnp.float32),
     )
 
     def rows(count: int) -> pl.BlockSpec:
@@ -79,7 +79,7 @@ def attention_forward(
             (cos_or_sin, cos_or_sin),
             None if ids is None else pl.BlockSpec((1, 1, length), lambda b, k, i: (b, 0, 0)),
         ],
-        out_specs=(rows(shape.group), pl.BlockSpec((1, 1, shape.group, block), lambda b, k, i: (b, k, 0, i))),
+        out_specs=(rows(shape.group), pl.BlockSpec((1, 1, shape.group, 1, block), lambda b, k, i: (b, k, 0, 0, i))),
         out_shape=out,
         scratch_shapes=[
             _Scratch(
@@ -100,12 +100,12 @@ def attention_forward(
 
 
 def forward_vmem_bytes(z: jax.Array, shape: HeadShape) -> int:
-    """What the kernel needs of VMEM: scratch, the blocks coming and going, and as much again of a head's scores
-    for the compiler to spill to."""
+    """What the kernel needs of VMEM: scratch, the blocks coming and going, and twice the scores for the compiler
+    to spill to."""
     sizes, number = Sizes.of(z), z.dtype.itemsize
     keys_and_values = sizes.length * (max(shape.head_dim, LANES) + shape.head_dim) * number
     blocks = 2 * (shape.rows + shape.group) * shape.head_dim * sizes.block * number
-    return keys_and_values + blocks + 2 * (shape.group + 2) * 4 * sizes.block**2
+    return keys_and_values + blocks + 3 * (shape.group + 2) * 4 * sizes.block**2
 
 
 def _kernel(
@@ -150,4 +150,4 @@ def _kernel(
         peak = jnp.maximum(softmax.peak, scores.max(axis=0, keepdims=True))
         peak, total, weighted = softmax.with_block(peak, jnp.exp2(scores - peak), scratch.values[:, tokens])
         mixed[0, 0, head] = (weighted / total).astype(mixed.dtype)
-        logsumexp[0, 0, head : head + 1] = peak + jnp.log2(total)
+        logsumexp[0, 0, head] = peak + jnp.log2(total)

@@ -65,7 +65,7 @@ def test_two_runs_are_bitwise_equal() -> None:
         return mixed, pull_back(d_mixed)[0]
 
     for first, second in zip(run(), run(), strict=True):
-        np.testing.assert_array_equal(*(np.asarray(x).view(np.uint16) for x in (first, second)))
+        np.testing.assert_array_equal(np.asarray(first).view(np.uint16), np.asarray(second).view(np.uint16))
 
 
 @pytest.mark.parametrize(("kept", "forward_kernels"), [((), 2), ((KEPT_NAME,), 1)])
