@@ -98,7 +98,7 @@ def test_half_a_folder_is_told(remove: str, fault: str, folder: epath.Path, begi
 
 
 def trained(job: JobSpec, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    train(job, Start("run-1", 0, time.time(), None), ALONE)
+    train(job, Start("run-1", 0, time.time(), None, job.slices.count), ALONE)
     return capsys.readouterr().out.splitlines()
 
 
