@@ -76,6 +76,17 @@ def test_a_flipped_bit_changes_both_halves(take: Take, rows: dict[str, jax.Array
     assert before["rows"][8:] != after["rows"][8:]
 
 
+@given(st.sets(st.integers(0, ARRAYS["rows"].size - 1), min_size=2, max_size=2), st.integers(0, 31))
+def test_the_same_bit_flipped_in_two_elements_does_not_cancel(
+    take: Take, rows: dict[str, jax.Array], elements: set[int], bit: int
+) -> None:
+    flipped = ARRAYS["rows"].copy()
+    flipped.reshape(-1).view(np.uint32)[list(elements)] ^= np.uint32(1 << bit)
+    (before,), (after,) = take(rows), take(placed({"rows": flipped}, 1, 8))
+    assert before["rows"][:8] != after["rows"][:8]
+    assert before["rows"][8:] != after["rows"][8:]
+
+
 @given(st.permutations(range(16)).filter(lambda order: order != list(range(16))))
 def test_rows_in_another_order_are_not_the_same(take: Take, rows: dict[str, jax.Array], order: list[int]) -> None:
     assert take(rows) != take(placed({"rows": np.take(ARRAYS["rows"], order, axis=0)}, ROWS_SPLIT))
