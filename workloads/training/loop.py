@@ -58,7 +58,7 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     place = f"{run.start}-{processes.index}"
     ledger = Ledger(run.ledger / f"{place}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    metrics = StepMetrics(spec, run.steps, run.start, processes)
+    metrics = StepMetrics(spec, run, processes)
     profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
     with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
         ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
@@ -137,7 +137,10 @@ class Training:
         state, result = self.program.step(state, batch)
         self._report(done, result, host_seconds)
         self.profiler.after(done)
-        if done % self.schedule.compare_hosts_every_steps == 0:
+        to_compare = done % self.schedule.compare_hosts_every_steps == 0
+        if to_compare or done == self.schedule.steps:
+            self.ledger.record("pace", **asdict(self.metrics.pace(done)))
+        if to_compare:
             self._compare_hosts(done)
         self._announce_saved(wait=False)
         if self._to_save(done):
@@ -186,6 +189,7 @@ class Training:
         count = self.schedule.evaluation_batches
         losses = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
         loss = sum(float(loss) for loss in losses) / count
+        self.metrics.held_out(step, loss)
         self._announce(Evaluation(step, loss))
         self._seconds_since_last_report()
         return loss
@@ -218,7 +222,8 @@ class Training:
         """Print and record what happened; once for the job, since it is the same in every process."""
         if self.processes.leads:
             print(line.line(), flush=True)
-            self.ledger.record(type(line).__name__, **vars(line))
+            if not isinstance(line, StepProgress):  # which is in the steps' metrics
+                self.ledger.record(type(line).__name__, **vars(line))
 
     def _warn(self, message: str) -> None:
         self.ledger.record("warning", message=message)

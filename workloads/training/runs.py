@@ -7,6 +7,7 @@ Owns the layout below the storage path:
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
     runs/<run>/steps/              see `step_metrics`
+    runs/<run>/tensorboard/        see `tensorboard`
     runs/<run>/profiles/           see `profile`
     starts/, failures/             see `start_check` and `ending`
 
@@ -58,6 +59,11 @@ class Run:
     def steps(self) -> epath.Path:
         """Folder of the metrics of each step."""
         return self.folder / "steps"
+
+    @property
+    def tensorboard(self) -> epath.Path:
+        """Folder of the curves for TensorBoard."""
+        return self.folder / "tensorboard"
 
     @property
     def profiles(self) -> epath.Path:
