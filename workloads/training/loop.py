@@ -20,6 +20,7 @@ from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
+from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
@@ -61,7 +62,11 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     metrics = StepMetrics(spec, run, processes)
     profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
     with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
-        ledger.record("start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began)
+        ledger.record(
+            "start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began, host=processes.host
+        )
+        if processes.leads:
+            show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)
         Training(spec.training, processes, run, program, batches, checkpoints, ledger, metrics, profiler).run_to_end(
             start.began
         )
