@@ -4,6 +4,7 @@ Owns which facts of the history are drawn, and where starts and faults are marke
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 from statistics import median
 
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
@@ -26,7 +27,7 @@ def loss_chart(history: History) -> str:
         int(event.facts["step"]): float(event.facts["loss"])
         for start in history.starts
         for event in start.leader
-        if event.name == "Evaluation" and event.facts.get("loss") is not None
+        if event.name == "Evaluation" and isfinite(event.facts["loss"])
     }
     held_out = [(float(step), loss) for step, loss in sorted(found.items())]
     kept, lost = _pieces(history, lambda step: step.loss)
@@ -88,23 +89,19 @@ def _latest_paces(history: History) -> dict[str, Event]:
 
 
 def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:
-    """The steps that count and those done again, cut at starts and where there is no value."""
+    """The steps that count and those done again, cut where steps follow without a value."""
     lost = lost_steps(history.starts)
     kept: list[list[Point]] = []
     again: list[list[Point]] = []
     for start in history.starts:
-        before: tuple[int, bool] | None = None
         for place, step in enumerate(start.steps):
             found = value(step)
             if found is None:
-                before = None
                 continue
-            now = (step.step, (start.number, place) in lost)
-            target = again if now[1] else kept
-            if before != (step.step - 1, now[1]) or not target:
-                target.append([])
-            target[-1].append((float(step.step), float(found)))
-            before = now
+            pieces = again if (start.number, place) in lost else kept
+            if not pieces or pieces[-1][-1][0] != step.step - 1:
+                pieces.append([])
+            pieces[-1].append((float(step.step), float(found)))
     return kept, again
 
 

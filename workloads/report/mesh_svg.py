@@ -11,9 +11,9 @@ from workloads.report.svg import element, picture, text, title
 
 WIDTH = 960
 
-SLICES_SHOWN = 8
+SLICES_SHOWN = 5
 
-HOSTS_SHOWN = 8
+HOSTS_SHOWN = 7
 
 DEVICE, GAP, PAD, HEAD = 36, 4, 8, 20
 

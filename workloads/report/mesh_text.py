@@ -12,12 +12,12 @@ WIDTH = 100
 SLICES_SHOWN = 4
 """Of more slices, the first ones and the last."""
 
-ARRAYS_SHOWN = 24
-"""Of more arrays, the largest on a device."""
+GROUPS_SHOWN = 16
+"""Arrays of one shape and split make one line; of more lines, the largest."""
+
+NAME_WIDTH = 34
 
 _LABEL = 8
-
-_MIB = 2**20
 
 
 def mesh_picture(placement: Placement) -> str:
@@ -91,20 +91,35 @@ def _named(placement: Placement) -> list[str]:
 def _arrays(placement: Placement) -> Iterator[str]:
     if not placement.arrays:
         return
-    largest = sorted(placement.arrays, key=lambda array: -array.shard_bytes(placement.mesh))
-    kept = {array.name for array in largest[:ARRAYS_SHOWN]}
-    rows = [_array_row(array, placement) for array in placement.arrays if array.name in kept]
-    titles = ("array", "shape", "split over", "MiB a device")
-    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(4)]
-    for name, shape, split, size in [titles, *rows]:
+    alike: dict[tuple[object, ...], list[PlacedArray]] = {}
+    for array in placement.arrays:
+        alike.setdefault((array.shape, array.dtype, array.split), []).append(array)
+    largest = sorted(alike.values(), key=lambda arrays: -_group_bytes(arrays, placement))
+    titles = ("array", "shape", "split over", "a device")
+    rows = [titles, *(_group_row(arrays, placement) for arrays in largest[:GROUPS_SHOWN])]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for name, shape, split, size in rows:
         yield f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {split:<{widths[2]}}  {size:>{widths[3]}}"[:WIDTH]
-    if len(largest) > ARRAYS_SHOWN:
-        rest = sum(array.shard_bytes(placement.mesh) for array in largest[ARRAYS_SHOWN:])
-        yield f"... {counted(len(largest) - ARRAYS_SHOWN, 'smaller array')}: {rest / _MIB:,.2f} MiB a device"
-    yield f"{counted(len(largest), 'array')}: {placement.state_bytes / _MIB:,.2f} MiB a device"
+    if rest := [array for arrays in largest[GROUPS_SHOWN:] for array in arrays]:
+        yield f"... {counted(len(rest), 'smaller array')}, {size_text(_group_bytes(rest, placement))} a device"
+    yield f"{counted(len(placement.arrays), 'array')}, {size_text(placement.state_bytes)} a device"
 
 
-def _array_row(array: PlacedArray, placement: Placement) -> tuple[str, str, str, str]:
-    name = array.name if len(array.name) <= 40 else f"...{array.name[-37:]}"
-    shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-    return name, shape, array.split_text(), f"{array.shard_bytes(placement.mesh) / _MIB:,.2f}"
+def _group_bytes(arrays: Sequence[PlacedArray], placement: Placement) -> int:
+    return sum(array.shard_bytes(placement.mesh) for array in arrays)
+
+
+def _group_row(arrays: Sequence[PlacedArray], placement: Placement) -> tuple[str, str, str, str]:
+    first = arrays[0]
+    name = first.name if len(first.name) <= NAME_WIDTH else f"...{first.name[3 - NAME_WIDTH :]}"
+    more = f" and {len(arrays) - 1} alike" if len(arrays) > 1 else ""
+    shape = f"{first.dtype}[{','.join(map(str, first.shape))}]"
+    return f"{name}{more}", shape, first.split_text(), size_text(_group_bytes(arrays, placement))
+
+
+def size_text(count: int) -> str:
+    """Bytes, as one says them."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"

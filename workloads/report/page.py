@@ -17,7 +17,7 @@ from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, u
 from workloads.report.goodput import Cause, Goodput, Part, goodput, lost_steps
 from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
-from workloads.report.mesh_text import counted
+from workloads.report.mesh_text import counted, fixed_and_varying, size_text
 from workloads.report.placement import Placement
 from workloads.report.svg import element
 
@@ -35,8 +35,6 @@ STYLES = {
     Cause.DOWN: "fill-idle",
     Cause.OTHER: "fill-idle",
 }
-
-_GIB = 2**30
 
 
 def page(history: History) -> str:
@@ -107,7 +105,7 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
     if used := [step.mfu for step in steps if step.mfu is not None]:
         yield "median MFU", f"{100 * median(used):.1f} %"
     if peaks := [step.peak_bytes for step in steps if step.peak_bytes]:
-        yield "peak memory of a device", f"{max(peaks) / _GIB:.1f} GiB"
+        yield "peak memory of a device", size_text(max(peaks))
 
 
 def duration(seconds: float) -> str:
@@ -168,10 +166,11 @@ def _start_row(start: Start, lost: set[tuple[int, int]]) -> Sequence[str]:
 
 def _mesh(placement: Placement) -> Iterator[str]:
     slices = placement.slices
+    _, inner = fixed_and_varying(list(chain.from_iterable(placement.slice_places(0))))
     yield _quiet(
         f"{placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"
         f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology}). A colour is a"
-        " replica, or a stage of one; numbers in a device are its coordinates within the slice."
+        f" replica, or a stage of one; a device shows where it is on {'·'.join(inner) or 'the mesh'}."
     )
     yield mesh_drawing(placement)
     rows = [
