@@ -56,12 +56,11 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
     run = open_run(spec, start.run_id, manifest(spec, rows.digest, start.image), processes)
-    place = f"{run.start}-{processes.index}"
-    ledger = Ledger(run.ledger / f"{place}.jsonl")
+    ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
     metrics = StepMetrics(spec, run, processes)
-    profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
-    with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
+    profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
+    with _closed_at_a_known_end(checkpoints), ledger, metrics, profiler, fitting(spec, program.state_shapes):
         ledger.record(
             "start", run_id=start.run_id, restart_attempt=start.restart_attempt, began=start.began, host=processes.host
         )
