@@ -51,7 +51,10 @@ def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processe
     with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
         if not place.alone:
             roll.sign(place)
-        return join(place, spec.training.start_minutes, deadline)
+        processes = join(place, spec.training.start_minutes, deadline)
+    if processes.leads:
+        roll.forget_earlier()
+    return processes
 
 
 def _hang(missed: Expectation) -> str:
