@@ -12,6 +12,7 @@ from etils import epath
 
 from workloads.report.goodput import goodput
 from workloads.report.history import read_history
+from workloads.report.mesh_text import counted
 from workloads.report.page import duration, page
 
 DESCRIPTION = "Write what became of a run as one HTML file: loss, throughput, hosts, restarts, goodput by cause, mesh."
@@ -29,9 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     target = epath.Path(options.output) if options.output else run / "report.html"
     target.write_text(page(history))
     spent = goodput(history.starts)
-    print(
-        f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {len(history.starts)} starts: {target}"
-    )
+    starts = counted(len(history.starts), "start")
+    print(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}: {target}")
     return 0
 
 

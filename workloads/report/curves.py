@@ -32,7 +32,7 @@ def loss_chart(history: History) -> str:
     held_out = [(float(step), loss) for step, loss in sorted(found.items())]
     kept, lost = _pieces(history, lambda step: step.loss)
     lines = [
-        Line("done again", "lost", lost),
+        Line("lost steps", "lost", lost),
         Line("loss", "c1", kept),
         Line("held-out loss", "c2", [held_out] if held_out else [], dots=True),
     ]
@@ -89,7 +89,7 @@ def _latest_paces(history: History) -> dict[str, Event]:
 
 
 def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:
-    """The steps that count and those done again, cut where steps follow without a value."""
+    """The steps that count and those that trained nothing, cut where steps follow without a value."""
     lost = lost_steps(history.starts)
     kept: list[list[Point]] = []
     again: list[list[Point]] = []

@@ -103,7 +103,7 @@ class Start:
         stop = self.last("stop")
         if stop is None:
             return KILLED if self.followed else LAST
-        return ExitCode.DONE.name if stop.facts.get("cause") == "done" else ExitCode.CRASH.name
+        return str(stop.facts.get("code", LAST))
 
     @cached_property
     def cause(self) -> str:

@@ -53,8 +53,14 @@ def page(history: History) -> str:
 
 def _sections(history: History, spent: Goodput) -> Iterator[str]:
     yield from _section("Where the time went", *_goodput(spent))
-    yield from _section("Loss", loss_chart(history), _quiet("Dashed lines mark starts after the first, and faults."))
-    yield from _section("Throughput", throughput_chart(history), utilisation_chart(history) or "")
+    yield from _section(
+        "Loss",
+        loss_chart(history),
+        _quiet("Upright lines mark starts after the first, and faults. Lost steps were done again, or skipped."),
+    )
+    yield from _section("Throughput in tokens per second", throughput_chart(history))
+    if utilisation := utilisation_chart(history):
+        yield from _section("MFU in percent", utilisation)
     if hosts := hosts_chart(history):
         yield from _section("Hosts", _quiet(hosts[1]), hosts[0])
     yield from _section("Starts", *_starts(history))

@@ -18,7 +18,7 @@ DESCRIPTION = f"""\
 Train one job as one of its host processes; `report DIR` writes what became of a job's run as an HTML file instead.
 To train there are no arguments; the environment says all:
 
-  {JOB_SPEC_VARIABLE:<30} the job specification as JSON (workloads/spec.py)
+  {JOB_SPEC_VARIABLE:<30} the job specification as JSON (workloads/spec/job.py)
   {RUN_ID_VARIABLE:<30} name of this submission of the job
   {START_VARIABLE:<30} restarts of it before this start
   {IMAGE_VARIABLE:<30} container image with its digest, for the record (optional)
@@ -29,7 +29,7 @@ To train there are no arguments; the environment says all:
   MEGASCALE_COORDINATOR_ADDRESS  first host of the first slice (set by GKE)
   JAX_COMPILATION_CACHE_DIR      folder that keeps compiled programs between starts (optional)
 
-The exit code says why it ended: see ExitCode in workloads/spec.py.
+The exit code says why it ended: see ExitCode in workloads/spec/pod.py.
 """
 
 

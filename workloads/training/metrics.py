@@ -15,6 +15,9 @@ from typing import Any, Self
 
 from etils import epath
 
+from workloads.spec import ExitCode
+from workloads.training.failures import exit_code
+
 SHORTEST_INTERVAL_SECONDS = 2.0
 
 IDLE_PER_WRITE = 20
@@ -123,7 +126,9 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.record("stop", cause="done" if error is None else type(error).__name__, message=str(error or ""))
+        cause = "done" if error is None else type(error).__name__
+        code = ExitCode.DONE if error is None else exit_code(error)
+        self.record("stop", cause=cause, message=str(error or ""), code=code.name)
         self._file.__exit__(kind, error, traceback)
 
     def record(self, event: str, **facts: object) -> None:

@@ -64,7 +64,7 @@ def crashed_and_resumed(storage: Path) -> Path:
         event(36, "RunStarted", run="one", outcome="resumed", step=2, steps=5),
         event(41, "Evaluation", step=5, loss=2.5),
         event(41.5, "RunSummary", run="one", step=5, evaluation_loss=2.5, seconds=11.5),
-        event(42, "stop", cause="done", message=""),
+        event(42, "stop", cause="done", message="", code="DONE"),
     ]
     late_host = [began(5, 0, 2), event(5.1, "compile", seconds=1)]
     crash = {"attempt": 0, "host": "host-1", "cause": "ValueError: no such row", "code": 1, "time": 15.5}
