@@ -5,6 +5,7 @@ Owns the command line and the search for the run.
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ DESCRIPTION = "Write what became of a run as one HTML file: loss, throughput, ho
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         run = find_run(epath.Path(options.folder))
     except FileNotFoundError as fault:
