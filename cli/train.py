@@ -5,6 +5,7 @@ image ships.
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.hosts import Host, Hosts, start_hosts
+from cli.hosts import Hosts, start_hosts
 from workloads.progress import RunStarted, RunSummary, StepProgress
 from workloads.spec import (
     DataSpec,
@@ -63,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     logs = options.storage / "logs"
     cache = {"JAX_COMPILATION_CACHE_DIR": str(options.storage.resolve() / "compiled")}
-    with start_hosts(spec, datetime.now().strftime("%Y%m%d-%H%M%S"), 0, logs, cache) as hosts:
+    run_id = datetime.now().strftime("%Y%m%d-%H%M%S")
+    with start_hosts(spec, run_id, 0, logs, cache) as hosts:
         try:
             seen = _show(hosts, spec, console, began)
         except KeyboardInterrupt:
@@ -71,9 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             hosts.stop(STOP_GRACE_SECONDS)
             console.print("go on with: make train")
             return 130
-        failed = hosts.failed()
-    console.print(_failure(failed) if failed else _summary(seen, spec), markup=False, soft_wrap=True)
-    return 1 if failed else 0
+        failure = _failure(hosts, options.storage / "failures" / run_id) if hosts.failed() else None
+    console.print(failure or _summary(seen, spec), markup=False, soft_wrap=True)
+    return 1 if failure else 0
 
 
 def job_spec(options: argparse.Namespace) -> JobSpec:
@@ -210,13 +212,19 @@ def _without_noise(lines: Iterator[str]) -> Iterator[str]:
     return (line for line in lines if not line.startswith("[Gloo]"))
 
 
-def _failure(failed: list[Host]) -> str:
+def _failure(hosts: Hosts, records: Path) -> str:
+    """The failure record of the host where it happened, or else the end of a host that left none."""
+    written = [json.loads(path.read_text()) for path in records.glob("*.json")]
+    first = min(written, key=lambda record: record["time"], default=None)
     # Hosts that lose a peer abort (SIGABRT); the one with another code says why.
-    cause = next((host for host in failed if host.process.returncode > 0), failed[0])
-    code = cause.process.returncode
+    failed = sorted(hosts.failed(), key=lambda host: host.process.returncode < 0)
+    cause = next((host for host in hosts.all if first and host.address == first["host"]), *failed[:1])
+    code = first["code"] if first else cause.process.returncode
     name = ExitCode(code).name if code in list(ExitCode) else "killed or aborted"
+    why = f": {first['cause'].splitlines()[0]}" if first else ""
     tail = cause.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-    return "\n".join([f"host {cause.address} ended with exit code {code} ({name}); end of {cause.log}:", *tail])
+    ended = f"host {cause.address} ended with exit code {code} ({name}){why}"
+    return "\n".join([ended, f"end of {cause.log}:", *tail])
 
 
 def _summary(seen: Seen, spec: JobSpec) -> str:
@@ -233,6 +241,7 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
         [
             *lines,
             f"next: python -m cli.train --steps {more}              train on from here",
+            f"      python -m workloads.training report {spec.storage.path}",
             "      python -m cli.train --existing-run anew     a new run beside it",
             "      make up                                     the same job on a cluster of this machine",
         ]

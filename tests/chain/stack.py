@@ -75,13 +75,12 @@ class Chain:
         wait_until(lambda: step in self.losses(name), timeout_seconds, self._story(name))
 
     def losses(self, name: str) -> dict[int, float]:
-        """Losses by step of the job's newest run, from every start's ledger; they must agree where they overlap."""
+        """Losses by step of the job's newest run, from the lines of every start; they must agree where they overlap."""
         found: dict[int, float] = {}
-        for ledger in sorted(self.run_folder(name).glob("ledger/*-0.jsonl")):
-            for event in map(json.loads, ledger.read_text().splitlines()):
-                if event["event"] == "StepProgress":
-                    known = found.setdefault(event["step"], event["loss"])
-                    assert known == event["loss"], f"step {event['step']} was {known}, then {event['loss']}"
+        for part in sorted(self.run_folder(name).glob("steps/*.jsonl")):
+            for line in map(json.loads, part.read_text().splitlines()):
+                known = found.setdefault(line["step"], line["loss"])
+                assert known == line["loss"], f"step {line['step']} was {known}, then {line['loss']}"
         return found
 
     def run_folder(self, name: str) -> Path:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -46,5 +47,7 @@ def test_a_failed_host_is_shown_with_its_exit_code_and_log(tmp_path: Path, capsy
         path.write_text(path.read_text().replace('"embed_dim": 64', '"embed_dim": 32'))
     assert main([*arguments, "--steps", "2"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
-    assert "exit code 20 (INVALID_SPEC)" in shown
-    assert "model.embed_dim: expected 32, got 64" in shown
+    assert re.search(
+        r"exit code 20 \(INVALID_SPEC\): run \S+ cannot go on .*model.embed_dim: expected 32, got 64", shown
+    )
+    assert "host-0.log: " in shown

@@ -15,7 +15,8 @@ from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, S
 from workloads.training.failures import InvalidSpec
 
 DESCRIPTION = f"""\
-Train one job as one of its host processes. There are no arguments; the environment says all:
+Train one job as one of its host processes; `report DIR` writes what became of a job's run as an HTML file instead.
+To train there are no arguments; the environment says all:
 
   {JOB_SPEC_VARIABLE:<30} the job specification as JSON (workloads/spec/job.py)
   {RUN_ID_VARIABLE:<30} name of this submission of the job
@@ -35,6 +36,10 @@ The exit code says why it ended: see ExitCode in workloads/spec/pod.py.
 def main() -> None:
     """Train, then end the process with the exit code of what happened."""
     began = time.time()
+    if sys.argv[1:2] == ["report"]:
+        from workloads.report.command import main as report
+
+        sys.exit(report(sys.argv[2:]))
     argparse.ArgumentParser(
         prog="python -m workloads.training",
         description=DESCRIPTION,
@@ -48,7 +53,7 @@ def main() -> None:
         sys.exit(fault.code)
     # JAX is imported late so that --help and a faulty specification answer at once.
     from workloads.training.host import run_host
-    from workloads.training.loop import Start
+    from workloads.training.journal import Start
 
     start = Start(run_id, attempt, began, os.environ.get(IMAGE_VARIABLE), spec.slices.count)
     run_host(spec, start, os.environ)

@@ -55,7 +55,8 @@ def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
     """[B, K (G + 2) H, S] to [B, K G H, S]."""
     rows = (heads.queries_per_kv_head + 2) * heads.head_dim
     shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
-    return fused_attention(projected, sequence.rotation, sequence.segments, shape=shape, interpret=False)
+    turn = sequence.rotation
+    return fused_attention(projected, (turn.cos, turn.sin), sequence.segments, shape=shape, interpret=False)
 
 
 def _by_heads(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:

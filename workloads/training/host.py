@@ -13,7 +13,8 @@ from workloads.spec import JobSpec
 from workloads.training.deadline import Deadline, Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.failures import TrainingStopped
-from workloads.training.loop import Start, train
+from workloads.training.journal import Start
+from workloads.training.loop import train
 from workloads.training.runtime import Place, Processes, join
 from workloads.training.start_check import Roll, on_present_slices, require_devices
 from workloads.training.watchdog import Watchdog
@@ -51,7 +52,10 @@ def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processe
     with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
         if not place.alone:
             roll.sign(place)
-        return join(place, spec.training.start_minutes, deadline)
+        processes = join(place, spec.training.start_minutes, deadline)
+    if processes.leads:
+        roll.forget_earlier()
+    return processes
 
 
 def _hang(missed: Expectation) -> str:

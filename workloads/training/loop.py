@@ -14,43 +14,27 @@ import jax
 from workloads.progress import (
     CheckpointSaved,
     Evaluation,
-    FewerSlices,
-    Line,
     Outcome,
     RunStarted,
     RunSummary,
-    StepProgress,
 )
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.initial_weights import InitialWeights
+from workloads.training.journal import Journal, Start
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
-from workloads.training.pace import Pace, compare
+from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
 from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
-from workloads.training.step import CompiledProgram, Program, StepResult, TrainState
-from workloads.training.step_metrics import Measured, StepMetrics
-
-
-@dataclass(frozen=True)
-class Start:
-    """One start of the job: who asked for it and when."""
-
-    run_id: str
-    restart_attempt: int
-    began: float
-    """Unix seconds."""
-    image: str | None
-    """Container image with its digest, where it is known."""
-    asked_slices: int
-    """Slices that the job has; it may go on with fewer."""
+from workloads.training.step import CompiledProgram, Program, TrainState
+from workloads.training.step_metrics import StepMetrics
 
 
 def train(spec: JobSpec, start: Start, processes: Processes) -> None:
@@ -68,25 +52,16 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
     run = open_run(spec, start.run_id, manifest(spec, rows.digest, start.image), processes)
-    place = f"{run.start}-{processes.index}"
-    ledger = Ledger(run.ledger / f"{place}.jsonl")
+    ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    metrics = StepMetrics(spec, run.steps, run.start, processes)
-    profiler = StepProfiler(spec.training.profile_steps, run.profiles / place)
-    with _closed_at_a_known_end(checkpoints), ledger, metrics, fitting(spec, program.state_shapes):
-        training = Training(
-            spec.training,
-            processes,
-            run,
-            program,
-            batches,
-            checkpoints,
-            ledger,
-            metrics,
-            profiler,
-            InitialWeights.of(spec),
-        )
-        training.begin(start, spec.slices.count)
+    profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
+    journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes))
+    with _closed_at_a_known_end(checkpoints), journal, profiler, fitting(spec, program.state_shapes):
+        journal.started(start, spec.slices.count)
+        if processes.leads:
+            show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)
+        weights = InitialWeights.of(spec)
+        training = Training(spec.training, processes, run, program, batches, checkpoints, journal, profiler, weights)
         training.run_to_end(start.began)
     processes.deadline.clear()
 
@@ -113,12 +88,10 @@ class Training:
     program: CompiledProgram
     batches: Batches
     checkpoints: Checkpoints
-    ledger: Ledger
-    metrics: StepMetrics
+    journal: Journal
     profiler: StepProfiler
     initial_weights: InitialWeights | None
     """What a new run begins with; None: weights drawn from the seed."""
-    _last_report: float = field(default_factory=time.monotonic)
     _safe_step: int = field(init=False)
     """The newest step whose state a restart can go on from."""
     _timer: SaveTimer = field(init=False)
@@ -127,22 +100,8 @@ class Training:
 
     def __post_init__(self) -> None:
         self._rollbacks = Rollbacks(
-            self.schedule.max_rollbacks, self.checkpoints, self.program, announce=self._announce
+            self.schedule.max_rollbacks, self.checkpoints, self.program, announce=self.journal.announce
         )
-
-    def begin(self, start: Start, slices: int) -> None:
-        """Record the start, and say so when it is on fewer slices than the job has."""
-        self.ledger.record(
-            "start",
-            run_id=start.run_id,
-            restart_attempt=start.restart_attempt,
-            began=start.began,
-            slices=slices,
-            asked_slices=start.asked_slices,
-        )
-        if slices < start.asked_slices:
-            accumulation, batch = self.schedule.accumulation, self.schedule.global_batch
-            self._announce(FewerSlices(slices, start.asked_slices, accumulation, batch))
 
     def run_to_end(self, began: float) -> None:
         """Take all steps that are left, then evaluate.
@@ -153,17 +112,17 @@ class Training:
             ReplicasDiffer: a device computed wrongly; nothing of it is saved.
         """
         state, outcome = self._begin()
-        self.ledger.record("compile", seconds=self.program.prepare())
-        self._seconds_since_last_report()
+        self.journal.record("compile", seconds=self.program.prepare())
+        self.journal.restart_clock()
         position, last = Position.of(state), self.schedule.steps
-        self._announce(RunStarted(self.run.id, outcome, position.step, last))
+        self.journal.announce(RunStarted(self.run.id, outcome, position.step, last))
         self._safe_step = position.step
         self._timer = SaveTimer(self.schedule.save_every_minutes * 60, self.processes, position.batch)
         while position.step < last:
             self._leave_if_told(position, state)
             state = self._advance(position, state)
             position = position.next
-            if self.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
+            if self.journal.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
                 # First, for the chips cannot hold two.
                 del state
                 state, position = self._go_back(position)
@@ -171,14 +130,14 @@ class Training:
                 self._follow_schedule(position, state)
         evaluation = self._evaluate(last, state)
         self._announce_saved(wait=True)
-        self._announce(RunSummary(self.run.id, last, evaluation, time.time() - began))
+        self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - began))
 
     def _begin(self) -> tuple[TrainState, Outcome]:
         began = time.monotonic()
-        state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self._announce)
+        state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self.journal.announce)
         if state is None:
             return self._initial(), "new"
-        self.ledger.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
+        self.journal.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
 
     def _initial(self) -> TrainState:
@@ -187,7 +146,9 @@ class Training:
             return fresh
         began = time.monotonic()
         state = self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
-        self.ledger.record("initial_weights", folder=str(self.initial_weights.folder), seconds=time.monotonic() - began)
+        self.journal.record(
+            "initial_weights", folder=str(self.initial_weights.folder), seconds=time.monotonic() - began
+        )
         return state
 
     def _advance(self, position: Position, state: TrainState) -> TrainState:
@@ -196,17 +157,17 @@ class Training:
         self.processes.deadline.expect(f"step {done}", self.schedule.step_timeout_minutes)
         self.profiler.before(done)
         batch = self.batches.training(position.batch)
-        host_seconds = time.monotonic() - self._last_report
+        host_seconds = self.journal.clock
         state, result = self.program.step(state, batch)
-        self._report(done, position.batch, result, host_seconds)
+        self.journal.stepped(position, result, host_seconds)
         self.profiler.after(done)
         return state
 
     def _follow_schedule(self, position: Position, state: TrainState) -> None:
         """What it asks for at `position`."""
         step = position.step
-        if step % self.schedule.compare_hosts_every_steps == 0:
-            self._compare_hosts(step)
+        if step % self.schedule.compare_hosts_every_steps == 0 or step == self.schedule.steps:
+            self.journal.compare_hosts(step)
         self._announce_saved(wait=False)
         if self._to_save(position):
             self._save(position, state)
@@ -218,44 +179,14 @@ class Training:
         began = time.monotonic()
         self.processes.deadline.expect("the rollback", self.schedule.prepare_minutes)
         self._announce_saved(wait=True)
-        state = self._rollbacks.go_back(position, self.metrics.skipped_in_a_row)
-        self.metrics.forget_skipped()
+        state = self._rollbacks.go_back(position, self.journal.metrics.skipped_in_a_row)
+        self.journal.metrics.forget_skipped()
         position = Position.of(state)
         self._safe_step = position.step
         self._timer.saved(position.batch)
-        self.ledger.record("restore", **asdict(position), seconds=time.monotonic() - began)
-        self._seconds_since_last_report()
+        self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began)
+        self.journal.restart_clock()
         return state, position
-
-    def _report(self, done: int, batch: int, result: StepResult, host_seconds: float) -> None:
-        loss, norm, skipped = float(result.loss), float(result.gradient_norm), bool(result.skipped)
-        measured = Measured(done, batch, self._seconds_since_last_report(), host_seconds, loss, norm, skipped)
-        self.metrics.add(measured)
-        progress = StepProgress(
-            done, self.schedule.steps, loss, self.metrics.tokens_per_second(measured), measured.seconds * 1000
-        )
-        self._announce(progress)
-        if skipped:
-            self._warn(
-                f"step {done}: loss {loss} and gradient norm {norm} must be finite;"
-                " the step is skipped and changes nothing"
-            )
-
-    def _compare_hosts(self, done: int) -> None:
-        """Leave this host's pace for the leader, who takes what the others left up to now and waits for none."""
-        self.processes.put("pace", self.metrics.pace(done).word())
-        if not self.processes.leads:
-            return
-        paces = [Pace.parse(word) for word in self.processes.left("pace")]
-        if not paces:
-            return
-        found = compare(paces)
-        self.ledger.record("hosts", step=done, **asdict(found))
-        if found.straggles:
-            self._warn(
-                f"step {done}: host {found.slowest} keeps the others waiting, {found.slowest_seconds * 1000:.0f} ms a"
-                f" step before it starts, where the median host takes {found.median_seconds * 1000:.0f} ms"
-            )
 
     def _evaluate(self, step: int, state: TrainState) -> float:
         # The first one compiles.
@@ -263,8 +194,9 @@ class Training:
         count = self.schedule.evaluation_batches
         losses = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
         loss = sum(float(loss) for loss in losses) / count
-        self._announce(Evaluation(step, loss))
-        self._seconds_since_last_report()
+        self.journal.metrics.held_out(step, loss)
+        self.journal.announce(Evaluation(step, loss))
+        self.journal.restart_clock()
         return loss
 
     def _to_save(self, position: Position) -> bool:
@@ -273,7 +205,7 @@ class Training:
         ends = position.step == self.schedule.steps
         by_step = ends or position.step % self.schedule.save_every_steps == 0
         self._save_is_due |= by_step or self._timer.is_up(position.batch)
-        return self._save_is_due and (ends or not self.metrics.skipped_in_a_row)
+        return self._save_is_due and (ends or not self.journal.metrics.skipped_in_a_row)
 
     def _save(self, position: Position, state: TrainState) -> None:
         began, step = time.monotonic(), position.step
@@ -281,8 +213,8 @@ class Training:
         self._save_is_due = False
         self.checkpoints.save(step, state, self.program.fingerprints(state), self.run.manifest)
         self._safe_step = step
-        self.ledger.record("save", step=step, blocking_seconds=time.monotonic() - began)
-        self._seconds_since_last_report()
+        self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
+        self.journal.restart_clock()
 
     def _leave_if_told(self, position: Position, state: TrainState) -> None:
         # Asked by batch, since the answer is agreed on for a number that was not asked for yet.
@@ -297,21 +229,4 @@ class Training:
 
     def _announce_saved(self, wait: bool) -> None:
         for step in self.checkpoints.finished(wait):
-            self._announce(CheckpointSaved(step, str(self.run.checkpoints)))
-
-    def _announce(self, line: Line) -> None:
-        """Print and record what happened; once for the job, since it is the same in every process."""
-        if self.processes.leads:
-            print(line.line(), flush=True)
-            self.ledger.record(type(line).__name__, **vars(line))
-
-    def _warn(self, message: str) -> None:
-        self.ledger.record("warning", message=message)
-        if self.processes.leads:
-            print(message, flush=True)
-
-    def _seconds_since_last_report(self) -> float:
-        """Time since the last call, so that saves and evaluations do not count as step time."""
-        now = time.monotonic()
-        seconds, self._last_report = now - self._last_report, now
-        return seconds
+            self.journal.announce(CheckpointSaved(step, str(self.run.checkpoints)))

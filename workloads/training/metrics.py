@@ -1,36 +1,44 @@
-"""The ledger of one process and start: what happened when, as JSON lines.
+"""How lines and records reach storage while training goes on, and the ledger of one process and start.
 
-Owns the file `<start>-<process>.jsonl`, and how lines reach storage. Object stores cannot append, so lines are
-kept in memory and a background thread writes the whole file anew; what the events mean is up to those who
-record them.
+Owns files that grow in the background and the ledger `<start>-<process>.jsonl`. Object stores cannot append, so
+what a file holds is kept in memory and a background thread writes the whole file anew; what the events mean is up
+to those who record them.
 """
 
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from etils import epath
+
+from workloads.spec import ExitCode
+from workloads.training.failures import exit_code
 
 SHORTEST_INTERVAL_SECONDS = 2.0
 
 IDLE_PER_WRITE = 20
 """Pause at least this many times the last write's duration, so that a long ledger costs at most 5 % of a thread."""
 
+ENTRIES_PER_PART = 5000
+"""Of a file that would grow with the run; about 1.5 MB, which is written anew within a second."""
 
-class LineFile:
-    """Lines on their way to one file; a context manager that writes the rest when it ends."""
+
+class GrowingFile[Entry](ABC):
+    """Entries on their way to one file; a context manager that writes the rest when it ends."""
 
     def __init__(self, path: epath.Path):
-        self._path = path
-        self._lines: list[str] = []
-        self._written = 0
+        self.path = path
+        self._entries: list[Entry] = []
+        self._stored = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._write_in_background, name=path.name, daemon=True)
 
     def __enter__(self) -> Self:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._thread.start()
         return self
 
@@ -41,14 +49,18 @@ class LineFile:
         self._thread.join()
         self._write()
 
-    def add(self, **facts: object) -> None:
-        """One more line, as JSON."""
-        self._lines.append(json.dumps(facts))
-
     @property
     def count(self) -> int:
-        """Lines so far."""
-        return len(self._lines)
+        """Entries so far."""
+        return len(self._entries)
+
+    def append(self, entry: Entry) -> None:
+        """One more, which will be in storage soon."""
+        self._entries.append(entry)
+
+    @abstractmethod
+    def store(self, entries: Sequence[Entry], new: int) -> None:
+        """Make the file hold `entries`, of which the last `new` are not in it yet."""
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -58,10 +70,47 @@ class LineFile:
             pause = max(SHORTEST_INTERVAL_SECONDS, IDLE_PER_WRITE * (time.monotonic() - began))
 
     def _write(self) -> None:
-        count = len(self._lines)
-        if count > self._written:
-            _write_whole(self._path, "\n".join(self._lines[:count]) + "\n")
-            self._written = count
+        entries = self._entries[:]
+        if len(entries) > self._stored:
+            self.store(entries, len(entries) - self._stored)
+            self._stored = len(entries)
+
+
+class LineFile(GrowingFile[str]):
+    """JSON lines."""
+
+    def add(self, **facts: object) -> None:
+        """One more line."""
+        self.append(json.dumps(facts))
+
+    def store(self, entries: Sequence[str], new: int) -> None:
+        """Write the whole file."""
+        _write_whole(self.path, "\n".join(entries) + "\n")
+
+
+class Parts[File: GrowingFile[Any]]:
+    """A file cut into parts, so that only the last one is ever written anew; a context manager."""
+
+    def __init__(self, open_part: Callable[[int], File]):
+        self._open = open_part
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        self._file = self._open(self._number).__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.__exit__(kind, error, traceback)
+
+    def last(self) -> File:
+        """The part with room for one more entry."""
+        if self._file.count >= ENTRIES_PER_PART:
+            self._file.__exit__(None, None, None)
+            self._number += 1
+            self._file = self._open(self._number).__enter__()
+        return self._file
 
 
 class Ledger:
@@ -77,20 +126,27 @@ class Ledger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.record("stop", cause="done" if error is None else type(error).__name__, message=str(error or ""))
+        cause = "done" if error is None else type(error).__name__
+        code = ExitCode.DONE if error is None else exit_code(error)
+        self.record("stop", cause=cause, message=str(error or ""), code=code.name)
         self._file.__exit__(kind, error, traceback)
 
-    def record(self, event: str, **facts: str | float | None) -> None:
+    def record(self, event: str, **facts: object) -> None:
         """Add one event with the present time."""
         self._file.add(time=round(time.time(), 3), event=event, **facts)
 
 
 def _write_whole(path: epath.Path, text: str) -> None:
     """Whoever reads `path` finds the text before or the text now, also after a crash."""
-    if "://" in str(path):
+    if is_object(path):
         # An object appears when its upload is complete, and a rename would be a copy.
         path.write_text(text)
         return
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text)
     partial.replace(path)
+
+
+def is_object(path: epath.Path) -> bool:
+    """Whether `path` lies in an object store, where nothing can be appended."""
+    return "://" in str(path)

@@ -1,42 +1,112 @@
-"""Profiles of a range of steps.
+"""Profiles of some steps, for XProf.
 
-Owns the capture and its way into the run's folder; reading it is up to XProf or Perfetto.
+Owns which steps are captured, those that the specification names and those asked for by SIGUSR1 to any host, and
+the way of a profile into the run's folder: `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*`, where
+XProf finds all hosts of one capture. Hosts tell each other of a request beside the steps, so no step waits for it.
 """
 
+import json
+import math
+import signal
 import tempfile
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import jax
 from etils import epath
 
+from workloads.training.runtime import Processes
+
+STEPS_ON_REQUEST = 5
+
+POLL_SECONDS = 1.0
+
+HEARD_SECONDS = 3.0
+"""By then every host has heard of a request; one that has not begins later than the others."""
+
+type Range = tuple[int, int]
+"""First and last step of a capture, counted from 1."""
+
 
 class StepProfiler:
-    """Captures the steps `first` to `last` on this host, if any were asked for."""
+    """Captures steps on this host; a context manager that listens for requests."""
 
-    def __init__(self, steps: tuple[int, int] | None, folder: epath.Path):
-        self._steps = steps
-        self._folder = folder
+    def __init__(self, steps: Range | None, folder: epath.Path, start: int, processes: Processes):
+        self._wanted = (steps,) if steps else ()
+        self._folder = folder / "plugins" / "profile"
+        self._start = start
+        self._processes = processes
+        self._requested = threading.Event()
+        self._closed = threading.Event()
+        self._listener = threading.Thread(target=self._listen, name="profile requests", daemon=True)
+        self._step_began: float | None = None
+        self._captured: Range = (0, 0)
+        """The last capture, or the one that runs."""
         # JAX writes to a local folder; the run's may be in a bucket.
         self._local: tempfile.TemporaryDirectory[str] | None = None
 
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, lambda *_: self._requested.set())
+        if self._processes.count > 1:
+            self._listener.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed.set()
+
     def before(self, step: int) -> None:
-        """Call before `step`, counted from 1, begins."""
-        if self._steps and step == self._steps[0]:
+        """Call before `step` begins."""
+        now = time.monotonic()
+        if self._requested.is_set() and self._step_began is not None:
+            self._requested.clear()
+            self._tell(step, now - self._step_began)
+        self._step_began = now
+        if self._local is None and (due := self._due(step)):
+            self._captured = due
             self._local = tempfile.TemporaryDirectory(prefix="profile-")
             jax.profiler.start_trace(self._local.name)
 
     def after(self, step: int) -> None:
         """Call when `step` is done."""
-        if self._steps and self._local and step == self._steps[1]:
+        first, last = self._captured
+        if self._local and step == last:
             jax.profiler.stop_trace()
-            _copy(Path(self._local.name), self._folder)
+            folder = self._folder / f"{self._start}-{first}-{last}"
+            self._keep(Path(self._local.name), folder)
             self._local.cleanup()
             self._local = None
+            if self._processes.leads:
+                print(f"profile of steps {first} to {last} saved to {folder}", flush=True)
 
+    def _due(self, step: int) -> Range | None:
+        """What is wanted of `step`, unless it began before the last capture ended."""
+        return next((each for each in self._wanted if self._captured[1] < each[0] <= step <= each[1]), None)
 
-def _copy(source: Path, target: epath.Path) -> None:
-    for path in source.rglob("*"):
-        if path.is_file():
-            copied = target / path.relative_to(source)
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            copied.write_bytes(path.read_bytes())
+    def _tell(self, step: int, step_seconds: float) -> None:
+        """Ask all hosts for the first steps that they can all hear of in time."""
+        alone = self._processes.count == 1
+        first = step if alone else step + math.ceil(HEARD_SECONDS / max(step_seconds, 1e-3))
+        wanted = (first, first + STEPS_ON_REQUEST - 1)
+        self._wanted = (*self._wanted, wanted)
+        self._processes.put("profile", json.dumps(wanted))
+
+    def _listen(self) -> None:
+        while not self._closed.wait(POLL_SECONDS):
+            with suppress(jax.errors.JaxRuntimeError):
+                told: list[Range] = [(first, last) for first, last in map(json.loads, self._processes.left("profile"))]
+                self._wanted = (*self._wanted, *(each for each in told if each not in self._wanted))
+
+    def _keep(self, local: Path, folder: epath.Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in local.rglob("*"):
+            for kind in (".xplane.pb", ".trace.json.gz"):
+                if path.name.endswith(kind):
+                    name = f"{self._processes.index:05d}-{self._processes.host}{kind}"
+                    (folder / name).write_bytes(path.read_bytes())

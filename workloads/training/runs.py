@@ -7,6 +7,8 @@ Owns the layout below the storage path:
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
     runs/<run>/steps/              see `step_metrics`
+    runs/<run>/tensorboard/        see `tensorboard`
+    runs/<run>/placement/          see `workloads.report.placement`
     runs/<run>/profiles/           see `profile`
     starts/, failures/             see `start_check` and `ending`
 
@@ -58,6 +60,16 @@ class Run:
     def steps(self) -> epath.Path:
         """Folder of the metrics of each step."""
         return self.folder / "steps"
+
+    @property
+    def tensorboard(self) -> epath.Path:
+        """Folder of the curves for TensorBoard."""
+        return self.folder / "tensorboard"
+
+    @property
+    def placement(self) -> epath.Path:
+        """Where devices and arrays are in this start."""
+        return self.folder / "placement" / f"{self.start}.json"
 
     @property
     def profiles(self) -> epath.Path:

@@ -6,8 +6,10 @@ collectives give right results is not checked here.
 """
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from etils import epath
@@ -83,6 +85,7 @@ class Roll:
 
     def __init__(self, storage: epath.Path, run_id: str, start: int, slices: SliceSpec):
         self._folder = storage / "starts" / run_id / str(start)
+        self._start = start
         self._slices = slices
 
     def sign(self, place: Place) -> None:
@@ -101,3 +104,14 @@ class Roll:
             )
         names = [f"slice {index // self._slices.hosts} host {index % self._slices.hosts}" for index in absent]
         return f"{count - len(absent)} of {count} hosts began, missing: {', '.join(names)}"
+
+    def forget_earlier(self) -> None:
+        """Remove the roll of this submission's earlier starts, beside whatever else this process does."""
+        threading.Thread(target=self._remove_earlier, name="earlier rolls", daemon=True).start()
+
+    def _remove_earlier(self) -> None:
+        # What is left over harms nothing, and the next start tries again.
+        with suppress(Exception):
+            for folder in self._folder.parent.iterdir():
+                if folder.name.isdecimal() and int(folder.name) < self._start:
+                    folder.rmtree()

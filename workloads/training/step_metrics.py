@@ -1,28 +1,30 @@
-"""What each step took and gave: one JSON line per step, written by the leader.
+"""What each step took and gave: one JSON line per step and a point of each curve, written by the leader.
 
-Owns the files `steps/<start>-<part>.jsonl` of a run and what their fields mean (docs/metrics.md), and the
-count of skipped steps. Files are cut into parts because object stores cannot append: only the last part
-is ever written anew.
+Owns the files `steps/<start>-<part>.jsonl` of a run, what their fields and the curves mean (docs/metrics.md), and
+the count of skipped steps.
 """
 
 import math
 import time
 from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import jax
-from etils import epath
 
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
-from workloads.training.metrics import LineFile
+from workloads.training.metrics import LineFile, Parts
 from workloads.training.pace import Pace
+from workloads.training.runs import Run
 from workloads.training.runtime import Processes
+from workloads.training.tensorboard import Curves
 
-LINES_PER_PART = 5000
-"""About 1.5 MB: a part is written anew within a second."""
+CURVES = ("loss", "gradient_norm", "skipped", "step_seconds", "tokens_per_second", "mfu")
+"""Fields of a step's line that are plotted; where one is `null` its curve has a gap."""
 
 
 @dataclass(frozen=True)
@@ -43,39 +45,40 @@ class Measured:
 class StepMetrics:
     """Keeps every process's recent steps, and writes the leader's; a context manager that writes the rest."""
 
-    def __init__(self, spec: JobSpec, folder: epath.Path, start: int, processes: Processes):
+    def __init__(self, spec: JobSpec, run: Run, processes: Processes):
         self.skipped_in_a_row = 0
         self._skipped = 0
         self._spec = spec
-        self._folder = folder
-        self._start = start
         self._processes = processes
         self._tokens = spec.training.global_batch * spec.training.sequence_length
         self._flops = flops_per_token(spec.model, spec.training.sequence_length)
         self._recent: deque[Measured] = deque(maxlen=spec.training.compare_hosts_every_steps)
-        self._device = jax.local_devices()[0]
-        self._part = 0
-        self._file: LineFile | None = None
+        self._devices = jax.local_devices()
+        self._files = StepFiles(run) if processes.leads else None
 
     def __enter__(self) -> Self:
-        if self._processes.leads:
-            self._file = self._open()
+        if self._files:
+            self._files.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._file is not None:
-            self._file.__exit__(kind, error, traceback)
+        if self._files:
+            self._files.__exit__(kind, error, traceback)
 
     def add(self, measured: Measured) -> None:
         """Take note of a step."""
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if measured.skipped else 0
         self._skipped += measured.skipped
         self._recent.append(measured)
-        if self._file is not None:
-            self._file = self._with_room(self._file)
-            self._file.add(**self._line(measured))
+        if self._files:
+            self._files.step(measured.step, self._line(measured))
+
+    def held_out(self, step: int, loss: float) -> None:
+        """Take note of an evaluation after `step`."""
+        if self._files:
+            self._files.held_out(step, loss)
 
     def forget_skipped(self) -> None:
         """The run goes on elsewhere: the next step is the first of a new row."""
@@ -113,22 +116,44 @@ class StepMetrics:
         }
 
     def _memory(self) -> dict[str, object]:
-        """Of the leader's first device; CPU devices tell nothing."""
-        stats = self._device.memory_stats() or {}
+        """Of this host's devices; CPU devices tell nothing."""
+        stats = [device.memory_stats() or {} for device in self._devices]
         return {
-            "device_bytes_in_use": stats.get("bytes_in_use"),
-            "device_peak_bytes_in_use": stats.get("peak_bytes_in_use"),
+            "device_bytes_in_use": [each.get("bytes_in_use") for each in stats],
+            "device_peak_bytes_in_use": [each.get("peak_bytes_in_use") for each in stats],
         }
 
-    def _with_room(self, file: LineFile) -> LineFile:
-        if file.count < LINES_PER_PART:
-            return file
-        file.__exit__(None, None, None)
-        self._part += 1
-        return self._open()
 
-    def _open(self) -> LineFile:
-        return LineFile(self._folder / f"{self._start}-{self._part}.jsonl").__enter__()
+class StepFiles:
+    """The steps of one start on their way to storage; a context manager that writes the rest."""
+
+    def __init__(self, run: Run):
+        self._lines = Parts(lambda part: LineFile(run.steps / f"{run.start}-{part}.jsonl"))
+        self._curves = Curves(run.tensorboard, run.start)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._open.enter_context(self._lines)
+        self._open.enter_context(self._curves)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, traceback)
+
+    def step(self, step: int, line: Mapping[str, object]) -> None:
+        """Write what `step` took and gave."""
+        self._lines.last().add(**line)
+        values = {name: line[name] for name in CURVES}
+        self._curves.step(
+            step, {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        )
+
+    def held_out(self, step: int, loss: float) -> None:
+        """Plot the loss on the held-out rows after `step`."""
+        if math.isfinite(loss):
+            self._curves.beside(step, {"held_out_loss": loss})
 
 
 def _finite(value: float) -> float | None:

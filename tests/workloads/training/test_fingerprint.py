@@ -82,7 +82,7 @@ def test_the_same_bit_flipped_in_two_elements_does_not_cancel(
 ) -> None:
     flipped = ARRAYS["rows"].copy()
     flipped.reshape(-1).view(np.uint32)[list(elements)] ^= np.uint32(1 << bit)
-    (before,), (after,) = take(rows), take(placed({"rows": flipped}, 1, 8))
+    (before,), (after,) = take(rows), take(placed({"rows": flipped}, ROWS_SPLIT))
     assert before["rows"][:8] != after["rows"][:8]
     assert before["rows"][8:] != after["rows"][8:]
 

@@ -9,7 +9,8 @@ from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
 from workloads.spec import JobSpec
 from workloads.training.failures import Diverged, Preempted
-from workloads.training.loop import Start, train
+from workloads.training.journal import Start
+from workloads.training.loop import train
 from workloads.training.runtime import Processes
 
 type Capture = pytest.CaptureFixture[str]
@@ -96,6 +97,5 @@ def test_the_leader_writes_a_line_of_metrics_for_each_step(tmp_path: Path, capsy
 
 def test_the_steps_asked_for_are_profiled(tmp_path: Path, capsys: Capture) -> None:
     trained(small_job(tmp_path, steps=4, profile_steps=(2, 3)), capsys)
-    profiles = list((tmp_path / "runs" / "run-1" / "profiles" / "0-0").rglob("*.xplane.pb"))
-    assert len(profiles) == 1
-    assert profiles[0].stat().st_size > 0
+    session = tmp_path / "runs" / "run-1" / "profiles" / "plugins" / "profile" / "0-2-3"
+    assert (session / "00000-host-0.xplane.pb").stat().st_size > 0

@@ -26,6 +26,7 @@ def test_a_failure_is_written_before_it_leaves(tmp_path: Path) -> None:
     with pytest.raises(Preempted), Ledger(epath.Path(path)):
         raise Preempted("SIGTERM")
     assert events(path) == [("stop", "Preempted")]
+    assert json.loads(path.read_text())["code"] == "PREEMPTED"
 
 
 def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

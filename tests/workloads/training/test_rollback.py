@@ -16,7 +16,8 @@ from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
 from workloads.spec import JobSpec
 from workloads.training.data import Order, cache_folder, load_rows
 from workloads.training.failures import Diverged, ReplicasDiffer
-from workloads.training.loop import Start, train
+from workloads.training.journal import Start
+from workloads.training.loop import train
 from workloads.training.runtime import Processes
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 

@@ -1,4 +1,5 @@
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,3 +108,14 @@ def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
     assert roll.missing() == "3 of 4 hosts began, missing: slice 1 host 0"
     roll.sign(replace(FIRST, slice=1, worker=0))
     assert roll.missing().startswith("all 4 hosts began but did not join")
+
+
+def test_the_rolls_of_earlier_starts_are_forgotten(tmp_path: Path) -> None:
+    rolls = [Roll(epath.Path(tmp_path), "run-1", start, slices()) for start in (0, 1, 9, 10)]
+    for roll in rolls:
+        roll.sign(FIRST)
+    rolls[2].forget_earlier()
+    deadline = time.monotonic() + 10
+    while (left := sorted(path.name for path in (tmp_path / "starts" / "run-1").iterdir())) != ["10", "9"]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)

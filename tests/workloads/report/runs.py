@@ -1,0 +1,83 @@
+"""Runs as the trainer leaves them, written by hand."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from workloads.report.history import History, read_history
+
+type Facts = dict[str, Any]
+
+
+def event(time: float, name: str, **facts: Any) -> Facts:
+    return {"time": time, "event": name, **facts}
+
+
+def step(number: int, time: float, loss: float | None = 3.0, seconds: float = 1.0, host_seconds: float = 0.0) -> Facts:
+    return {
+        "step": number,
+        "time": time,
+        "loss": loss,
+        "skipped": loss is None,
+        "step_seconds": seconds,
+        "host_seconds": host_seconds,
+        "tokens_per_second": 100.0 / seconds,
+        "mfu": None,
+    }
+
+
+def began(time: float, attempt: int = 0, at: float = 0.0) -> Facts:
+    return event(time, "start", run_id="job", restart_attempt=attempt, began=at, host="host-0")
+
+
+def write_run(
+    storage: Path, ledgers: Mapping[str, Sequence[Facts]], steps: Mapping[str, Sequence[Facts]], *failures: Facts
+) -> Path:
+    """A run `one` whose files are named `<start>-<process>` and `<start>-<part>`."""
+    run = storage / "runs" / "one"
+    for folder, files in (("ledger", ledgers), ("steps", steps)):
+        (run / folder).mkdir(parents=True)
+        for name, lines in files.items():
+            (run / folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (storage / "failures" / "job").mkdir(parents=True)
+    for failure in failures:
+        record = {"elsewhere": False, "details": [], **failure}
+        (storage / "failures" / "job" / f"{failure['host']}-{failure['attempt']}.json").write_text(json.dumps(record))
+    return run
+
+
+def crashed_and_resumed(storage: Path) -> Path:
+    """Steps 1 to 4 with a save after 2, a crash in step 5, and a second start that does steps 3 to 5."""
+    first = [
+        began(5, 0, 0),
+        event(9, "compile", seconds=4),
+        event(9, "RunStarted", run="one", outcome="new", step=0, steps=5),
+        event(12, "save", step=2, blocking_seconds=1),
+    ]
+    second = [
+        began(33, 1, 30),
+        event(35, "restore", step=2, seconds=2),
+        event(36, "compile", seconds=1),
+        event(36, "RunStarted", run="one", outcome="resumed", step=2, steps=5),
+        event(41, "Evaluation", step=5, loss=2.5),
+        event(41.5, "RunSummary", run="one", step=5, evaluation_loss=2.5, seconds=11.5),
+        event(42, "stop", cause="done", message="", code="DONE"),
+    ]
+    late_host = [began(5, 0, 2), event(5.1, "compile", seconds=1)]
+    crash = {"attempt": 0, "host": "host-1", "cause": "ValueError: no such row", "code": 1, "time": 15.5}
+    return write_run(
+        storage,
+        {"0-0": first, "0-1": late_host, "1-0": second},
+        {
+            "0-0": [step(1, 10, host_seconds=0.25), step(2, 11), step(3, 13), step(4, 14)],
+            "1-0": [step(3, 37), step(4, 38, loss=None), step(5, 39)],
+        },
+        crash,
+    )
+
+
+def history(run: Path) -> History:
+    return read_history(epath.Path(run))

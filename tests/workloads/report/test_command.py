@@ -1,0 +1,125 @@
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from math import nan
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from tests.workloads.jobs import small_job
+from tests.workloads.report.runs import began, crashed_and_resumed, event, step, write_run
+from workloads.report.command import find_run, main
+from workloads.report.placement import Placement, hosts_in_order
+
+
+class Reader(HTMLParser):
+    """The words of a page, its sections, and what it would load."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.words: list[str] = []
+        self.loaded: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loaded += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def report(storage: Path) -> Reader:
+    assert main([str(storage), "--output", str(storage / "report.html")]) == 0
+    page = Reader((storage / "report.html").read_text())
+    assert page.open == []
+    assert page.loaded == []
+    return page
+
+
+def test_a_crashed_and_resumed_run_is_told_on_one_page(tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path)
+    job = small_job(tmp_path, replica=2, fsdp=4)
+    (run / "manifest.json").write_text(json.dumps({"spec": job.model_dump(), "versions": {"jax": "1.2.3"}}))
+    (run / "placement").mkdir()
+    placed = Placement(mesh=job.mesh, slices=job.slices, hosts=hosts_in_order(job.slices), arrays=())
+    (run / "placement" / "0.json").write_text(placed.model_dump_json())
+    words = report(tmp_path).words
+    assert "test: run one" in words
+    for expected in (
+        "down after CRASH",
+        "host-1: ValueError: no such row",
+        "start 1 at step 2, after CRASH host-1: ValueError: no such row",
+        "step 4 skipped: its loss or gradient is not finite",
+        "slice 1, host 0, device 3: replica 1, stage 0, fsdp 3, tensor 0",
+        "1.2.3",
+    ):
+        assert expected in words
+
+
+def test_words_from_a_run_are_not_markup(tmp_path: Path) -> None:
+    crash = {"attempt": 0, "host": "h", "cause": "<script>alert(1)</script>", "code": 1, "time": 2.0}
+    write_run(tmp_path, {"0-0": [began(1)]}, {"0-0": [step(1, 1)]}, crash)
+    assert "h: <script>alert(1)</script>" in report(tmp_path).words
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "steps"),
+    [
+        ({"0-0": []}, {}),
+        ({"0-0": [began(1)]}, {"0-0": [step(1, 2)]}),
+        ({"0-0": [began(1)]}, {"0-0": [step(1, 2, loss=None)]}),
+        ({}, {"0-0": [step(7, 2), step(8, 2)]}),
+        ({"0-0": [began(1), event(2, "Evaluation", step=3, loss=2.0)]}, {}),
+        ({"0-0": [began(1), event(2, "Evaluation", step=3, loss=nan)]}, {}),
+        ({"0-0": [began(1), event(2, "pace", host="h", step=1, step_seconds=0.0, host_seconds=0.0)]}, {}),
+    ],
+)
+def test_a_run_that_hardly_began_has_a_report_too(
+    tmp_path: Path, ledgers: dict[str, list[dict[str, object]]], steps: dict[str, list[dict[str, object]]]
+) -> None:
+    write_run(tmp_path, ledgers, steps)
+    assert "The manifest is missing." in report(tmp_path).words
+
+
+def test_an_empty_run_folder_has_a_report(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    assert "No start has left a ledger." in report(tmp_path).words
+
+
+def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="got runs one, two and no current one; name one of them"):
+        find_run(epath.Path(tmp_path))
+    (tmp_path / "current.json").write_text('{"run": "two"}')
+    assert find_run(epath.Path(tmp_path)).name == "two"
+
+
+def test_where_no_run_is_the_last_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "failures" / "job").mkdir(parents=True)
+    (tmp_path / "failures" / "job" / "host-0.json").write_text('{"cause": "slice 0 host 1 is missing"}')
+    assert main([str(tmp_path)]) == 1
+    assert "found no run; its last failure: slice 0 host 1 is missing" in capsys.readouterr().err
+
+
+def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path)
+    code = (
+        "import runpy, sys\nsys.argv = ['workloads.training', 'report', sys.argv[1]]\n"
+        "try:\n    runpy.run_module('workloads.training', run_name='__main__')\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "assert 'jax' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("goodput 8.9 % of 42.0 s in 2 starts: ")
+    assert (tmp_path / "runs" / "one" / "report.html").exists()

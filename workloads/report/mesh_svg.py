@@ -1,0 +1,98 @@
+"""The mesh as a picture for the report: slices as boxes, hosts in them, devices in the colour of their data shard.
+
+Owns the drawing; long jobs are shown by their first and last parts.
+"""
+
+from collections.abc import Iterator
+
+from workloads.report.mesh_text import counted, fixed_and_varying, shown
+from workloads.report.placement import Placement
+from workloads.report.svg import element, picture, text, title
+
+WIDTH = 960
+
+SLICES_SHOWN = 5
+
+HOSTS_SHOWN = 7
+
+DEVICE, GAP, PAD, HEAD = 36, 4, 8, 20
+
+COLOURS = 8
+"""Series colours of the page, which repeat."""
+
+
+def mesh_drawing(placement: Placement) -> str:
+    """The slices in rows, as many beside each other as fit."""
+    boxes = [
+        _slice(placement, number) if number is not None else None
+        for number in shown(placement.slices.count, SLICES_SHOWN)
+    ]
+    wide = max(box[0] for box in boxes if box)
+    tall = max(box[1] for box in boxes if box)
+    columns = max(1, WIDTH // (wide + 2 * PAD))
+    drawn: list[str] = []
+    for place, box in enumerate(boxes):
+        x, y = (place % columns) * (wide + 2 * PAD), (place // columns) * (tall + 2 * PAD)
+        content = box[2] if box else _left_out(placement, wide, tall)
+        drawn.append(element("g", content, transform=f"translate({x} {y})"))
+    rows = -(-len(boxes) // columns)
+    width = min(columns, len(boxes)) * (wide + 2 * PAD)
+    described = f"{placement.mesh} over {counted(placement.slices.count, 'slice')}; the table below says which array"
+    return picture("Mesh", f"{described} lives where", max(WIDTH, width), rows * (tall + 2 * PAD), *drawn)
+
+
+def _left_out(placement: Placement, wide: int, tall: int) -> str:
+    words = f"{placement.slices.count - SLICES_SHOWN} slices more"
+    return text(words, wide / 2, tall / 2, class_="label", text_anchor="middle")
+
+
+def _slice(placement: Placement, number: int) -> tuple[int, int, str]:
+    """Width, height and content."""
+    hosts = placement.slice_places(number)
+    places = shown(len(hosts), HOSTS_SHOWN)
+    fixed, varying = fixed_and_varying([place for host in hosts for place in host])
+    across = min(placement.slices.devices_per_host, 4)
+    down = -(-placement.slices.devices_per_host // across)
+    wide, tall = across * (DEVICE + GAP) + 2 * PAD - GAP, down * (DEVICE + GAP) + HEAD + PAD - GAP
+    columns = min(len(places), max(1, min(4, (WIDTH - 4 * PAD) // (wide + PAD))))
+    drawn: list[str] = []
+    for place, host in enumerate(places):
+        x, y = PAD + (place % columns) * (wide + PAD), HEAD + PAD + (place // columns) * (tall + PAD)
+        content = _more_hosts(len(hosts), wide, tall)
+        if host is not None:
+            content = "".join(_host(placement, number, host, hosts[host], varying, (across, wide, tall)))
+        drawn.append(element("g", content, transform=f"translate({x} {y})"))
+    rows = -(-len(places) // columns)
+    width, height = columns * (wide + PAD) + PAD, rows * (tall + PAD) + HEAD + PAD
+    named = ", ".join(f"{axis} {at}" for axis, at in fixed.items() if placement.mesh.sizes[axis] > 1)
+    frame = element("rect", x=0, y=0, width=width, height=height, rx=6, class_="box")
+    head = text(f"slice {number}" + (f": {named}" if named else ""), PAD, HEAD, class_="label strong")
+    return width, height, "".join([frame, head, *drawn])
+
+
+def _more_hosts(count: int, wide: int, tall: int) -> str:
+    return text(f"{count - HOSTS_SHOWN} hosts more", wide / 2, tall / 2, class_="tick", text_anchor="middle")
+
+
+def _host(
+    placement: Placement,
+    number: int,
+    host: int,
+    places: list[dict[str, int]],
+    varying: list[str],
+    sizes: tuple[int, int, int],
+) -> Iterator[str]:
+    across, wide, tall = sizes
+    yield element("rect", x=0, y=0, width=wide, height=tall, rx=4, class_="box inner")
+    yield text(f"host {host}", PAD, 15, class_="tick")
+    for device, place in enumerate(places):
+        x, y = PAD + (device % across) * (DEVICE + GAP), HEAD + (device // across) * (DEVICE + GAP)
+        colour = (place["replica"] * placement.mesh.stage + place["stage"]) % COLOURS + 1
+        words = ", ".join(f"{axis} {at}" for axis, at in place.items())
+        inner = [str(place[axis]) for axis in varying] or ["0"]
+        yield element(
+            "g",
+            title(f"slice {number}, host {host}, device {device}: {words}"),
+            element("rect", x=x, y=y, width=DEVICE, height=DEVICE, rx=3, class_=f"device fill-{colour}"),
+            text("·".join(inner), x + DEVICE / 2, y + DEVICE / 2 + 4, class_="on-fill", text_anchor="middle"),
+        )

@@ -1,0 +1,125 @@
+"""The mesh as text: which slice, host and device holds which coordinate, and which array lives where.
+
+Owns the drawing for a log, at most 100 columns wide; long jobs are shown by their first and last parts.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from workloads.report.placement import PlacedArray, Placement
+
+WIDTH = 100
+
+SLICES_SHOWN = 4
+"""Of more slices, the first ones and the last."""
+
+GROUPS_SHOWN = 16
+"""Arrays of one shape and split make one line; of more lines, the largest."""
+
+NAME_WIDTH = 34
+
+_LABEL = 8
+
+
+def mesh_picture(placement: Placement) -> str:
+    """The whole picture."""
+    return "\n".join([*_head(placement), *_slices(placement), "", *_arrays(placement)])
+
+
+def _head(placement: Placement) -> Iterator[str]:
+    slices = placement.slices
+    yield (
+        f"mesh {placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')}"
+        f" with {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology})"
+    )
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 slice`, `2 slices`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _slices(placement: Placement) -> Iterator[str]:
+    count = placement.slices.count
+    for number in shown(count, SLICES_SHOWN):
+        if number is None:
+            yield f"... {counted(count - SLICES_SHOWN, 'slice')} more"
+        else:
+            yield from _slice(placement, number)
+
+
+def shown(count: int, limit: int) -> list[int | None]:
+    """The first of `count` and the last, `limit` of them, with None where some are left out."""
+    if count <= limit:
+        return [*range(count)]
+    return [*range(limit - 1), None, count - 1]
+
+
+def fixed_and_varying(places: Sequence[dict[str, int]]) -> tuple[dict[str, int], list[str]]:
+    """The axes that are the same in all of `places`, with their coordinate, and the others."""
+    values = {axis: {place[axis] for place in places} for axis in places[0]}
+    fixed = {axis: min(found) for axis, found in values.items() if len(found) == 1}
+    return fixed, [axis for axis in values if axis not in fixed]
+
+
+def _slice(placement: Placement, number: int) -> Iterator[str]:
+    hosts = placement.slice_places(number)
+    fixed, varying = fixed_and_varying([place for host in hosts for place in host])
+    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if axis in _named(placement)]
+    yield f"slice {number}: {', '.join(coordinates)}"
+    cell = max(len(str(size - 1)) for size in [*placement.mesh.sizes.values(), placement.slices.devices_per_host]) + 1
+    block = cell * placement.slices.devices_per_host
+    columns = shown(len(hosts), max(2, (WIDTH - _LABEL - 6) // (max(block, len(f" host {len(hosts)}")) + 2)))
+
+    def row(label: str, texts: Sequence[str]) -> str:
+        blocks = iter(texts)
+        return f"  {label:<{_LABEL - 2}}" + " |".join("  ..." if host is None else next(blocks) for host in columns)
+
+    drawn = [host for host in columns if host is not None]
+    wide = max(block, len(f" host {len(hosts)}"))
+    yield row("", [f"{f'host {host}':>{wide}}" for host in drawn])
+    devices = "".join(f"{device:>{cell}}" for device in range(placement.slices.devices_per_host))
+    yield row("device", [f"{devices:>{wide}}" for _ in drawn])
+    for axis in varying:
+        yield row(axis, [f"{''.join(f'{place[axis]:>{cell}}' for place in hosts[host]):>{wide}}" for host in drawn])
+
+
+def _named(placement: Placement) -> list[str]:
+    """Axes worth a word: those of more than one place, and the outermost."""
+    return [axis for axis, size in placement.mesh.sizes.items() if size > 1 or axis == "replica"]
+
+
+def _arrays(placement: Placement) -> Iterator[str]:
+    if not placement.arrays:
+        return
+    alike: dict[tuple[object, ...], list[PlacedArray]] = {}
+    for array in placement.arrays:
+        alike.setdefault((array.shape, array.dtype, array.split), []).append(array)
+    largest = sorted(alike.values(), key=lambda arrays: -_group_bytes(arrays, placement))
+    titles = ("array", "shape", "split over", "a device")
+    rows = [titles, *(_group_row(arrays, placement) for arrays in largest[:GROUPS_SHOWN])]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for name, shape, split, size in rows:
+        yield f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {split:<{widths[2]}}  {size:>{widths[3]}}"[:WIDTH]
+    if rest := [array for arrays in largest[GROUPS_SHOWN:] for array in arrays]:
+        yield f"... {counted(len(rest), 'smaller array')}, {size_text(_group_bytes(rest, placement))} a device"
+    yield f"{counted(len(placement.arrays), 'array')}, {size_text(placement.state_bytes)} a device"
+
+
+def _group_bytes(arrays: Sequence[PlacedArray], placement: Placement) -> int:
+    return sum(array.shard_bytes(placement.mesh) for array in arrays)
+
+
+def _group_row(arrays: Sequence[PlacedArray], placement: Placement) -> tuple[str, str, str, str]:
+    first = arrays[0]
+    name = first.name if len(first.name) <= NAME_WIDTH else f"...{first.name[3 - NAME_WIDTH :]}"
+    more = f" and {len(arrays) - 1} alike" if len(arrays) > 1 else ""
+    shape = f"{first.dtype}[{','.join(map(str, first.shape))}]"
+    return f"{name}{more}", shape, first.split_text(), size_text(_group_bytes(arrays, placement))
+
+
+def size_text(count: int) -> str:
+    """Bytes, as one says them."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,224 @@
+"""The report of a run: one HTML file that needs nothing else.
+
+Owns its order and its tables; the pictures are those of `chart`, `curves` and `mesh_svg`.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from itertools import chain
+from statistics import median
+from typing import Any
+
+from workloads.report.chart import Bar, amount, long_bar
+from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
+from workloads.report.goodput import Cause, Goodput, Part, goodput, lost_steps
+from workloads.report.history import History, Start
+from workloads.report.mesh_svg import mesh_drawing
+from workloads.report.mesh_text import counted, fixed_and_varying, size_text
+from workloads.report.placement import Placement
+from workloads.report.svg import element
+
+STYLES = {
+    Cause.PRODUCTIVE: "fill-1",
+    Cause.INPUT: "fill-2",
+    Cause.LOST: "fill-bad",
+    Cause.SAVE: "fill-4",
+    Cause.EVALUATION: "fill-3",
+    Cause.COMPILE: "fill-6",
+    Cause.RESTORE: "fill-7",
+    Cause.START: "fill-8",
+    Cause.WAITING: "fill-8",
+    Cause.HUNG: "fill-5",
+    Cause.DOWN: "fill-idle",
+    Cause.OTHER: "fill-idle",
+}
+
+
+def page(history: History) -> str:
+    """The whole file."""
+    spent = goodput(history.starts)
+    name = history.manifest.get("spec", {}).get("name", "a job")
+    heading = f"{name}: run {history.folder.name}"
+    style = (files("workloads.report") / "page.css").read_text()
+    head = element("title", escape(heading)) + '<meta name="viewport" content="width=device-width">'
+    body = "".join(chain(_heading(heading, history, spent), _sections(history, spent)))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}<style>\n{style}</style></head>'
+        f"<body><main>{body}</main></body></html>\n"
+    )
+
+
+def _sections(history: History, spent: Goodput) -> Iterator[str]:
+    yield from _section("Where the time went", *_goodput(spent))
+    yield from _section(
+        "Loss",
+        loss_chart(history),
+        _quiet("Upright lines mark starts after the first, and faults. Lost steps were done again, or skipped."),
+    )
+    yield from _section("Throughput in tokens per second", throughput_chart(history))
+    if utilisation := utilisation_chart(history):
+        yield from _section("MFU in percent", utilisation)
+    if hosts := hosts_chart(history):
+        yield from _section("Hosts", _quiet(hosts[1]), hosts[0])
+    yield from _section("Starts", *_starts(history))
+    if history.placement:
+        yield from _section("Mesh", *_mesh(history.placement))
+    yield from _section("What ran", *_manifest(history.manifest))
+    if history.notes:
+        yield from _section("What could not be read", *(element("p", escape(note)) for note in history.notes))
+
+
+def _section(name: str, *content: str) -> Iterator[str]:
+    yield element("section", element("h2", escape(name)), *content)
+
+
+def _quiet(words: str) -> str:
+    return element("p", escape(words), class_="quiet")
+
+
+def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
+    yield element("h1", escape(heading))
+    newest = history.starts[-1] if history.starts else None
+    if newest:
+        done = newest.steps[-1].step if newest.steps else 0
+        until = datetime.fromtimestamp(newest.ended, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        failed = newest.ending not in ("DONE", "no end recorded")
+        state = f"{'finished' if newest.ending == 'DONE' else newest.ending} at step {done}, {until}. {newest.cause}"
+        yield element("p", escape(state), class_="bad" if failed else "quiet")
+    else:
+        yield element("p", "No start has left a ledger.", class_="bad")
+    tiles = [
+        element("div", element("dt", escape(name)), element("dd", escape(value)))
+        for name, value in _tiles(history, spent)
+    ]
+    yield element("dl", *tiles, class_="tiles")
+
+
+def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
+    steps = [step for start in history.starts for step in start.steps]
+    yield "goodput", f"{100 * spent.productive:.1f} %"
+    yield "wall time", duration(spent.seconds)
+    yield "starts", str(len(history.starts))
+    losses = [step.loss for step in steps if step.loss is not None]
+    yield "last loss", amount(losses[-1]) if losses else "none"
+    held_out = [event.facts["loss"] for start in history.starts for event in start.leader if event.name == "Evaluation"]
+    yield "held-out loss", amount(held_out[-1]) if held_out else "none"
+    rates = [step.tokens_per_second for step in steps if step.tokens_per_second is not None]
+    yield "median tokens/s", amount(median(rates)) if rates else "none"
+    if used := [step.mfu for step in steps if step.mfu is not None]:
+        yield "median MFU", f"{100 * median(used):.1f} %"
+    if peaks := [step.peak_bytes for step in steps if step.peak_bytes]:
+        yield "peak memory of a device", size_text(max(peaks))
+
+
+def duration(seconds: float) -> str:
+    """Seconds, as one says it."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _goodput(spent: Goodput) -> Iterator[str]:
+    if not spent.parts:
+        yield _quiet("Nothing recorded.")
+        return
+    shares = [(part, part.seconds / spent.seconds) for part in spent.parts]
+    told = [f"{part.name}: {duration(part.seconds)}, {100 * share:.1f} %" for part, share in shares]
+    parts = [
+        Bar(part.name, part.seconds, words, STYLES[part.cause]) for (part, _), words in zip(shares, told, strict=True)
+    ]
+    yield long_bar("Goodput by cause", parts)
+    rows = [(_swatch(part), duration(part.seconds), f"{100 * share:.1f} %") for part, share in shares]
+    total = ("all", duration(spent.seconds), "100.0 %")
+    yield table(("cause", "time", "share"), [*rows, total], numbers=(1, 2))
+
+
+def _swatch(part: Part) -> str:
+    return element("span", class_=f"swatch {STYLES[part.cause]}") + escape(part.name)
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Rows of cells that are markup already; the columns `numbers` are set flush right."""
+
+    def row(kind: str, cells: Sequence[str]) -> str:
+        aligned = [{"class_": "number"} if column in numbers else {} for column in range(len(cells))]
+        return element("tr", *(element(kind, cell, **given) for cell, given in zip(cells, aligned, strict=True)))
+
+    head = element("thead", row("th", titles))
+    body = element("tbody", *(row("td", cells) for cells in rows))
+    return element("div", element("table", head, body), class_="scroll")
+
+
+def _starts(history: History) -> Iterator[str]:
+    if not history.starts:
+        yield _quiet("None.")
+        return
+    lost = lost_steps(history.starts)
+    titles = ("start", "began", "lasted", "steps", "lost", "ended", "cause")
+    yield table(titles, [_start_row(start, lost) for start in history.starts], numbers=(2, 4))
+
+
+def _start_row(start: Start, lost: set[tuple[int, int]]) -> Sequence[str]:
+    began = datetime.fromtimestamp(start.began[0], UTC).strftime("%Y-%m-%d %H:%M:%S")
+    steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
+    gone = sum(number == start.number for number, _ in lost)
+    lasted = duration(start.ended - start.began[0])
+    return [str(start.number), began, lasted, steps, str(gone), escape(start.ending), escape(start.cause)]
+
+
+def _mesh(placement: Placement) -> Iterator[str]:
+    slices = placement.slices
+    _, inner = fixed_and_varying(list(chain.from_iterable(placement.slice_places(0))))
+    yield _quiet(
+        f"{placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"
+        f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology}). A colour is a"
+        f" replica, or a stage of one; a device shows where it is on {'·'.join(inner) or 'the mesh'}."
+    )
+    yield mesh_drawing(placement)
+    rows = [
+        (
+            escape(array.name),
+            escape(f"{array.dtype}[{', '.join(map(str, array.shape))}]"),
+            escape(array.split_text()),
+            escape(f"[{', '.join(map(str, array.shard_shape(placement.mesh)))}]"),
+            f"{array.shard_bytes(placement.mesh):,}",
+        )
+        for array in placement.arrays
+    ]
+    total = ("all", "", "", "", f"{placement.state_bytes:,}")
+    yield table(("array", "shape", "split over", "on each device", "bytes on each"), [*rows, total], numbers=(4,))
+
+
+def _manifest(manifest: dict[str, Any]) -> Iterator[str]:
+    if not manifest:
+        yield _quiet("The manifest is missing.")
+        return
+    spec = manifest.get("spec", {})
+    chosen = {
+        section: spec[section]
+        for section in ("slices", "mesh", "model", "optimizer", "training", "data")
+        if section in spec
+    }
+    facts = {
+        "preset": spec.get("preset"),
+        "image": manifest.get("image") or "none: a checkout",
+        "commit": manifest.get("commit") or "none: an image",
+        "data digest": manifest.get("data_digest"),
+        "versions": manifest.get("versions", {}),
+        **chosen,
+    }
+    yield table(("what", "value"), [(escape(name), _value(value)) for name, value in facts.items()])
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, dict):
+        return escape(str(value))
+    return ", ".join(f"{escape(str(key))} <code>{escape(_plain(each))}</code>" for key, each in value.items())
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,77 @@
+"""Where a job's devices and arrays are: what the pictures of its mesh are drawn from.
+
+Owns the record `placement/<start>.json` of a run and the arithmetic of shards. The trainer fills it in from the real
+mesh and its state; how it looks is up to `mesh_text` and `mesh_svg`.
+"""
+
+from math import ceil, prod
+
+from workloads.spec import MeshSpec, SliceSpec, Spec
+
+
+class PlacedArray(Spec):
+    """One array of the training state."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    element_bytes: int
+    split: tuple[tuple[str, ...], ...]
+    """Mesh axes that each dimension is split over; missing at the end: whole."""
+
+    def shard_shape(self, mesh: MeshSpec) -> tuple[int, ...]:
+        """What of it each device holds."""
+        axes = [*self.split, *[()] * (len(self.shape) - len(self.split))]
+        return tuple(
+            ceil(size / prod(mesh.sizes[axis] for axis in over)) for size, over in zip(self.shape, axes, strict=True)
+        )
+
+    def shard_bytes(self, mesh: MeshSpec) -> int:
+        """On each device."""
+        return prod(self.shard_shape(mesh)) * self.element_bytes
+
+    def split_text(self) -> str:
+        """`- x fsdp x tensor` for an array whose last two dimensions are split."""
+        if not any(self.split):
+            return "whole on every device"
+        axes = [*self.split, *[()] * (len(self.shape) - len(self.split))]
+        return " x ".join("·".join(over) or "-" for over in axes)
+
+
+class Placement(Spec):
+    """One start's mesh, and which array lives where."""
+
+    mesh: MeshSpec
+    slices: SliceSpec
+    hosts: tuple[int, ...]
+    """For each place of the mesh, the last axis running fastest: the host, counted through all slices."""
+    arrays: tuple[PlacedArray, ...]
+
+    @property
+    def state_bytes(self) -> int:
+        """Of all arrays, on each device."""
+        return sum(array.shard_bytes(self.mesh) for array in self.arrays)
+
+    def places(self, host: int) -> list[dict[str, int]]:
+        """Coordinates of the host's devices, by axis."""
+        return [self._coordinates(place) for place, owner in enumerate(self.hosts) if owner == host]
+
+    def slice_places(self, number: int) -> list[list[dict[str, int]]]:
+        """Coordinates of a slice's devices, host by host."""
+        first = number * self.slices.hosts
+        found: dict[int, list[dict[str, int]]] = {host: [] for host in range(first, first + self.slices.hosts)}
+        for place, owner in enumerate(self.hosts):
+            if owner in found:
+                found[owner].append(self._coordinates(place))
+        return list(found.values())
+
+    def _coordinates(self, place: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for axis, size in reversed(self.mesh.sizes.items()):
+            place, found[axis] = divmod(place, size)
+        return dict(reversed(found.items()))
+
+
+def hosts_in_order(slices: SliceSpec) -> tuple[int, ...]:
+    """The hosts of a mesh that is laid over the devices in their order: slice by slice, host by host."""
+    return tuple(place // slices.devices_per_host for place in range(slices.devices))
