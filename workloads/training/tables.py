@@ -82,9 +82,8 @@ def _forward(
 
 def _backward(
     reduce: Reduce, made: tuple[jax.Array, ...], gradient: jax.Array
-) -> tuple[jax.Array, jax.Array, None, None, None]:
-    by_x, by_table = made
-    return (by_x * gradient).astype(by_x.dtype), by_table * gradient, None, None, None
+) -> tuple[Any, ...]:
+    return *((by * gradient).astype(by.dtype) for by in made), None, None, None
 
 
 _summed_loss.defvjp(_forward, _backward)

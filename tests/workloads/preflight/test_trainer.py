@@ -1,0 +1,108 @@
+"""What the trainer's compiled step moves between TPUs: no more than its weights demand."""
+
+from typing import Any
+
+import jax
+import pytest
+
+from tests.workloads.preflight.jobs import v6e_job
+from workloads.preflight.compilation import Compilation
+from workloads.preflight.estimate import Account, account
+from workloads.preflight.preflight import compile_step
+from workloads.preflight.traffic import Kind
+from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, load_preset
+from workloads.training import step
+from workloads.training.model import initial_parameters
+
+MEGABYTE = 1_000_000
+SMALL = ModelSpec(
+    vocab_size=2048, embed_dim=512, mlp_dim=1024, layers=2, query_heads=16, kv_heads=4, head_dim=64, norm_epsilon=1e-5
+)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the optimisations that cost the compiler most: what moves between chips is the same."""
+    pytest.importorskip("libtpu")
+    monkeypatch.setattr(step, "compiler_options", lambda _mesh: {"optimization_level": "O0"})  # pyright: ignore[reportUnknownLambdaType]
+
+
+def job(model: ModelSpec, mesh: MeshSpec, **training: Any) -> JobSpec:
+    plain = v6e_job()
+    sizes = {"global_batch": 64, "sequence_length": 1024, "compute_dtype": "bfloat16"}
+    values = plain.training.model_copy(update=sizes | training)
+    return JobSpec.model_validate(plain.model_dump() | {"model": model, "mesh": mesh, "training": values})
+
+
+def compiled(spec: JobSpec) -> tuple[Compilation, Account]:
+    compilation = compile_step(spec)
+    assert compilation.complaints == ()
+    return compilation, account(compilation.text)
+
+
+def matrix_elements(model: ModelSpec) -> int:
+    shapes = jax.eval_shape(lambda: initial_parameters(model, 0))
+    return sum(leaf.size for path, leaf in jax.tree.leaves_with_path(shapes) if "scale" not in str(path[-1]))
+
+
+def assert_gradients_cross_slices_once(spec: JobSpec, done: Account) -> None:
+    bfloat16_shards = 2 * matrix_elements(spec.model) / (spec.mesh.fsdp * spec.mesh.tensor)
+    sent = done.dcn["ALL_REDUCE"].result_bytes
+    # Beside the matrices: the norm scales, the loss and the gradient's norm, in float32 on every device.
+    assert bfloat16_shards <= sent < 1.02 * bfloat16_shards + 0.1 * MEGABYTE
+
+
+def largest_all_reduce(done: Account) -> int:
+    found = [each.result_bytes for each in done.collectives if each.kind is Kind.ALL_REDUCE]
+    return max(found, default=0)
+
+
+def test_llama_s_gradients_are_scattered_within_a_slice_and_cross_slices_once() -> None:
+    model = load_preset("llama-3.2-1b").model.model_copy(update={"layers": 2})
+    spec = job(model, MeshSpec(replica=2, fsdp=16), global_batch=128, sequence_length=8192)
+    _, done = compiled(spec)
+    assert_gradients_cross_slices_once(spec, done)
+    assert largest_all_reduce(done) < MEGABYTE
+    # Each layer's matrices and, for lookup and loss, the table twice.
+    table = model.vocab_size * model.embed_dim
+    scattered = done.ici[Kind.REDUCE_SCATTER].result_bytes
+    assert scattered == pytest.approx(2 * (matrix_elements(model) + table) / 16, rel=1e-3)
+
+
+LAYOUTS: dict[str, tuple[ModelSpec, MeshSpec, dict[str, Any]]] = {
+    "splash": (SMALL, MeshSpec(replica=2, fsdp=16), {}),
+    "fused": (SMALL, MeshSpec(replica=2, fsdp=16), {"attention": "fused"}),
+    "accumulation 2": (SMALL, MeshSpec(replica=2, fsdp=16), {"accumulation": 2}),
+    "accumulation 2, weights gathered once": (
+        SMALL,
+        MeshSpec(replica=2, fsdp=16),
+        {"accumulation": 2, "gather_weights": "each-step"},
+    ),
+    "tensor 4, documents": (SMALL, MeshSpec(replica=2, fsdp=4, tensor=4), {"document_end": 1, "ignored_token": 0}),
+    "experts": (
+        SMALL.model_copy(update={"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.01)}),
+        MeshSpec(replica=2, fsdp=16),
+        {},
+    ),
+    "offload": (SMALL, MeshSpec(replica=2, fsdp=16), {"remat": "offload"}),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_compiles_for_tpus_and_crosses_slices_once(name: str) -> None:
+    model, mesh, training = LAYOUTS[name]
+    spec = job(model, mesh, **training)
+    _, done = compiled(spec)
+    assert_gradients_cross_slices_once(spec, done)
+    assert largest_all_reduce(done) < MEGABYTE
+
+
+def test_between_stages_on_two_slices_only_activations_and_the_tables_cross() -> None:
+    spec = job(SMALL, MeshSpec(replica=1, stage=2, fsdp=16), accumulation=4, gather_weights="each-step")
+    _, done = compiled(spec)
+    microbatch = spec.training.global_batch // 16 // 4 * spec.training.sequence_length * SMALL.embed_dim * 2
+    ticks = 4 + 2 - 1
+    handed_on = done.dcn["ONE_TO_ONE"].result_bytes
+    assert handed_on == pytest.approx(2 * ticks * microbatch, rel=0.5)
+    table = 2 * SMALL.vocab_size * SMALL.embed_dim / 16
+    assert done.dcn["ALL_REDUCE"].result_bytes < 1.1 * table + 0.1 * MEGABYTE
