@@ -5,7 +5,6 @@ Owns which facts of the history are drawn, and where starts and faults are marke
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
-from statistics import median
 
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
 from workloads.report.goodput import lost_steps
