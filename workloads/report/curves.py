@@ -5,20 +5,17 @@ Owns which facts of the history are drawn, and where starts and faults are marke
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
-from statistics import median
 
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
 from workloads.report.goodput import lost_steps
-from workloads.report.history import Event, History, Step
+from workloads.report.history import History, Step
 from workloads.report.mesh_text import counted
+from workloads.training.pace import Pace, compare
 
 HOSTS_SHOWN = 12
 
 MARKS_SHOWN = 40
 """Of more faults the first ones are marked."""
-
-STRAGGLING_SHARE = 0.1
-"""As the trainer has it: a host is named whose own time exceeds the median host's by this share of a step."""
 
 
 def loss_chart(history: History) -> str:
@@ -58,34 +55,36 @@ def hosts_chart(history: History) -> tuple[str, str] | None:
     paces = _latest_paces(history)
     if not paces:
         return None
-    own = {host: float(pace.facts["host_seconds"]) for host, pace in paces.items()}
-    usual = median(own.values())
-    slowest = max(own, key=lambda host: own[host])
-    step_seconds = float(paces[slowest].facts["step_seconds"])
-    straggles = own[slowest] - usual > STRAGGLING_SHARE * step_seconds
-    shown = sorted(own, key=lambda host: -own[host])[:HOSTS_SHOWN]
-    rows = [_host_bar(host, paces[host], usual, straggles and host == slowest) for host in shown]
-    words = f"median host {1000 * usual:.1f} ms of its own a step"
-    if straggles:
-        words = f"{slowest} keeps the others waiting, {1000 * own[slowest]:.1f} ms a step; {words}"
-    if len(own) > HOSTS_SHOWN:
-        words += f"; the slowest {HOSTS_SHOWN} of {counted(len(own), 'host')} are shown"
+    found = compare(paces)
+    straggler = found.slowest if found.straggles else None
+    slowest_first = sorted(paces, key=lambda pace: -pace.host_seconds)
+    rows = [_host_bar(pace, found.median_seconds, pace.host == straggler) for pace in slowest_first[:HOSTS_SHOWN]]
+    words = (
+        f"median host {1000 * found.median_seconds:.1f} ms of its own a step; mean step times differ by"
+        f" {1000 * found.deviation_seconds:.1f} ms (standard deviation)"
+    )
+    if straggler:
+        words = f"{straggler} keeps the others waiting, {1000 * found.slowest_seconds:.1f} ms a step; {words}"
+    if len(paces) > HOSTS_SHOWN:
+        words += f"; the slowest {HOSTS_SHOWN} of {counted(len(paces), 'host')} are shown"
     return bars("Time of each host before its step is on the devices", rows), words
 
 
-def _host_bar(host: str, pace: Event, usual: float, straggler: bool) -> Bar:
-    own, step_seconds = float(pace.facts["host_seconds"]), float(pace.facts["step_seconds"])
-    words = f"{1000 * own:.1f} ms ({1000 * (own - usual):+.1f} ms) of {1000 * step_seconds:.0f} ms a step"
-    return Bar(host, own, words, "fill-bad" if straggler else "fill-1")
+def _host_bar(pace: Pace, usual: float, straggler: bool) -> Bar:
+    words = (
+        f"{1000 * pace.host_seconds:.1f} ms ({1000 * (pace.host_seconds - usual):+.1f} ms)"
+        f" of {1000 * pace.step_seconds:.0f} ms a step"
+    )
+    return Bar(pace.host, pace.host_seconds, words, "fill-bad" if straggler else "fill-1")
 
 
-def _latest_paces(history: History) -> dict[str, Event]:
+def _latest_paces(history: History) -> list[Pace]:
     """Each host's means over its last steps, of the newest start that has any."""
     for start in reversed(history.starts):
-        events = [event for ledger in start.ledgers.values() for event in ledger if event.name == "pace"]
-        if events:
-            return {str(event.facts["host"]): event for event in sorted(events, key=lambda event: event.time)}
-    return {}
+        latest = [[event for event in ledger if event.name == "pace"][-1:] for ledger in start.ledgers.values()]
+        if paces := [Pace(**event.facts) for events in latest for event in events]:
+            return paces
+    return []
 
 
 def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:

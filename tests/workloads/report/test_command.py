@@ -65,6 +65,16 @@ def test_a_crashed_and_resumed_run_is_told_on_one_page(tmp_path: Path) -> None:
         assert expected in words
 
 
+def test_the_host_that_keeps_the_others_waiting_is_named(tmp_path: Path) -> None:
+    own = {"0-0": 0.01, "0-1": 0.3, "0-2": 0.02}
+    ledgers = {
+        name: [began(1), event(9, "pace", host=f"host-{name}", step=5, step_seconds=1.0, host_seconds=seconds)]
+        for name, seconds in own.items()
+    }
+    write_run(tmp_path, ledgers, {})
+    assert any("host-0-1 keeps the others waiting, 300.0 ms a step" in words for words in report(tmp_path).words)
+
+
 def test_words_from_a_run_are_not_markup(tmp_path: Path) -> None:
     crash = {"attempt": 0, "host": "h", "cause": "<script>alert(1)</script>", "code": 1, "time": 2.0}
     write_run(tmp_path, {"0-0": [began(1)]}, {"0-0": [step(1, 1)]}, crash)

@@ -21,13 +21,18 @@ def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -
     return capsys.readouterr().out.splitlines()
 
 
+def began(lines: list[str]) -> RunStarted:
+    (found,) = filter(None, map(RunStarted.parse, lines))
+    return found
+
+
 def losses(lines: list[str]) -> dict[int, float]:
     return {step.step: step.loss for line in lines if (step := StepProgress.parse(line))}
 
 
 def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, capsys: Capture) -> None:
     lines = trained(small_job(tmp_path, steps=4, evaluate_every_steps=2), capsys)
-    assert RunStarted.parse(lines[0]) == RunStarted("run-1", "new", 0, 4)
+    assert began(lines) == RunStarted("run-1", "new", 0, 4)
     assert list(losses(lines)) == [1, 2, 3, 4]
     assert [found.step for line in lines if (found := Evaluation.parse(line))] == [2, 4]
     assert [found.step for line in lines if (found := CheckpointSaved.parse(line))] == [4]
@@ -48,11 +53,10 @@ def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, c
         trained(small_job(tmp_path / "two"), capsys, ToldToStop(0, 1, "host-0"))
     before = losses(capsys.readouterr().out.splitlines())
     lines = trained(small_job(tmp_path / "two"), capsys)
-    assert RunStarted.parse(lines[0]) == RunStarted("run-1", "resumed", 5, 8)
+    assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
     assert {**before, **losses(lines)} == uninterrupted
-    assert RunStarted.parse(trained(small_job(tmp_path / "two"), capsys)[0]) == RunStarted(
-        "run-1", "already complete", 8, 8
-    )
+    again = trained(small_job(tmp_path / "two"), capsys)
+    assert began(again) == RunStarted("run-1", "already complete", 8, 8)
 
 
 def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, capsys: Capture) -> None:
