@@ -9,6 +9,7 @@ Owns its layout:
 """
 
 import json
+from functools import reduce
 from typing import Any
 
 import jax
@@ -110,7 +111,10 @@ def whole_shapes(model: ModelSpec) -> Tree:
 
 
 def fingerprints(parameters: Tree) -> Fingerprints:
-    """Of parameters that lie as `whole_shapes` says."""
-    named = {PARAMETERS: parameters}
-    (found,) = compile_fingerprints(named)(named)
+    """Of parameters that lie as `whole_shapes` says; one after the other, since each needs its own size in memory."""
+    found: Fingerprints = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path({PARAMETERS: parameters}):
+        alone = reduce(lambda tree, step: {step.key: tree}, reversed(path), leaf)
+        (one,) = compile_fingerprints(alone)(alone)
+        found |= one
     return found
