@@ -80,9 +80,7 @@ def _forward(
     return total, (by_x.reshape(x.shape), reduce(by_table))
 
 
-def _backward(
-    reduce: Reduce, made: tuple[jax.Array, ...], gradient: jax.Array
-) -> tuple[Any, ...]:
+def _backward(reduce: Reduce, made: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[Any, ...]:
     return *((by * gradient).astype(by.dtype) for by in made), None, None, None
 
 
