@@ -133,17 +133,18 @@ class Program:
 
     def compile_step(self) -> jax.stages.Compiled:
         """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused."""
-        step = self._over_mesh(self._local_step, (self._specs, BATCH), (self._specs, PartitionSpec()))
-        lowered = jax.jit(step, donate_argnums=0).lower(self.state_shapes, self._batch())
+        step = self._over_mesh(self.local_step, (self._specs, BATCH), (self._specs, PartitionSpec()))
+        lowered = jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch)
         return lowered.compile(compiler_options(self._mesh))
 
     def compile_evaluation(self) -> jax.stages.Compiled:
         """(parameters, tokens) -> mean loss."""
         evaluate = self._over_mesh(self._local_evaluation, (self._specs.parameters, BATCH), PartitionSpec())
-        lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self._batch())
+        lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch)
         return lowered.compile(compiler_options(self._mesh))
 
-    def _batch(self) -> jax.ShapeDtypeStruct:
+    @property
+    def batch(self) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(
             self.batch_shape, token_type(self._spec.model.vocab_size), sharding=self.batch_sharding
         )
@@ -175,7 +176,7 @@ class Program:
         total = jax.lax.psum(own, AXES)
         return total.loss / total.counted
 
-    def _local_step(self, state: TrainState, tokens: jax.Array) -> tuple[TrainState, StepResult]:
+    def local_step(self, state: TrainState, tokens: jax.Array) -> tuple[TrainState, StepResult]:
         own, gradients = summed_and_gradients(
             state.parameters, tokens.astype(jnp.int32), self._forward, self._dtype, self._stages
         )

@@ -9,6 +9,7 @@ not choose between itself and other kernels.
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
@@ -67,8 +68,14 @@ def _attention(
 def _forward(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> tuple[jax.Array, Kept]:
-    mixed, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), KEPT_NAME)
+    mixed, logsumexp = map(_named, attention_forward(z, rotation, segments, shape, interpret))
     return mixed, Kept(z, rotation, segments, mixed, logsumexp)
+
+
+def _named(kept: jax.Array) -> jax.Array:
+    # As integers: JAX rounds a kept float to its own precision, which is a pass over the memory on TPU.
+    bits = jax.lax.bitcast_convert_type(kept, jnp.dtype(f"uint{8 * kept.dtype.itemsize}"))
+    return jax.lax.bitcast_convert_type(checkpoint_name(bits, KEPT_NAME), kept.dtype)
 
 
 def _backward(shape: HeadShape, interpret: bool, kept: Kept, d_mixed: jax.Array) -> tuple[jax.Array, None, None]:

@@ -1,0 +1,45 @@
+"""The trainer's step with its collectives left to XLA's partitioner, to compare with.
+
+The model's functions name mesh axes; here each is an axis of one part, which jax.vmap provides, and jit is told how
+weights and batch lie.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from workloads.preflight.topology import describe_devices
+from workloads.spec import JobSpec
+from workloads.training.mesh import AXES, build_mesh
+from workloads.training.step import Program, compiler_options
+
+
+def compile_automatic(spec: JobSpec) -> jax.stages.Compiled:
+    """The step of `spec`, for which the partitioner decides what is moved and when."""
+    mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))
+    program = Program(spec, mesh)
+    step = _on_one_part(program.local_step)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, program.state_shapes)
+    whole = NamedSharding(mesh, PartitionSpec())
+    jitted = jax.jit(
+        step,
+        in_shardings=(shardings, program.batch_sharding),
+        out_shardings=(shardings, whole),
+        donate_argnums=0,
+    )
+    return jitted.lower(program.state_shapes, program.batch).compile(compiler_options(mesh))
+
+
+def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:
+    """`local` where every mesh axis has one part."""
+
+    def step(*arguments: Any) -> Any:
+        mapped = local
+        for axis in reversed(AXES):
+            mapped = jax.vmap(mapped, in_axes=None, out_axes=0, axis_name=axis, axis_size=1)
+        found = mapped(*arguments)
+        return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[len(AXES) :]), found)
+
+    return step

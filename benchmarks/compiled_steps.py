@@ -1,0 +1,96 @@
+"""The training step compiled for TPUs by libtpu on this machine: `python -m benchmarks.compiled_steps [NAME ...]`.
+
+Each row is one compilation in a process of its own, one after the other, and the estimate that
+`workloads.preflight` makes of the program. `automatic` is the same model with its weights and batch split alike, the
+collectives left to XLA's partitioner. Nothing runs on a TPU: the seconds are an estimate, the bytes are the program's.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.accelerators import resolve
+from infra.job_spec import slice_spec
+from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
+
+
+@dataclass(frozen=True)
+class Design:
+    """One way to run a preset on two v6e slices of 16 chips, 8,192 tokens a sequence."""
+
+    preset: str
+    sequences_per_chip: int
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    automatic: bool = False
+
+
+DESIGNS = {
+    "1b-splash": Design("llama-3.2-1b", 4),
+    "1b-fused": Design("llama-3.2-1b", 4, {"attention": "fused"}),
+    "1b-fused-full": Design("llama-3.2-1b", 4, {"attention": "fused", "remat": "full"}),
+    "1b-splash-full": Design("llama-3.2-1b", 4, {"remat": "full"}),
+    "8b-splash": Design("llama-3.1-8b", 3),
+    "8b-fused": Design("llama-3.1-8b", 3, {"attention": "fused"}),
+    "1b-manual-short": Design("llama-3.2-1b", 4, {"sequence_length": 2048, "attention": "reference"}),
+    "1b-automatic-short": Design("llama-3.2-1b", 4, {"sequence_length": 2048, "attention": "reference"}, True),
+}
+
+
+def job(design: Design) -> JobSpec:
+    """The design's specification."""
+    preset = load_preset(design.preset)
+    slices = slice_spec(resolve("v6e", "4x4"), 2)
+    sizes = {"global_batch": design.sequences_per_chip * slices.chips, "sequence_length": 8192, "accumulation": 1}
+    return JobSpec(
+        name="benchmark",
+        preset=design.preset,
+        slices=slices,
+        mesh=MeshSpec(replica=2, fsdp=16),
+        model=preset.model,
+        data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
+        optimizer=preset.optimizer,
+        training=preset.training.model_copy(update=sizes | {"remat": "attention"} | dict(design.training)),
+        storage=StorageSpec(path="unused", existing_run="anew"),
+    )
+
+
+def compile_alone(name: str) -> dict[str, Any]:
+    """Compile in this process, which then should do nothing else."""
+    from benchmarks.automatic_sharding import compile_automatic
+    from workloads.preflight.compilation import compile_for_account
+    from workloads.preflight.preflight import compile_step, report_on
+
+    design = DESIGNS[name]
+    spec = job(design)
+    compilation = compile_for_account(lambda: compile_automatic(spec)) if design.automatic else compile_step(spec)
+    return json.loads(report_on(spec, compilation.text, compilation).as_json())
+
+
+def compiled(name: str) -> dict[str, Any]:
+    """The report of a design, compiled in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.compiled_steps", "--alone", name]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Compile the designs named, or all, and print a row for each."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(DESIGNS)}; all when missing")
+    parser.add_argument("--alone", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        print(json.dumps(compile_alone(options.alone)))
+        return
+    for name in options.names or DESIGNS:
+        print(json.dumps({"design": name} | compiled(name)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
