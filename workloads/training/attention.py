@@ -43,48 +43,59 @@ class Sequence:
 
 def attend(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
     """x [B, S, D] to [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
+    if heads.kernel == "reference":
+        return _plain(x, query_key_value, out, heads, sequence)
     # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
     projected = named(jnp.einsum("bsd,df->bfs", x, query_key_value), PROJECTION)
     if heads.kernel == "fused":
-        return jnp.einsum("bfs,fd->bsd", _fused(projected, heads, sequence), out)
-    mixed = _by_heads(projected, heads, sequence)
+        return _fused(projected, out, heads, sequence)
+    mixed = _splash(projected, heads, sequence)
     return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
 
 
-def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
-    """[B, K (G + 2) H, S] to [B, K G H, S]."""
-    rows = (heads.queries_per_kv_head + 2) * heads.head_dim
-    shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
-    turn = sequence.rotation
-    return fused_attention(projected, (turn.cos, turn.sin), sequence.segments, shape=shape, interpret=False)
-
-
-def _by_heads(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
-    """[B, K (G + 2) H, S] to [B, K, G, S, H]."""
-    grouped = projected.reshape(
-        projected.shape[0], -1, heads.queries_per_kv_head + 2, heads.head_dim, projected.shape[2]
-    )
+def _plain(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """All of `attend` in plain JAX, by matrix products that XLA has fast code for on CPU: of two dimensions, or batches
+    of them."""
+    batch, positions, embed = x.shape
+    projected = named(x.reshape(-1, embed) @ query_key_value, PROJECTION)
+    grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)
+    grouped = grouped.transpose(0, 2, 3, 1, 4)
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
-    query, key = rotate(query, sequence.rotation), rotate(key, sequence.rotation)
-    kernel = _splash if heads.kernel == "splash" else _plain
-    return kernel(query, key, value, sequence)
-
-
-def _plain(query: jax.Array, key: jax.Array, value: jax.Array, sequence: Sequence) -> jax.Array:
-    """query [B, K, G, H, S], key and value [B, K, H, S] to [B, K, G, S, H]."""
-    scores = jnp.einsum("bkghs,bkht->bkgst", query, key, preferred_element_type=jnp.float32)
-    places = jnp.arange(query.shape[-1])
+    query, key = rotate(query, sequence.rotation, -1), rotate(key, sequence.rotation, -1)
+    scores = jnp.einsum("bkgsh,bkth->bkgst", query * heads.head_dim**-0.5, key, preferred_element_type=jnp.float32)
+    places = jnp.arange(positions)
     seen = (places[:, None] >= places[None])[None]
     if sequence.segments is not None:
         seen = seen & (sequence.segments[:, :, None] == sequence.segments[:, None])
-    scores = jnp.where(seen[:, None, None], scores * query.shape[-2] ** -0.5, -jnp.inf)
-    shares = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
-    return named(jnp.einsum("bkgst,bkht->bkgsh", shares, value), ATTENTION)
+    shares = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf), axis=-1).astype(value.dtype)
+    mixed = named(jnp.einsum("bkgst,bkth->bkgsh", shares, value), ATTENTION)
+    return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
 
 
-def _splash(query: jax.Array, key: jax.Array, value: jax.Array, sequence: Sequence) -> jax.Array:
-    """As `_plain`, by JAX's kernel for several query heads on one key head."""
-    positions = query.shape[-1]
+def _fused(projected: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    rows = (heads.queries_per_kv_head + 2) * heads.head_dim
+    shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
+    turn = (sequence.rotation.cos, sequence.rotation.sin)
+    return fused_attention(projected, out, turn, sequence.segments, shape=shape, interpret=False)
+
+
+def _splash(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """[B, K (G + 2) H, S] to [B, K, G, S, H], by JAX's kernel for several query heads on one key head."""
+    batch, _, positions = projected.shape
+    grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
+    query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
+    query, key = rotate(query, sequence.rotation, -2), rotate(key, sequence.rotation, -2)
+    kernel = _splash_kernel(positions, heads.queries_per_kv_head)
+    # The kernel takes positions before heads, and turns them back in memory by itself.
+    query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * heads.head_dim**-0.5, key, value))
+    over_kv_heads: Any = jax.vmap(kernel, in_axes=(0, 0, 0, None))
+    if sequence.segments is None:
+        return jax.vmap(over_kv_heads, in_axes=(0, 0, 0, None))(query, key, value, None)
+    segments = splash_kernel.SegmentIds(sequence.segments, sequence.segments)
+    return jax.vmap(over_kv_heads)(query, key, value, segments)
+
+
+def _splash_kernel(positions: int, queries: int) -> splash_kernel.SplashAttentionKernel:
     block = min(SPLASH_BLOCK, positions)
     minor = splash_kernel.QKVLayout.SEQ_MINOR
     sizes = splash_kernel.BlockSizes(
@@ -93,14 +104,5 @@ def _splash(query: jax.Array, key: jax.Array, value: jax.Array, sequence: Sequen
         k_layout=minor,
         v_layout=minor,
     )
-    mask = splash_mask.MultiHeadMask([splash_mask.CausalMask((positions, positions))] * query.shape[2])
-    kernel = splash_kernel.make_splash_mqa_single_device(
-        mask=mask, block_sizes=sizes, residual_checkpoint_name=ATTENTION
-    )
-    # The kernel takes positions before heads, and turns them back in memory by itself.
-    query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * query.shape[-2] ** -0.5, key, value))
-    over_kv_heads: Any = jax.vmap(kernel, in_axes=(0, 0, 0, None))
-    if sequence.segments is None:
-        return jax.vmap(over_kv_heads, in_axes=(0, 0, 0, None))(query, key, value, None)
-    segments = splash_kernel.SegmentIds(sequence.segments, sequence.segments)
-    return jax.vmap(over_kv_heads)(query, key, value, segments)
+    mask = splash_mask.MultiHeadMask([splash_mask.CausalMask((positions, positions))] * queries)
+    return splash_kernel.make_splash_mqa_single_device(mask=mask, block_sizes=sizes, residual_checkpoint_name=ATTENTION)

@@ -157,8 +157,10 @@ def _block(
 
 
 def _mlp(x: jax.Array, weights: Tree) -> jax.Array:
-    gate, up = named(x @ weights["gate"], PROJECTION), named(x @ weights["up"], PROJECTION)
-    return named(jax.nn.silu(gate) * up, PRODUCT) @ weights["down"]
+    # Of two dimensions, for which XLA has faster code on CPU.
+    flat = x.reshape(-1, x.shape[-1])
+    gate, up = named(flat @ weights["gate"], PROJECTION), named(flat @ weights["up"], PROJECTION)
+    return (named(jax.nn.silu(gate) * up, PRODUCT) @ weights["down"]).reshape(x.shape)
 
 
 def _all_positions(x: jax.Array) -> jax.Array:

@@ -28,11 +28,14 @@ def rotation(spec: ModelSpec, positions: int) -> Rotation:
     return Rotation(jnp.cos(angles), jnp.sin(angles))
 
 
-def rotate(x: jax.Array, turn: Rotation) -> jax.Array:
-    """`x` [..., H, S] turned by its position, in its own type."""
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-2)
+def rotate(x: jax.Array, turn: Rotation, head_axis: int) -> jax.Array:
+    """`x` [..., H, S] or [..., S, H], whose `head_axis` is -2 or -1, turned by its position, in its own type."""
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=head_axis)
+    if head_axis == -1:
+        turn = Rotation(turn.cos.T, turn.sin.T)
     cos, sin = (jnp.expand_dims(part, tuple(range(x.ndim - 2))) for part in turn)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-2).astype(x.dtype)
+    turned = [first * cos - second * sin, second * cos + first * sin]
+    return jnp.concatenate(turned, axis=head_axis).astype(x.dtype)
 
 
 def _stretched(frequencies: jax.Array, scaling: RopeScaling) -> jax.Array:

@@ -67,10 +67,12 @@ def _forward(
         total, by_table = carry
         x, targets, weights = part
         logits = _logits(x, table)
-        normaliser = jax.nn.logsumexp(logits.astype(jnp.float32), axis=1)
-        total += jnp.sum(weights * (normaliser - _picked(logits, targets)))
+        largest = jnp.max(logits, axis=1, keepdims=True).astype(jnp.float32)
+        powers = jnp.exp(logits.astype(jnp.float32) - largest)
+        sums = jnp.sum(powers, axis=1, keepdims=True)
+        total += jnp.sum(weights * ((jnp.log(sums) + largest)[:, 0] - _picked(logits, targets)))
         hit = _places(logits) == targets[:, None]
-        shares = jnp.exp(logits.astype(jnp.float32) - normaliser[:, None])
+        shares = powers * (1 / sums)
         by_logits = ((shares - hit) * weights[:, None]).astype(table.dtype)
         by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
         return (total, by_table), by_logits @ table

@@ -1,4 +1,5 @@
-"""Causal attention with its rotary embedding, as one forward and one backward kernel for TPU.
+"""Causal attention with its rotary embedding and its output projection, around one forward and one backward kernel for
+TPU.
 
 Proved in interpret mode on CPU against a plain reference, and compiled for TPU; never run on one.
 
@@ -27,19 +28,19 @@ https://docs.jax.dev/en/latest/pallas/tpu/details.html"""
 
 
 def fused_attention(
-    z: jax.Array, rotation: Pair, segments: jax.Array | None, *, shape: HeadShape, interpret: bool
+    z: jax.Array, out: jax.Array, rotation: Pair, segments: jax.Array | None, *, shape: HeadShape, interpret: bool
 ) -> jax.Array:
-    """Causal attention of all heads: mixed values [B, K*G*H, S] in the type of z.
+    """Causal attention of all heads and its output projection: [B, S, D] in the type of z.
 
     z is [B, K*(G+2)*H, S]: for each of K kv heads the rows are G query heads, then key, then value, H rows each,
-    not rotated. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves; it gets no
-    gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
+    not rotated. `out` is [K*G*H, D]. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves;
+    it gets no gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
 
     Raises:
         ValueError: z does not have the rows of `shape`, or the sequence is of a length the kernel cannot take.
     """
     _check(z, shape, interpret)
-    return _attention(z, rotation, segments, shape, interpret)
+    return _attention(z, out, rotation, segments, shape, interpret)
 
 
 def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
@@ -58,28 +59,34 @@ def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
         )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _attention(
-    z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
+    z: jax.Array, out: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> jax.Array:
-    return attention_forward(z, rotation, segments, shape, interpret)[0]
+    return _projected(attention_forward(z, rotation, segments, shape, interpret)[0], out)
 
 
 def _forward(
-    z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
-) -> tuple[jax.Array, Kept]:
-    mixed, logsumexp = map(_named, attention_forward(z, rotation, segments, shape, interpret))
-    return mixed, Kept(z, rotation, segments, mixed, logsumexp)
+    z: jax.Array, out: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
+) -> tuple[jax.Array, tuple[jax.Array, Kept]]:
+    mixed, logsumexp = attention_forward(z, rotation, segments, shape, interpret)
+    # What is kept is not what is projected, or JAX rounds it to its own type, which is a pass over the memory on TPU.
+    # Hence the projection in here.
+    kept = Kept(z, rotation, segments, *checkpoint_name((mixed, logsumexp), KEPT_NAME))
+    return _projected(mixed, out), (out, kept)
 
 
-def _named(kept: jax.Array) -> jax.Array:
-    # As integers: JAX rounds a kept float to its own precision, which is a pass over the memory on TPU.
-    bits = jax.lax.bitcast_convert_type(kept, jnp.dtype(f"uint{8 * kept.dtype.itemsize}"))
-    return jax.lax.bitcast_convert_type(checkpoint_name(bits, KEPT_NAME), kept.dtype)
-
-
-def _backward(shape: HeadShape, interpret: bool, kept: Kept, d_mixed: jax.Array) -> tuple[jax.Array, None, None]:
-    return attention_backward(kept, d_mixed, shape, interpret), None, None
+def _backward(
+    shape: HeadShape, interpret: bool, residual: tuple[jax.Array, Kept], d_projected: jax.Array
+) -> tuple[jax.Array, jax.Array, None, None]:
+    out, kept = residual
+    d_out = jnp.einsum("bfs,bsd->fd", kept.mixed, d_projected)
+    d_mixed = jnp.einsum("bsd,fd->bfs", d_projected, out)
+    return attention_backward(kept, d_mixed, shape, interpret), d_out, None, None
 
 
 _attention.defvjp(_forward, _backward)
+
+
+def _projected(mixed: jax.Array, out: jax.Array) -> jax.Array:
+    return jnp.einsum("bfs,fd->bsd", mixed, out)
