@@ -27,6 +27,10 @@ from workloads.training.step import TrainState
 STATE = "state"
 RECORD = "record"
 
+SMALLEST_SHARED_BYTES = 4 << 20
+"""Replicas share the writing of a shard when each one's part is at least this large: to cut it up takes a program
+for each shape, which the first save of a start would compile while the devices wait."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -56,7 +60,12 @@ class Checkpoints:
             cleanup_tmp_directories=True,
         )
         self._reader = ocp.StandardCheckpointHandler()
-        self._orbax = ocp.CheckpointManager(folder, options=options)
+        arrays = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=SMALLEST_SHARED_BYTES)
+        writer = ocp.PyTreeCheckpointHandler(
+            type_handler_registry=ocp.type_handlers.create_type_handler_registry((jax.Array, arrays))
+        )
+        handlers = {STATE: writer, RECORD: ocp.JsonCheckpointHandler()}
+        self._orbax = ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
 
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, ascending."""
@@ -118,7 +127,7 @@ class Checkpoints:
                 " the next start goes on from the last checkpoint"
             )
         record = {"fingerprints": replicas[0], "manifest": manifest}
-        items = {STATE: ocp.args.StandardSave(state), RECORD: ocp.args.JsonSave(record)}
+        items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
         self._orbax.save(step, args=ocp.args.Composite(**items))
         self._unannounced.append(step)
 

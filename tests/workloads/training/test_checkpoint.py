@@ -10,6 +10,7 @@ from etils import epath
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
+from workloads.training import checkpoint
 from workloads.training.checkpoint import Checkpoints, read_record
 from workloads.training.failures import NoCheckpoint, ReplicasDiffer
 from workloads.training.fingerprint import Take, compile_fingerprints
@@ -92,6 +93,14 @@ def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainStat
     assert restored is not None
     for found, wanted in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_state_comes_back_when_the_replicas_shared_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[..., None], shapes: TrainState, take: Take
+) -> None:
+    monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", 1)
+    save(tmp_path)
+    assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is not None
 
 
 def test_the_newest_checkpoints_are_kept(saved: Path) -> None:

@@ -1,0 +1,139 @@
+"""What a save keeps the devices waiting, and how long a restore takes: `python -m benchmarks.checkpoints [SIZE ...]`.
+
+Each size has a process of its own with eight CPU devices as two slices and a temporary folder on the local disk;
+`TMPDIR` chooses another. A state holds three float32 arrays for each weight. Measured is the trainer's own path:
+fingerprints, save, restore with the check of the fingerprints. A rehearsal: of a TPU's transfers and of object storage
+it tells nothing.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StorageSpec, load_preset
+
+_DEVICES = 8
+_MODELS = {"1M": (128, 4), "10M": (288, 8), "100M": (768, 11)}
+"""Width and layers, with an MLP of four times the width: 16 x width^2 weights a layer."""
+_HEAD_DIM = 32
+_SAVES = 3
+_COLUMNS = (
+    "weights",
+    "state MiB",
+    "fingerprint s",
+    "blocking s, first",
+    "later",
+    "background s",
+    "restore s",
+    "plain write s",
+)
+
+
+def job(size: str, storage: Path) -> JobSpec:
+    """A job of about that many weights."""
+    preset, (width, layers) = load_preset("tiny"), _MODELS[size]
+    heads = width // _HEAD_DIM
+    model = ModelSpec(
+        vocab_size=256,
+        embed_dim=width,
+        mlp_dim=4 * width,
+        layers=layers,
+        query_heads=heads,
+        kv_heads=heads,
+        head_dim=_HEAD_DIM,
+    )
+    slices = SliceSpec(
+        generation="cpu",
+        topology="4",
+        count=2,
+        hosts=1,
+        chips_per_host=_DEVICES // 2,
+        devices_per_chip=1,
+        peak_bf16_tflops_per_chip=0.0,
+        hbm_gib_per_chip=0.0,
+    )
+    return JobSpec(
+        name="checkpoints",
+        preset=size,
+        slices=slices,
+        mesh=MeshSpec(replica=2, fsdp=_DEVICES // 2),
+        model=model,
+        data=preset.data,
+        optimizer=preset.optimizer,
+        training=preset.training,
+        storage=StorageSpec(path=str(storage), existing_run="anew"),
+    )
+
+
+def measured(size: str, folder: Path) -> tuple[float, ...]:
+    """One row of the table; in a process whose devices are set."""
+    import jax
+    import numpy as np
+    from etils import epath
+
+    from workloads.training.checkpoint import Checkpoints
+    from workloads.training.fingerprint import compile_fingerprints
+    from workloads.training.mesh import build_mesh
+    from workloads.training.runtime import Processes
+    from workloads.training.step import Program
+
+    spec = job(size, folder)
+    program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()))
+    state = jax.block_until_ready(program.compile_initial()())
+    take = compile_fingerprints(program.state_shapes)
+    fingerprints = min(_seconds(lambda: take(state)) for _ in range(_SAVES))
+    replicas = take(state)
+
+    checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, Processes(0, 1, "here"))
+    blocking, background = list[float](), list[float]()
+    for step in range(1, _SAVES + 1):
+        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, replicas, {})))
+        background.append(_seconds(lambda: list(checkpoints.finished(wait=True))))
+    restore = _seconds(lambda: checkpoints.restore(program.state_shapes, take, lambda line: print(line.line())))
+    checkpoints.close()
+
+    weights = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
+    size_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    block = np.random.default_rng(0).bytes(size_bytes)
+    plain = _seconds(lambda: _written(folder / "plain", block))
+    return weights, size_bytes / 2**20, fingerprints, blocking[0], min(blocking[1:]), min(background), restore, plain
+
+
+def _written(path: Path, block: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _seconds(deed: Callable[[], object]) -> float:
+    began = time.monotonic()
+    deed()
+    return time.monotonic() - began
+
+
+def main() -> None:
+    """Print the table, or with `--row` the row of one size, measured here."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
+    parser.add_argument("sizes", nargs="*", choices=[*_MODELS, []], default=[*_MODELS])
+    parser.add_argument("--row", action="store_true", help="measure one size in this process")
+    given = parser.parse_args()
+    if given.row:
+        with tempfile.TemporaryDirectory() as folder:
+            weights, mib, *seconds = measured(given.sizes[0], Path(folder))
+        print(f"| {weights / 1e6:.1f} M | {mib:.0f} | {' | '.join(f'{one:.2f}' for one in seconds)} |")
+        return
+    print(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}", flush=True)
+    devices = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(_DEVICES)}
+    for size in given.sizes:
+        command = [sys.executable, "-m", "benchmarks.checkpoints", "--row", size]
+        subprocess.run(command, env={**os.environ, **devices}, check=True)
+
+
+if __name__ == "__main__":
+    main()
