@@ -3,7 +3,8 @@
 Three processes take turns, a few steps each, for some rounds: the step's matrix products alone, this trainer, and
 Levanter where the Python of an environment with it is given. Of every round the quotients are taken, and of those the
 median and the quartiles are printed: seconds differ between machines and with what else runs, quotients much less.
-All start from batches that lie on the device. This module is also the second of the three.
+On a busy machine the quotients of processor time tell more, but they do not see cores that wait for each other. All
+start from batches that lie on the device. This module is also the second of the three.
 """
 
 import argparse
@@ -30,11 +31,20 @@ WARM_UP_STEPS = 3
 
 @dataclass(frozen=True)
 class Contender:
-    """One that takes steps, and the seconds of each round's median step."""
+    """One that takes steps, and what a step took in each round."""
 
     name: str
     process: StepProcess
-    rounds: list[float] = field(default_factory=list[float])
+    seconds: list[float] = field(default_factory=list[float])
+    """Of the round's median step."""
+    processor_seconds: list[float] = field(default_factory=list[float])
+    """Of the round's mean step."""
+
+    def take(self, steps: int) -> None:
+        """One round."""
+        before = self.process.processor_seconds
+        self.seconds.append(statistics.median(self.process.take(steps)))
+        self.processor_seconds.append((self.process.processor_seconds - before) / steps)
 
 
 def compare(contenders: Sequence[Contender], rounds: int, steps: int) -> None:
@@ -43,12 +53,19 @@ def compare(contenders: Sequence[Contender], rounds: int, steps: int) -> None:
         contender.process.take(WARM_UP_STEPS)
     for _ in range(rounds):
         for contender in contenders:
-            contender.rounds.append(statistics.median(contender.process.take(steps)))
+            contender.take(steps)
 
 
 def quotients(numerator: Contender, denominator: Contender) -> str:
-    """Median and quartiles over the rounds."""
-    each = [above / below for above, below in zip(numerator.rounds, denominator.rounds, strict=True)]
+    """Median and quartiles over the rounds, of seconds and of processor time."""
+    return (
+        f"{_quartiles(numerator.seconds, denominator.seconds)},"
+        f" of processor time {_quartiles(numerator.processor_seconds, denominator.processor_seconds)}"
+    )
+
+
+def _quartiles(numerators: Sequence[float], denominators: Sequence[float]) -> str:
+    each = [above / below for above, below in zip(numerators, denominators, strict=True)]
     low, middle, high = statistics.quantiles(each, n=4)
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
@@ -57,14 +74,14 @@ def report(contenders: Sequence[Contender]) -> None:
     """Print the table; the first contender is the products, the second this trainer."""
     alone, trainer, *peers = contenders
     operations = sum(product.operations for product in products(job("")))
-    print(f"{'':22}{'s a step':>9}{'GFLOP/s':>9}")
+    print(f"{'':22}{'s a step':>9}{'CPU s':>7}{'GFLOP/s':>9}")
     for contender in contenders:
-        seconds = statistics.median(contender.rounds)
-        print(f"{contender.name:22}{seconds:>9.3f}{operations / seconds / 1e9:>9.0f}")
+        seconds, processor = map(statistics.median, (contender.seconds, contender.processor_seconds))
+        print(f"{contender.name:22}{seconds:>9.3f}{processor:>7.2f}{operations / seconds / 1e9:>9.0f}")
     print(f"{operations / 1e9:.1f} GFLOP a step; {trainer.process.ready.parameters / 1e6:.2f} M parameters")
     print(f"rate of this trainer's step / rate of its products alone: {quotients(alone, trainer)}")
     for peer in peers:
-        print(f"seconds of {peer.name} / seconds of this trainer: {quotients(peer, trainer)}")
+        print(f"{peer.name} / this trainer: {quotients(peer, trainer)}")
         print(f"  {peer.process.ready.parameters / 1e6:.2f} M parameters, {peer.process.ready.versions}")
 
 

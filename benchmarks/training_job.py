@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 from sandbox.daemon import CHECKOUT
 from workloads.spec import (
     JobSpec,
@@ -103,6 +105,12 @@ class StepProcess:
             text=True,
         )
         self.ready = Ready(**self._answer())
+
+    @property
+    def processor_seconds(self) -> float:
+        """Of all its threads so far."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
 
     def take(self, steps: int) -> list[float]:
         """The seconds of each of so many steps."""
