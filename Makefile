@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train test lint format programs lock
+.PHONY: up down train test bench lint format programs lock
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -15,6 +15,9 @@ train: $(ENVIRONMENT) ## the same trainer in four processes, with no cluster and
 
 test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
 	@$(PYTHON) -m pytest $(ARGS)
+
+bench: $(ENVIRONMENT) programs ## what docs/benchmarks.md records; peers run where ARGS names their Python
+	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.previews
 
 lint: $(ENVIRONMENT) ## formatting, lint rules, strict types, import contracts
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && .venv/bin/pyright && .venv/bin/lint-imports
