@@ -22,7 +22,8 @@ all-reduce and a slice of it, which moves twice the bytes; one of [16, 2672, 204
 def gather(shard: jax.Array, axes: Axes, dimension: int, dtype: jnp.dtype) -> jax.Array:
     """The whole matrix in `dtype` from every device's part of its `dimension`; its gradient comes back summed over
     `axes`, each device's own part of it in float32."""
-    return jax.lax.all_gather(shard.astype(dtype), axes, axis=dimension, tiled=True)
+    shard = shard.astype(dtype)
+    return shard if jax.lax.axis_size(axes) == 1 else jax.lax.all_gather(shard, axes, axis=dimension, tiled=True)
 
 
 def _gather_forward(shard: jax.Array, axes: Axes, dimension: int, dtype: jnp.dtype) -> tuple[jax.Array, None]:
@@ -39,6 +40,8 @@ gather.defvjp(_gather_forward, _gather_backward)
 def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array:
     """`gradient` summed over `axes`; of its `dimension` each device keeps its part."""
     devices = jax.lax.axis_size(axes)
+    if devices == 1:
+        return gradient
     before, rows, after = gradient.shape[:dimension], gradient.shape[dimension], gradient.shape[dimension + 1 :]
     own = rows // devices
     pieces = _pieces(own, gradient.size // devices)
