@@ -30,6 +30,7 @@ _COLUMNS = (
     "later",
     "background s",
     "restore s",
+    "of CPU",
     "plain write s",
 )
 
@@ -94,14 +95,17 @@ def measured(size: str, folder: Path) -> tuple[float, ...]:
     for step in range(1, _SAVES + 1):
         blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, replicas, {})))
         background.append(_seconds(lambda: list(checkpoints.finished(wait=True))))
+    processor = time.process_time()
     restore = _seconds(lambda: checkpoints.restore(program.state_shapes, take, lambda line: print(line.line())))
+    processor = time.process_time() - processor
     checkpoints.close()
 
     weights = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
     size_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     block = np.random.default_rng(0).bytes(size_bytes)
     plain = _seconds(lambda: _written(folder / "plain", block))
-    return weights, size_bytes / 2**20, fingerprints, blocking[0], min(blocking[1:]), min(background), restore, plain
+    saves = fingerprints, blocking[0], min(blocking[1:]), min(background)
+    return weights, size_bytes / 2**20, *saves, restore, processor, plain
 
 
 def _written(path: Path, block: bytes) -> None:
@@ -120,9 +124,11 @@ def _seconds(deed: Callable[[], object]) -> float:
 def main() -> None:
     """Print the table, or with `--row` the row of one size, measured here."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
-    parser.add_argument("sizes", nargs="*", choices=[*_MODELS, []], default=[*_MODELS])
+    parser.add_argument("sizes", nargs="*", metavar="SIZE", default=[*_MODELS], help=", ".join(_MODELS))
     parser.add_argument("--row", action="store_true", help="measure one size in this process")
     given = parser.parse_args()
+    if unknown := set(given.sizes) - set(_MODELS):
+        parser.error(f"expected sizes of {', '.join(_MODELS)}, got {', '.join(sorted(unknown))}")
     if given.row:
         with tempfile.TemporaryDirectory() as folder:
             weights, mib, *seconds = measured(given.sizes[0], Path(folder))

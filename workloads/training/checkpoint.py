@@ -27,9 +27,9 @@ from workloads.training.step import TrainState
 STATE = "state"
 RECORD = "record"
 
-SMALLEST_SHARED_BYTES = 4 << 20
+SMALLEST_SHARED_BYTES = 32 << 20
 """Replicas share the writing of a shard when each one's part is at least this large: to cut it up takes a program
-for each shape, which the first save of a start would compile while the devices wait."""
+for each shape, which the first save of a start compiles while the devices wait."""
 
 
 @dataclass(frozen=True)
