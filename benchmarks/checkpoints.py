@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StorageSpec, load_preset
+from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
 
 _DEVICES = 8
 _MODELS = {"1M": (128, 4), "10M": (288, 8), "100M": (768, 11)}
@@ -64,7 +64,7 @@ def job(size: str, storage: Path) -> JobSpec:
         slices=slices,
         mesh=MeshSpec(replica=2, fsdp=_DEVICES // 2),
         model=model,
-        data=preset.data,
+        data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
         optimizer=preset.optimizer,
         training=preset.training,
         storage=StorageSpec(path=str(storage), existing_run="anew"),
