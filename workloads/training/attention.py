@@ -48,7 +48,7 @@ def attend(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Head
     # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
     projected = named(jnp.einsum("bsd,df->bfs", x, query_key_value), PROJECTION)
     if heads.kernel == "fused":
-        return _fused(projected, out, heads, sequence)
+        return jnp.einsum("bfs,fd->bsd", _fused(projected, heads, sequence), out)
     mixed = _splash(projected, heads, sequence)
     return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
 
@@ -72,11 +72,12 @@ def _plain(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Head
     return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
 
 
-def _fused(projected: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """[B, K (G + 2) H, S] to [B, K G H, S]."""
     rows = (heads.queries_per_kv_head + 2) * heads.head_dim
     shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
     turn = (sequence.rotation.cos, sequence.rotation.sin)
-    return fused_attention(projected, out, turn, sequence.segments, shape=shape, interpret=False)
+    return fused_attention(projected, turn, sequence.segments, shape=shape, interpret=False)
 
 
 def _splash(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:

@@ -92,8 +92,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rows")
 
 
-@pytest.mark.parametrize("variant", ["dense", "experts", "documents"])
-@pytest.mark.parametrize("name", LAYOUTS)
+TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "replica 2 x stage 2 x tensor 2"
+CASES = [
+    *((name, "dense") for name in LAYOUTS),
+    *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4")),
+    *((name, "documents") for name in (TENSOR, STAGES)),
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), CASES)
 def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, folder: Path) -> None:
     expected, found = on_one_device(variant, folder), trained(job(LAYOUTS[name], variant), folder)
     for leaf, gradient in expected.gradient.items():

@@ -1,5 +1,4 @@
-"""Causal attention with its rotary embedding and its output projection, around one forward and one backward kernel for
-TPU.
+"""Causal attention with its rotary embedding, as one forward and one backward kernel for TPU.
 
 Proved in interpret mode on CPU against a plain reference, and compiled for TPU; never run on one.
 
@@ -10,11 +9,10 @@ not choose between itself and other kernels.
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
-from workloads.training.kernels.blocks import LANES, HeadShape, Pair
+from workloads.training.kernels.blocks import LANES, HeadShape, Pair, from_bits
 from workloads.training.kernels.forward import attention_forward, forward_vmem_bytes
 
 __all__ = ["KEPT_NAME", "HeadShape", "fused_attention"]
@@ -28,19 +26,19 @@ https://docs.jax.dev/en/latest/pallas/tpu/details.html"""
 
 
 def fused_attention(
-    z: jax.Array, out: jax.Array, rotation: Pair, segments: jax.Array | None, *, shape: HeadShape, interpret: bool
+    z: jax.Array, rotation: Pair, segments: jax.Array | None, *, shape: HeadShape, interpret: bool
 ) -> jax.Array:
-    """Causal attention of all heads and its output projection: [B, S, D] in the type of z.
+    """Causal attention of all heads: mixed values [B, K*G*H, S] in the type of z.
 
     z is [B, K*(G+2)*H, S]: for each of K kv heads the rows are G query heads, then key, then value, H rows each,
-    not rotated. `out` is [K*G*H, D]. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves;
-    it gets no gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
+    not rotated. `rotation` is cosine and sine [H/2, S] float32 of a rotary embedding on halves; it gets no
+    gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
 
     Raises:
         ValueError: z does not have the rows of `shape`, or the sequence is of a length the kernel cannot take.
     """
     _check(z, shape, interpret)
-    return _attention(z, out, rotation, segments, shape, interpret)
+    return _attention(z, rotation, segments, shape, interpret)
 
 
 def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
@@ -59,34 +57,23 @@ def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
         )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def _attention(
-    z: jax.Array, out: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
+    z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> jax.Array:
-    return _projected(attention_forward(z, rotation, segments, shape, interpret)[0], out)
+    return from_bits(attention_forward(z, rotation, segments, shape, interpret)[0], z.dtype)
 
 
 def _forward(
-    z: jax.Array, out: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
-) -> tuple[jax.Array, tuple[jax.Array, Kept]]:
-    mixed, logsumexp = attention_forward(z, rotation, segments, shape, interpret)
-    # What is kept is not what is projected, or JAX rounds it to its own type, which is a pass over the memory on TPU.
-    # Hence the projection in here.
-    kept = Kept(z, rotation, segments, *checkpoint_name((mixed, logsumexp), KEPT_NAME))
-    return _projected(mixed, out), (out, kept)
+    z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
+) -> tuple[jax.Array, Kept]:
+    # Bits, since JAX rounds a float that is kept and used to its own type, which is a pass over the memory on TPU.
+    bits, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), KEPT_NAME)
+    return from_bits(bits, z.dtype), Kept(z, rotation, segments, bits, logsumexp)
 
 
-def _backward(
-    shape: HeadShape, interpret: bool, residual: tuple[jax.Array, Kept], d_projected: jax.Array
-) -> tuple[jax.Array, jax.Array, None, None]:
-    out, kept = residual
-    d_out = jnp.einsum("bfs,bsd->fd", kept.mixed, d_projected)
-    d_mixed = jnp.einsum("bsd,fd->bfs", d_projected, out)
-    return attention_backward(kept, d_mixed, shape, interpret), d_out, None, None
+def _backward(shape: HeadShape, interpret: bool, kept: Kept, d_mixed: jax.Array) -> tuple[jax.Array, None, None]:
+    return attention_backward(kept, d_mixed, shape, interpret), None, None
 
 
 _attention.defvjp(_forward, _backward)
-
-
-def _projected(mixed: jax.Array, out: jax.Array) -> jax.Array:
-    return jnp.einsum("bfs,fd->bsd", mixed, out)
