@@ -35,7 +35,7 @@ def pipelined_loss(weights: EachStep, tokens: jax.Array, forward: Forward) -> Su
     leaving, balance = _through_stages(_summing_in_float32(weights), entering, inputs, counted, forward)
     dealt = jax.lax.psum_scatter(leaving, STAGE, scatter_dimension=2, tiled=True)
     x = rms_norm(dealt, weights.small("final_scale"), forward.model.norm_epsilon)
-    loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE))
+    loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward.on_tpu)
     return Summed(loss, balance, count)
 
 

@@ -112,7 +112,7 @@ class Program:
         self._mesh = mesh
         self._dtype = jnp.dtype(spec.training.compute_dtype)
         self._stages = spec.mesh.stage
-        self._forward = Forward(spec.model, spec.training, _heads(spec, mesh))
+        self._forward = _forward(spec, on_tpu=mesh.devices.flat[0].platform == "tpu")
         self._optimizer = build_optimizer(spec.optimizer, spec.training.steps)
         shapes = jax.eval_shape(self._initial)
         self._specs = self._state_specs(shapes)
@@ -225,10 +225,11 @@ def compiler_options(mesh: Mesh) -> dict[str, Any]:
     return {"xla_tpu_scoped_vmem_limit_kib": SCOPED_VMEM_KIB[kind]} if kind in SCOPED_VMEM_KIB else {}
 
 
-def _heads(spec: JobSpec, mesh: Mesh) -> Heads:
-    on_tpu = mesh.devices.flat[0].platform == "tpu"
+def _forward(spec: JobSpec, on_tpu: bool) -> Forward:
     kernel = spec.training.attention if on_tpu else "reference"
-    return Heads(spec.model.queries_per_kv_head, spec.model.head_dim, kernel)
+    return Forward(
+        spec.model, spec.training, Heads(spec.model.queries_per_kv_head, spec.model.head_dim, kernel), on_tpu
+    )
 
 
 def _psum(value: jax.Array, axes: tuple[str, ...]) -> jax.Array:

@@ -44,35 +44,45 @@ def _look_up_backward(
 _look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
-def summed_loss(x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array) -> jax.Array:
+def summed_loss(x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array, on_tpu: bool) -> jax.Array:
     """Cross-entropy of x [T, D] for targets [T], summed with weights [T] in float32."""
-    return _summed_loss(x, table.kept, jax.lax.stop_gradient(table.whole), targets, weights, table.reduce)
+    return _summed_loss(x, table.kept, jax.lax.stop_gradient(table.whole), targets, weights, table.reduce, on_tpu)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _summed_loss(
-    x: jax.Array, kept: jax.Array, table: jax.Array, targets: jax.Array, weights: jax.Array, reduce: Reduce
+    x: jax.Array,
+    kept: jax.Array,
+    table: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+    reduce: Reduce,
+    on_tpu: bool,
 ) -> jax.Array:
     def chunk(total: jax.Array, part: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
-        logits = _logits(part[0], table)
-        return total + jnp.sum(part[2] * (jax.nn.logsumexp(logits, axis=1) - _picked(logits, part[1]))), None
+        x, targets, weights = part
+        normaliser = jax.nn.logsumexp(_logits(x, table).astype(jnp.float32), axis=1)
+        return total + jnp.sum(weights * (normaliser - _picked(x, table, targets))), None
 
     return jax.lax.scan(chunk, jnp.float32(0), _chunks(table, x, targets, weights))[0]
 
 
 def _forward(
-    x: jax.Array, kept: jax.Array, table: jax.Array, targets: jax.Array, weights: jax.Array, reduce: Reduce
+    x: jax.Array,
+    kept: jax.Array,
+    table: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+    reduce: Reduce,
+    on_tpu: bool,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     def chunk(carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
         total, by_table = carry
         x, targets, weights = part
         logits = _logits(x, table)
-        largest = jnp.max(logits, axis=1, keepdims=True).astype(jnp.float32)
-        powers = jnp.exp(logits.astype(jnp.float32) - largest)
-        sums = jnp.sum(powers, axis=1, keepdims=True)
-        total += jnp.sum(weights * ((jnp.log(sums) + largest)[:, 0] - _picked(logits, targets)))
-        hit = _places(logits) == targets[:, None]
-        shares = powers * (1 / sums)
+        shares, normaliser = _softmax(logits, on_tpu)
+        total += jnp.sum(weights * (normaliser - _picked(x, table, targets)))
+        hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
         by_logits = ((shares - hit) * weights[:, None]).astype(table.dtype)
         by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
         return (total, by_table), by_logits @ table
@@ -82,7 +92,7 @@ def _forward(
     return total, (by_x.reshape(x.shape), reduce(by_table))
 
 
-def _backward(reduce: Reduce, made: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[Any, ...]:
+def _backward(reduce: Reduce, on_tpu: bool, made: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[Any, ...]:
     return *((by * gradient).astype(by.dtype) for by in made), None, None, None
 
 
@@ -93,13 +103,22 @@ def _logits(x: jax.Array, table: jax.Array) -> jax.Array:
     return jnp.einsum("td,vd->tv", x, table)
 
 
-def _places(logits: jax.Array) -> jax.Array:
-    return jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1)
+def _softmax(logits: jax.Array, on_tpu: bool) -> tuple[jax.Array, jax.Array]:
+    """Of each row in float32, and the logarithm of its sum of exponentials."""
+    wide = logits.astype(jnp.float32)
+    if on_tpu:
+        # Two exponentials of each logit, so that none is written to memory: matrix products make them as they read.
+        normaliser = jax.nn.logsumexp(wide, axis=1)
+        return jnp.exp(wide - normaliser[:, None]), normaliser
+    largest = jnp.max(wide, axis=1, keepdims=True)
+    powers = jnp.exp(wide - largest)
+    sums = jnp.sum(powers, axis=1, keepdims=True)
+    return powers * (1 / sums), (jnp.log(sums) + largest)[:, 0]
 
 
-def _picked(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """By comparison: a gather on TPU would want the logits in another layout."""
-    return jnp.sum(jnp.where(_places(logits) == targets[:, None], logits.astype(jnp.float32), 0), axis=1)
+def _picked(x: jax.Array, table: jax.Array, targets: jax.Array) -> jax.Array:
+    """The targets' logits, in float32: from their rows of the table, which spares a pass over all logits."""
+    return jnp.sum(x.astype(jnp.float32) * table[targets].astype(jnp.float32), axis=1)
 
 
 def _chunks(table: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:

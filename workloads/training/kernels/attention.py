@@ -12,7 +12,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
-from workloads.training.kernels.blocks import LANES, HeadShape, Pair, from_bits
+from workloads.training.kernels.blocks import LANES, HeadShape, Pair
 from workloads.training.kernels.forward import attention_forward, forward_vmem_bytes
 
 __all__ = ["KEPT_NAME", "HeadShape", "fused_attention"]
@@ -61,15 +61,14 @@ def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
 def _attention(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> jax.Array:
-    return from_bits(attention_forward(z, rotation, segments, shape, interpret)[0], z.dtype)
+    return attention_forward(z, rotation, segments, shape, interpret)[0]
 
 
 def _forward(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> tuple[jax.Array, Kept]:
-    # Bits, since JAX rounds a float that is kept and used to its own type, which is a pass over the memory on TPU.
-    bits, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), KEPT_NAME)
-    return from_bits(bits, z.dtype), Kept(z, rotation, segments, bits, logsumexp)
+    mixed, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), KEPT_NAME)
+    return mixed, Kept(z, rotation, segments, mixed, logsumexp)
 
 
 def _backward(shape: HeadShape, interpret: bool, kept: Kept, d_mixed: jax.Array) -> tuple[jax.Array, None, None]:

@@ -21,7 +21,6 @@ from workloads.training.kernels.blocks import (
     Sizes,
     causal,
     causal_cost,
-    from_bits,
     product,
     product_with_transposed,
     rotate,
@@ -172,8 +171,7 @@ def _kernel(inputs: _Inputs, d_z: Ref, scratch: _Scratch, *, sizes: Sizes, shape
             query = rotate(inputs.query[0, 0, 0, :, tokens], rotation(tokens)) * shape.score_scale
             scratch.query[:, tokens] = query.astype(d_z.dtype)
             scratch.d_query[:, tokens] = jnp.zeros((shape.head_dim, sizes.block))
-            d_mixed = inputs.d_mixed[0, 0, 0, :, tokens].astype(jnp.float32)
-            mixed = from_bits(inputs.mixed[0, 0, 0, :, tokens], inputs.d_mixed.dtype).astype(jnp.float32)
+            mixed, d_mixed = (x[0, 0, 0, :, tokens].astype(jnp.float32) for x in (inputs.mixed, inputs.d_mixed))
             scratch.mean[:, tokens] = (mixed * d_mixed).sum(axis=0, keepdims=True)
 
         jax.lax.fori_loop(0, sizes.blocks, partial(_key_block, inputs, scratch, sizes), None)

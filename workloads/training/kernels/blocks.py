@@ -119,18 +119,3 @@ def within_segments(scores: jax.Array, segments: Ref | None, keys: Any, queries:
         return scores
     column = jnp.broadcast_to(segments[0, :, keys], (LANES, scores.shape[0])).T[:, :1]
     return jnp.where(column == segments[0, :, queries], scores, MASKED)
-
-
-def bits_type(dtype: jnp.dtype) -> jnp.dtype:
-    """The unsigned integers of its width."""
-    return jnp.dtype(f"uint{8 * dtype.itemsize}")
-
-
-def to_bits(x: jax.Array) -> jax.Array:
-    """The same bits as unsigned integers."""
-    return jax.lax.bitcast_convert_type(x, bits_type(x.dtype))
-
-
-def from_bits(bits: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """The floats of `dtype` that `to_bits` was given."""
-    return jax.lax.bitcast_convert_type(bits, dtype)

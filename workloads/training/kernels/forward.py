@@ -19,12 +19,10 @@ from workloads.training.kernels.blocks import (
     Pair,
     Ref,
     Sizes,
-    bits_type,
     causal,
     causal_cost,
     product,
     rotate,
-    to_bits,
     within_segments,
 )
 
@@ -60,13 +58,13 @@ class _Softmax(NamedTuple):
 def attention_forward(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> Pair:
-    """Bits of the mixed values [B, K*G*H, S] and the base-2 logsumexp of the scores [B, K, G, 1, S]."""
+    """Mixed values [B, K*G*H, S] and the base-2 logsumexp of the scores [B, K, G, 1, S]."""
     sizes, width = Sizes.of(z), shape.head_dim
     batch, length, block = sizes.sequences, sizes.length, sizes.block
     cos_or_sin = pl.BlockSpec((width // 2, block), lambda b, k, i: (0, i))
     ids = None if segments is None else segments[:, None]
     out = (
-        jax.ShapeDtypeStruct((batch, shape.kv_heads, shape.group, width, length), bits_type(z.dtype)),
+        jax.ShapeDtypeStruct((batch, shape.kv_heads, shape.group, width, length), z.dtype),
         jax.ShapeDtypeStruct((batch, shape.kv_heads, shape.group, 1, length), jnp.float32),
     )
 
@@ -151,5 +149,5 @@ def _kernel(
         scores = causal(scratch.scores[head])
         peak = jnp.maximum(softmax.peak, scores.max(axis=0, keepdims=True))
         peak, total, weighted = softmax.with_block(peak, jnp.exp2(scores - peak), scratch.values[:, tokens])
-        mixed[0, 0, head] = to_bits((weighted / total).astype(z.dtype))
+        mixed[0, 0, head] = (weighted / total).astype(mixed.dtype)
         logsumexp[0, 0, head] = peak + jnp.log2(total)
