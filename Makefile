@@ -17,7 +17,7 @@ test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests,
 	@$(PYTHON) -m pytest $(ARGS)
 
 bench: $(ENVIRONMENT) programs ## what docs/benchmarks.md records; peers run where ARGS names their Python
-	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.previews
+	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps
 
 lint: $(ENVIRONMENT) ## formatting, lint rules, strict types, import contracts
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && .venv/bin/pyright && .venv/bin/lint-imports

@@ -18,6 +18,8 @@ from infra.accelerators import resolve
 from infra.job_spec import slice_spec
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
 
+ICI = ("all-gather", "all-reduce", "reduce-scatter")
+
 
 @dataclass(frozen=True)
 class Design:
@@ -88,8 +90,29 @@ def main() -> None:
     if options.alone:
         print(json.dumps(compile_alone(options.alone)))
         return
+    print(
+        "| design | est. s at 25 / 35 / 50 % | MFU at 50 % | peak / temp GiB | DCN MB | AG / AR / RS GB | wall / CPU s |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for name in options.names or DESIGNS:
-        print(json.dumps({"design": name} | compiled(name)), flush=True)
+        print(f"| {name} | {' | '.join(_cells(compiled(name)))} |", flush=True)
+
+
+def _cells(report: Mapping[str, Any]) -> list[str]:
+    compilation = report["compilation"]
+    compiler = f"{compilation['wall_seconds']:.0f} / {compilation['cpu_seconds']:.0f}"
+    if compilation["excess"]:
+        return [f"needs {compilation['excess']['needed_gib']:.1f} GiB", "", "", "", "", compiler]
+    steps, totals, memory = report["estimate"]["steps"], report["totals"], compilation["memory"]
+    moved = [totals["ici"].get(kind, {}).get("sent_bytes", 0) / 1e9 for kind in ICI]
+    return [
+        " / ".join(f"{step['seconds']:.3f}" for step in steps),
+        f"{steps[-1]['mfu']:.1%}",
+        f"{memory['peak_gib']:.1f} / {memory['temporary_gib']:.1f}",
+        f"{sum(kind['sent_bytes'] for kind in totals['dcn'].values()) / 1e6:.1f}",
+        " / ".join(f"{gigabytes:.3f}" for gigabytes in moved),
+        compiler,
+    ]
 
 
 if __name__ == "__main__":
