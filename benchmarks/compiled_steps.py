@@ -90,9 +90,7 @@ def main() -> None:
     if options.alone:
         print(json.dumps(compile_alone(options.alone)))
         return
-    print(
-        "| design | est. s at 25 / 35 / 50 % | MFU at 50 % | peak / temp GiB | DCN MB | AG / AR / RS GB | wall / CPU s |"
-    )
+    print("| design | s at 25 / 35 / 50 % | MFU at 50 % | peak / temp GiB | DCN MB | AG / AR / RS GB | wall / CPU s |")
     print("|---|---|---|---|---|---|---|")
     for name in options.names or DESIGNS:
         print(f"| {name} | {' | '.join(_cells(compiled(name)))} |", flush=True)
