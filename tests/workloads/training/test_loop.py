@@ -1,8 +1,10 @@
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from tests.workloads.jobs import small_job
@@ -39,6 +41,23 @@ def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, 
     summary = RunSummary.parse(lines[-1])
     assert summary is not None
     assert summary.step == 4
+
+
+def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_the_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled: list[set[str]] = []
+
+    class Watched(Processes):
+        def told_to_stop(self, step: int) -> bool:
+            compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
+            return False
+
+    job = small_job(tmp_path, steps=1)
+    with jax.log_compiles():
+        train(job, Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
+    # Optax makes its count by a conversion, which is compiled once in a process.
+    assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
 
 def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:
