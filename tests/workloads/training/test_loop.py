@@ -1,6 +1,7 @@
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,16 @@ def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, 
     assert summary.step == 4
 
 
+@pytest.fixture
+def log_compiles() -> Iterator[None]:
+    # Not its context, which holds for one thread alone.
+    jax.config.update("jax_log_compiles", True)
+    yield
+    jax.config.update("jax_log_compiles", False)
+
+
 def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_the_step(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, log_compiles: None
 ) -> None:
     compiled: list[set[str]] = []
 
@@ -53,9 +62,7 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
             compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
             return False
 
-    job = small_job(tmp_path, steps=1)
-    with jax.log_compiles():
-        train(job, Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
+    train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
     # Optax makes its count by a conversion, which is compiled once in a process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
