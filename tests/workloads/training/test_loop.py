@@ -1,7 +1,8 @@
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
 from workloads.spec import JobSpec
+from workloads.training import loop
 from workloads.training.failures import Diverged, Preempted
 from workloads.training.journal import Start
 from workloads.training.loop import train
@@ -44,16 +46,17 @@ def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, 
     assert summary.step == 4
 
 
-@pytest.fixture
-def log_compiles() -> Iterator[None]:
-    # Not its context, which holds for one thread alone.
-    jax.config.update("jax_log_compiles", True)
-    yield
-    jax.config.update("jax_log_compiles", False)
+class AtOnce(ThreadPoolExecutor):
+    """Does in the caller's thread what it is given, so that nothing is still to come."""
+
+    def submit[**P, T](self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done = Future[T]()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_the_step(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, log_compiles: None
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[set[str]] = []
 
@@ -62,7 +65,9 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
             compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
             return False
 
-    train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
+    monkeypatch.setattr(loop, "ThreadPoolExecutor", AtOnce)
+    with jax.log_compiles():
+        train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
     # Optax makes its count by a conversion, which is compiled once in a process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
