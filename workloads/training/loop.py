@@ -121,6 +121,8 @@ class Training:
         while position.step < last:
             self._leave_if_told(position, state)
             state = self._advance(position, state)
+            # For the first save. Not earlier, since the first step of a new run need not wait for it.
+            self.program.prepare_fingerprints()
             position = position.next
             if self.journal.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
                 # First, for the chips cannot hold two.
@@ -134,6 +136,8 @@ class Training:
 
     def _begin(self) -> tuple[TrainState, Outcome]:
         began = time.monotonic()
+        if self.checkpoints.steps():
+            self.program.prepare_fingerprints()
         state = self.checkpoints.restore(self.program.state_shapes, self.program.fingerprints, self.journal.announce)
         if state is None:
             return self._initial(), "new"

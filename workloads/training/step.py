@@ -6,7 +6,7 @@ and update: every collective of a step is written in the sources, none is left t
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from workloads.data.manifest import token_type
 from workloads.spec import JobSpec
 from workloads.training.attention import Heads
-from workloads.training.fingerprint import Fingerprints, compile_fingerprints
+from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints
 from workloads.training.gradients import summed, summed_and_gradients
 from workloads.training.layout import Split, Tree, partition_specs, splits
 from workloads.training.mesh import AXES, DATA_AXES
@@ -70,14 +70,14 @@ def _timed(compile_function: Callable[[], jax.stages.Compiled]) -> _Timed:
 
 
 class CompiledProgram:
-    """A program's functions: step and fingerprints compile in the background at once, the others when first called."""
+    """A program's functions: the step compiles in the background at once, the others when first called."""
 
     def __init__(self, program: "Program", compiler: Executor):
         self.state_shapes = program.state_shapes
         self.batch_sharding = program.batch_sharding
         self._program = program
+        self._compiler = compiler
         self._step = compiler.submit(_timed, program.compile_step)
-        self._fingerprints = compiler.submit(compile_fingerprints, program.state_shapes)
 
     def prepare(self) -> float:
         """Wait until the step can run; the seconds that its compilation took."""
@@ -93,11 +93,19 @@ class CompiledProgram:
 
     def fingerprints(self, state: TrainState) -> list[Fingerprints]:
         """What `state` holds, for each replica."""
-        return self._fingerprints.result()(state)
+        return self.prepare_fingerprints().result()(state)
+
+    def prepare_fingerprints(self) -> Future[Take]:
+        """What takes them; the first call begins to compile it in the background."""
+        return self._fingerprints
 
     def evaluate(self, parameters: Tree, batch: jax.Array) -> jax.Array:
         """Mean loss of one batch."""
         return self._evaluation(parameters, batch)
+
+    @cached_property
+    def _fingerprints(self) -> Future[Take]:
+        return self._compiler.submit(compile_fingerprints, self.state_shapes)
 
     @cached_property
     def _evaluation(self) -> jax.stages.Compiled:
@@ -128,8 +136,8 @@ class Program:
     def compile_initial(self) -> jax.stages.Compiled:
         """() -> TrainState, drawn from the job's seed and born split."""
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state_shapes)
-        # It runs once: on a CPU, code that is not optimised is there 0.6 s sooner.
-        return jax.jit(self._initial, out_shardings=shardings).lower().compile({"xla_backend_optimization_level": 0})
+        # It runs once: on a CPU, compiling less well saves 0.6 s, and not optimising at all costs 0.6 s when it runs.
+        return jax.jit(self._initial, out_shardings=shardings).lower().compile({"xla_backend_optimization_level": 1})
 
     def compile_step(self) -> jax.stages.Compiled:
         """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.workloads.plain_model import plain_attention, plain_visibility
 from workloads.spec import Attention, ModelSpec
-from workloads.training import attention
+from workloads.training import tpu_attention
 from workloads.training.attention import Heads, Sequence, attend
 from workloads.training.rope import rotation
 
@@ -34,9 +34,9 @@ def value_and_gradients(kernel: Attention, segments: jax.Array | None) -> list[n
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    make: Any = attention.splash_kernel.make_splash_mqa_single_device
-    monkeypatch.setattr(attention.splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
-    monkeypatch.setattr(attention, "SPLASH_BLOCK", 128)
+    make: Any = tpu_attention.splash_kernel.make_splash_mqa_single_device
+    monkeypatch.setattr(tpu_attention.splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
+    monkeypatch.setattr(tpu_attention, "SPLASH_BLOCK", 128)
 
 
 @pytest.mark.usefixtures("interpreted")

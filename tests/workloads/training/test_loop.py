@@ -1,13 +1,18 @@
 import json
+import re
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
 from workloads.spec import JobSpec
+from workloads.training import loop
 from workloads.training.failures import Diverged, Preempted
 from workloads.training.journal import Start
 from workloads.training.loop import train
@@ -39,6 +44,32 @@ def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, 
     summary = RunSummary.parse(lines[-1])
     assert summary is not None
     assert summary.step == 4
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does in the caller's thread what it is given, so that nothing is still to come."""
+
+    def submit[**P, T](self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done = Future[T]()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_the_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[set[str]] = []
+
+    class Watched(Processes):
+        def told_to_stop(self, step: int) -> bool:
+            compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
+            return False
+
+    monkeypatch.setattr(loop, "ThreadPoolExecutor", AtOnce)
+    with jax.log_compiles():
+        train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
+    # Optax makes its count by a conversion, which is compiled once in a process.
+    assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
 
 def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:

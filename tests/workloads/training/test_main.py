@@ -64,3 +64,11 @@ def test_a_job_for_other_slices_is_refused_before_anything_waits(tmp_path: Path)
     record = json.loads((tmp_path / "failures" / "a" / "host-b-2.json").read_text())
     assert record["cause"].startswith(cause)
     assert (record["host"], record["code"]) == ("host-b", ExitCode.INVALID_SPEC)
+
+
+def test_a_trainer_that_has_no_tpu_need_not_import_pallas() -> None:
+    program = (
+        "import sys, workloads.training.host; print('jax' in sys.modules, 'jax.experimental.pallas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "True False\n"
