@@ -60,6 +60,10 @@ def test_storage_that_fails_ends_no_training_and_gets_everything_later(
 
 def test_storage_that_fails_does_not_hide_why_a_job_ends(tmp_path: Path) -> None:
     path = tmp_path / "run" / "0-0.jsonl"
-    with pytest.raises(Preempted), Ledger(epath.Path(path)):
+
+    def stop() -> None:
         path.parent.rmdir()
         raise Preempted("SIGTERM")
+
+    with pytest.raises(Preempted), Ledger(epath.Path(path)):
+        stop()
