@@ -1,0 +1,64 @@
+"""The kernels behind `training.attention` as the model calls them, in interpret mode, against the plain one."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_kernel
+
+from workloads.spec import Attention, ModelSpec
+from workloads.training.attention import Heads, Sequence, attend
+from workloads.training.failures import InvalidSpec
+from workloads.training.rope import rotation
+
+MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=64)
+HEADS = Heads(MODEL.queries_per_kv_head, MODEL.head_dim, "reference")
+
+
+def arguments(positions: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Input and both projections, float32."""
+    draw = np.random.default_rng(0)
+    mixed = MODEL.query_heads * MODEL.head_dim
+    shapes = ((2, positions, 16), (16, mixed + 2 * MODEL.kv_heads * MODEL.head_dim), (mixed, 16))
+    x, query_key_value, out = (jnp.asarray(draw.normal(size=shape), jnp.float32) for shape in shapes)
+    return x, query_key_value / 4, out / 16
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+@pytest.mark.parametrize("kernel", ["splash", "fused"])
+def test_a_kernel_computes_what_plain_attention_does(
+    kernel: Attention, segmented: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its backward pass runs in its own interpret mode alone.
+    make = splash_kernel.make_splash_mqa_single_device
+    monkeypatch.setattr(splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
+    positions = 256
+    segments = jnp.broadcast_to(jnp.arange(positions) // 100, (2, positions)) if segmented else None
+    sequence = Sequence(rotation(MODEL, positions), segments)
+
+    def both(kernel: Attention) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        heads = replace(HEADS, kernel=kernel)
+        made, pull_back = jax.vjp(lambda *given: attend(*given, heads, sequence), *arguments(positions))
+        return made, pull_back(jnp.cos(made))
+
+    expected = both("reference")
+    with nullcontext() if kernel == "splash" else pltpu.force_tpu_interpret_mode():
+        got = both(kernel)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3), got, expected)
+
+
+@pytest.mark.parametrize("kernel", ["splash", "fused"])
+def test_a_kernel_takes_every_length_of_whole_registers_and_no_other(kernel: Attention) -> None:
+    def shape(positions: int) -> tuple[int, ...]:
+        sequence = Sequence(rotation(MODEL, positions), None)
+        heads = replace(HEADS, kernel=kernel)
+        return jax.eval_shape(lambda: attend(*arguments(positions), heads, sequence)).shape
+
+    assert [shape(positions)[1] for positions in (128, 384, 1152, 1536)] == [128, 384, 1152, 1536]
+    with pytest.raises(InvalidSpec, match="100|multiple"):
+        shape(100)
