@@ -43,7 +43,7 @@ def test_a_kernel_computes_what_plain_attention_does(
 
     def both(kernel: Attention) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         heads = replace(HEADS, kernel=kernel)
-        made, pull_back = jax.vjp(lambda *given: attend(*given, heads, sequence), *arguments(positions))
+        made, pull_back = jax.vjp(lambda x, qkv, out: attend(x, qkv, out, heads, sequence), *arguments(positions))
         return made, pull_back(jnp.cos(made))
 
     expected = both("reference")
@@ -57,7 +57,8 @@ def test_a_kernel_takes_every_length_of_whole_registers_and_no_other(kernel: Att
     def shape(positions: int) -> tuple[int, ...]:
         sequence = Sequence(rotation(MODEL, positions), None)
         heads = replace(HEADS, kernel=kernel)
-        return jax.eval_shape(lambda: attend(*arguments(positions), heads, sequence)).shape
+        x, query_key_value, out = arguments(positions)
+        return jax.eval_shape(lambda: attend(x, query_key_value, out, heads, sequence)).shape
 
     assert [shape(positions)[1] for positions in (128, 384, 1152, 1536)] == [128, 384, 1152, 1536]
     with pytest.raises(InvalidSpec, match="100|multiple"):
