@@ -28,6 +28,7 @@ from workloads.spec import (
     SliceSpec,
     StorageSpec,
     TokenFileSpec,
+    TrainingSpec,
     load_preset,
     preset_names,
 )
@@ -84,7 +85,7 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
     Raises:
         ValueError: no such preset, no data, or sizes that do not fit together.
     """
-    preset = _with_steps(load_preset(options.preset), options.steps)
+    preset = load_preset(options.preset)
     return JobSpec(
         name="train",
         preset=options.preset,
@@ -103,7 +104,7 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
         model=preset.model,
         data=_data(options, preset),
         optimizer=preset.optimizer,
-        training=preset.training,
+        training=_training(options, preset),
         storage=StorageSpec(path=str(options.storage.resolve()), existing_run=options.existing_run),
         initial_weights=None if options.initial_weights is None else _absolute(options.initial_weights),
     )
@@ -173,10 +174,12 @@ def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).resolve())
 
 
-def _with_steps(preset: Preset, steps: int | None) -> Preset:
-    if steps is None:
-        return preset
-    return preset.model_copy(update={"training": preset.training.model_copy(update={"steps": steps})})
+def _training(options: argparse.Namespace, preset: Preset) -> TrainingSpec:
+    changes: dict[str, object] = {} if options.steps is None else {"steps": options.steps}
+    if options.mesh and options.mesh.stage > 1:
+        # The one way that a pipeline can have, and no preset asks for it.
+        changes["gather_weights"] = "each-step"
+    return preset.training.model_copy(update=changes)
 
 
 def _plan(spec: JobSpec) -> str:

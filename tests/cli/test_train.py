@@ -33,7 +33,7 @@ def test_a_job_trains_from_the_command_line_and_says_where_everything_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "3", "--storage", str(tmp_path)]
-    assert main(arguments) == 0
+    assert main([*arguments, "--mesh", "stage=2"]) == 0
     shown = capsys.readouterr().out
     for words in ("step 3/3 loss", "final loss", "time to first step", "/checkpoints", "next: "):
         assert words in shown

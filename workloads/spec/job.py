@@ -46,7 +46,8 @@ class JobSpec(Spec):
 
     def on_slices(self, count: int) -> Self:
         """The same job on another number of slices: more or fewer replicas, and as much more or less accumulation
-        as keeps the global batch and holds no more sequences at once on a device.
+        as keeps the global batch and holds no more sequences at once on a device. How few would do has been
+        settled then, and is asked of the job on all its slices alone.
 
         Raises:
             ValueError: the job's sizes do not fit that many slices.
@@ -61,15 +62,25 @@ class JobSpec(Spec):
         accumulation = ceil(self.training.accumulation * self.slices.count / count)
         return self.model_copy(
             update={
-                "slices": self.slices.model_copy(update={"count": count}),
+                "slices": self.slices.model_copy(update={"count": count, "min_count": None}),
                 "mesh": self.mesh.model_copy(update={"replica": replica}),
                 "training": self.training.model_copy(update={"accumulation": accumulation}),
             }
         )
 
     def _faults(self) -> list[str]:
-        faults = size_faults(self.slices, self.mesh, self.model, self.training)
-        return faults or [*self._elastic_faults()]
+        faults = [*self._token_faults(), *size_faults(self.slices, self.mesh, self.model, self.training)]
+        return faults or self._elastic_faults()
+
+    def _token_faults(self) -> list[str]:
+        """A token that the data cannot hold would be looked for in vain, and nothing would tell."""
+        named = {name: getattr(self.training, name) for name in ("ignored_token", "document_end")}
+        size = self.model.vocab_size
+        return [
+            f"training.{name} must be a token, below model.vocab_size ({size}), got {token}"
+            for name, token in named.items()
+            if token is not None and token >= size
+        ]
 
     def _elastic_faults(self) -> list[str]:
         fewest, all_of_them = self.slices.min_count, self.slices.count

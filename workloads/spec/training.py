@@ -89,8 +89,11 @@ class TrainingSpec(Spec):
 
     @model_validator(mode="after")
     def _profile_in_order(self) -> Self:
-        if self.profile_steps and self.profile_steps[0] > self.profile_steps[1]:
-            raise ValueError(f"profile_steps must be first and last step, in order, got {list(self.profile_steps)}")
+        if self.profile_steps and not self.profile_steps[0] <= self.profile_steps[1] <= self.steps:
+            raise ValueError(
+                f"profile_steps must be first and last step, in order and of the {self.steps} steps there are,"
+                f" got {list(self.profile_steps)}"
+            )
         return self
 
     @model_validator(mode="after")

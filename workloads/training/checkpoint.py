@@ -46,6 +46,13 @@ def read_record(folder: epath.Path) -> Record:
     return Record(**ocp.JsonCheckpointHandler().restore(folder / RECORD))
 
 
+class _Manager(ocp.CheckpointManager):
+    def reached_preemption(self, step: int) -> bool:
+        """Never: hosts agree on where to stop by numbers that only grow (`runtime`), and a step falls in a rollback.
+        JAX sets the stop one after the last number that any host asked for: after a smaller one it would be missed."""
+        return False
+
+
 class Checkpoints:
     """The checkpoints in one folder; every process of the job holds one and calls it alike."""
 
@@ -65,7 +72,7 @@ class Checkpoints:
             type_handler_registry=ocp.type_handlers.create_type_handler_registry((jax.Array, arrays))
         )
         handlers = {STATE: writer, RECORD: ocp.JsonCheckpointHandler()}
-        self._orbax = ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
+        self._orbax = _Manager(folder, options=options, item_handlers=handlers)
 
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, ascending."""
@@ -128,7 +135,8 @@ class Checkpoints:
             )
         record = {"fingerprints": replicas[0], "manifest": manifest}
         items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
-        self._orbax.save(step, args=ocp.args.Composite(**items))
+        begun = self._orbax.save(step, args=ocp.args.Composite(**items))
+        assert begun, f"Orbax refuses step {step}: it has a checkpoint of it or of a later one"
         self._unannounced.append(step)
 
     def finished(self, wait: bool) -> Iterator[int]:

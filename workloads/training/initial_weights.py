@@ -13,7 +13,7 @@ from workloads.spec import JobSpec, ModelSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import Fingerprints, Take, differing
 from workloads.training.model import Tree
-from workloads.training.parameter_folder import About, read, read_about
+from workloads.training.parameter_folder import PARAMETERS, About, read, read_about
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
 
@@ -78,7 +78,8 @@ class InitialWeights:
             )
 
     def _verify(self, about: About, replicas: list[Fingerprints]) -> None:
-        found = [{name: one for name, one in replica.items() if name in about.fingerprints} for replica in replicas]
+        ours = f"{PARAMETERS}."
+        found = [{name: one for name, one in replica.items() if name.startswith(ours)} for replica in replicas]
         if wrong := differing(about.fingerprints, found):
             raise InvalidSpec(f"{self.folder} does not hold what was written: {'; '.join(wrong)}; make the folder anew")
 

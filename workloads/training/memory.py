@@ -6,10 +6,12 @@ Owns the recognition of the error and the advice; what a step will need is not p
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import islice
+from typing import get_args
 
 import jax
 
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, Remat
 from workloads.training.failures import OutOfMemory, is_out_of_memory
 from workloads.training.step import TrainState
 
@@ -35,19 +37,44 @@ def bytes_per_device(state: TrainState) -> int:
 
 
 def advice(spec: JobSpec, state_bytes: int) -> str:
-    """One sentence: what does not fit, and what would. Layers are recomputed already, so nothing is left there."""
-    batch, devices = spec.training.global_batch, spec.slices.devices
+    """One sentence: what does not fit, and what would."""
     have = spec.slices.hbm_gib_per_chip / spec.slices.devices_per_chip
     need = state_bytes / _GIB
-    bigger = f"take slices of more chips than {spec.slices.topology}"
-    if have and need >= have:
-        change = f"{bigger}, at least {math.ceil(need / have)} times as many"
-    elif batch > devices:
-        change = f"set training.global_batch to {max(batch // devices // 2, 1) * devices} or {bigger}"
-    else:
-        change = f"{bigger} or shorten training.sequence_length ({spec.training.sequence_length})"
     memory = f" of {have:.1f} GiB" if have else ""
+    if have and need >= have:
+        changes = _smaller_state(spec, math.ceil(need / have))
+    else:
+        changes = [*_smaller_step(spec), f"take slices of more chips than {spec.slices.topology}"]
     return (
-        f"the step does not fit the memory of a device: the training state takes {need:.2f} GiB{memory}"
-        f" and a batch of {batch // devices} sequences per device the rest; {change}"
+        f"the step does not fit the memory of a device: the training state takes {need:.2f} GiB{memory} and"
+        f" {_sequences(spec) / spec.training.accumulation:g} sequences at once the rest; {', or '.join(changes)}"
     )
+
+
+def _smaller_state(spec: JobSpec, times: int) -> list[str]:
+    """It is split over all mesh axes but `replica`."""
+    bigger = f"take slices of more chips than {spec.slices.topology}, at least {times} times as many"
+    in_slice = spec.mesh.replica // spec.slices.count
+    return [*([f"raise mesh.fsdp, of which a slice has room for {in_slice} times"] if in_slice > 1 else []), bigger]
+
+
+def _smaller_step(spec: JobSpec) -> list[str]:
+    """What of the settings takes less memory beside the state, the cheapest first; a run may go on with any."""
+    training, sequences = spec.training, _sequences(spec)
+    parts = (parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0)
+    keeps_less = get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]
+    return [
+        *(f"set training.accumulation to {least}" for least in islice(parts, 1)),
+        *(f"set training.remat to {policy}" for policy in keeps_less[:1]),
+        *(["set training.gather_weights to each-layer"] if _may_gather_later(spec) else []),
+        *(["set training.attention to splash"] if training.attention == "reference" else []),
+    ]
+
+
+def _sequences(spec: JobSpec) -> int:
+    """Of a step, on each device or on each group of devices that share them."""
+    return spec.training.global_batch // spec.mesh.data_shards
+
+
+def _may_gather_later(spec: JobSpec) -> bool:
+    return spec.training.gather_weights == "each-step" and spec.mesh.stage == 1

@@ -28,7 +28,10 @@ ENTRIES_PER_PART = 5000
 
 
 class GrowingFile[Entry](ABC):
-    """Entries on their way to one file; a context manager that writes the rest when it ends."""
+    """Entries on their way to one file; a context manager that writes the rest when it ends.
+
+    Storage that fails costs no training: it is told, the entries are kept, and the next write takes them along.
+    """
 
     def __init__(self, path: epath.Path):
         self.path = path
@@ -71,9 +74,15 @@ class GrowingFile[Entry](ABC):
 
     def _write(self) -> None:
         entries = self._entries[:]
-        if len(entries) > self._stored:
+        if len(entries) == self._stored:
+            return
+        try:
             self.store(entries, len(entries) - self._stored)
-            self._stored = len(entries)
+        except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
+            lacking = len(entries) - self._stored
+            print(f"{self.path} lacks its last {lacking} entries: {type(error).__name__}: {error}", flush=True)
+            return
+        self._stored = len(entries)
 
 
 class LineFile(GrowingFile[str]):

@@ -32,8 +32,16 @@ from workloads.training.runtime import Processes
 
 RECORDED_PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain")
 
-FIXED_TRAINING_FIELDS = ("global_batch", "sequence_length", "seed", "compute_dtype")
-"""Fields of the training section that say which rows a step sees and how it computes: a resume cannot change them."""
+FIXED_TRAINING_FIELDS = (
+    "global_batch",
+    "sequence_length",
+    "seed",
+    "ignored_token",
+    "document_end",
+    "compute_dtype",
+)
+"""Fields of the training section that say which rows a step sees, what of them it learns, and in which numbers it
+computes: a resume cannot change them."""
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,12 @@ class EventFile(GrowingFile[Scalars]):
     def store(self, entries: Sequence[Scalars], new: int) -> None:
         """Add the new entries to the file."""
         added = b"".join(_records(entries[-new:], first=not self._encoded))
-        self._encoded += added
         if is_object(self.path):
-            self.path.write_bytes(bytes(self._encoded))
+            self.path.write_bytes(bytes(self._encoded) + added)
         else:
             with self.path.open("ab") as file:
                 file.write(added)
+        self._encoded += added
 
 
 def _records(entries: Iterable[Scalars], first: bool) -> Iterator[bytes]:

@@ -11,12 +11,14 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 
 from workloads.training.attention import Heads, Sequence
+from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
+from workloads.training.kernels.blocks import LANES
 from workloads.training.remat import ATTENTION, PROJECTION, named
 from workloads.training.rope import rotate
 
 SPLASH_BLOCK = 1024
-"""Positions that splash attention works on at once."""
+"""Positions that splash attention works on at once, at most; fewer where they do not divide the sequence."""
 
 
 def attend_by_kernel(
@@ -56,7 +58,12 @@ def _splash(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array
 
 
 def _splash_kernel(positions: int, queries: int) -> splash_kernel.SplashAttentionKernel:
-    block = min(SPLASH_BLOCK, positions)
+    block = next((block for block in range(SPLASH_BLOCK, 0, -LANES) if positions % block == 0), None)
+    if block is None:
+        raise InvalidSpec(
+            f"training.sequence_length must be a multiple of {LANES} for attention on TPU, got {positions}; change it,"
+            " or set training.attention to reference"
+        )
     minor = splash_kernel.QKVLayout.SEQ_MINOR
     sizes = splash_kernel.BlockSizes(
         **dict.fromkeys(("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq"), block),

@@ -36,6 +36,13 @@ def test_all_that_does_not_fit_is_one_error() -> None:
     assert "training.global_batch must be a multiple of mesh.replica x mesh.fsdp (3), got 16" in message
 
 
+@pytest.mark.parametrize("name", ["ignored_token", "document_end"])
+def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=rf"training.{name} must be a token, .* \(256\), got 256"):
+        four_slices(training={name: 256})
+    assert getattr(four_slices(training={name: 255}).training, name) == 255
+
+
 @pytest.mark.parametrize(("count", "accumulation"), [(4, 1), (2, 2), (1, 4)])
 def test_fewer_slices_keep_the_batch_by_accumulation(count: int, accumulation: int) -> None:
     job = four_slices().on_slices(count)
@@ -50,6 +57,14 @@ def test_as_many_sequences_at_once_on_a_device_as_before_at_most() -> None:
         for fewer in (job, job.on_slices(3), job.on_slices(2))
     ]
     assert at_once == [6, 4, 6]
+
+
+def test_on_fewer_slices_it_is_a_job_that_can_be_written_down_and_read() -> None:
+    # On 4 slices from 7 the accumulation would round up twice, to 4, which does not divide 840 sequences over them.
+    whole = small_job(Path("somewhere"), replica=8, fsdp=1, global_batch=840).model_dump()
+    whole["slices"]["min_count"] = 4
+    fewer = JobSpec.model_validate(whole).on_slices(7)
+    assert JobSpec.model_validate(fewer.model_dump()) == fewer
 
 
 def test_grown_back_it_is_the_job_that_it_was() -> None:

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
+from jax.experimental import multihost_utils
 
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped
@@ -64,6 +65,15 @@ def saved(tmp_path: Path, save: Callable[..., None]) -> Path:
     """Of steps 2, 4 and 6 the newest two were kept."""
     save(tmp_path)
     return tmp_path
+
+
+def test_a_save_does_not_ask_where_hosts_agree_to_stop(
+    tmp_path: Path, save: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", asked.append)
+    save(tmp_path)
+    assert not asked
 
 
 def data_files(folder: Path) -> list[Path]:

@@ -87,6 +87,15 @@ def test_changed_weights_are_refused(folder: epath.Path, begin: Begin, tmp_path:
         begin(copy)
 
 
+def test_weights_that_nobody_vouches_for_are_refused(folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
+    copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))
+    about = read_about(folder)
+    del about.fingerprints["parameters.embedding"]
+    (copy / "export.json").write_text(about.model_dump_json())
+    with pytest.raises(InvalidSpec, match=r"parameters.embedding \(expected None, got"):
+        begin(copy)
+
+
 @pytest.mark.parametrize(
     ("remove", "fault"),
     [("export.json", "must hold export.json, but does not; make"), ("parameters", "cannot be read")],

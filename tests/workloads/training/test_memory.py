@@ -1,10 +1,11 @@
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, MeshSpec
 from workloads.training.failures import OutOfMemory
 from workloads.training.memory import advice, bytes_per_device, fitting
 from workloads.training.mesh import build_mesh
@@ -13,22 +14,49 @@ from workloads.training.step import Program, TrainState
 GIB = 2**30
 
 
-def job_on_chips(hbm_gib: float, global_batch: int) -> JobSpec:
-    job = small_job(Path("somewhere"), global_batch=global_batch)
-    return job.model_copy(update={"slices": job.slices.model_copy(update={"hbm_gib_per_chip": hbm_gib})})
+def job_on_chips(hbm_gib: float = 16.0, mesh: MeshSpec | None = None, **training: Any) -> JobSpec:
+    job = small_job(Path("somewhere"), **training)
+    slices = job.slices.model_copy(update={"hbm_gib_per_chip": hbm_gib})
+    return job.model_copy(update={"slices": slices, "mesh": mesh or job.mesh})
 
 
 @pytest.mark.parametrize(
-    ("hbm_gib", "global_batch", "state_gib", "change"),
+    ("job", "change"),
     [
-        (16.0, 64, 4, "set training.global_batch to 32 or take slices of more chips than 4"),
-        (16.0, 8, 4, "take slices of more chips than 4 or shorten training.sequence_length"),
-        (16.0, 64, 40, "take slices of more chips than 4, at least 3 times as many"),
-        (0.0, 24, 4, "set training.global_batch to 8 or take slices"),
+        (
+            job_on_chips(global_batch=48),
+            "6 sequences at once the rest; set training.accumulation to 2, or set training.remat to full, or take",
+        ),
+        (
+            job_on_chips(global_batch=48, accumulation=3, remat="full"),
+            "2 sequences at once the rest; set training.accumulation to 6, or set training.remat to offload, or take",
+        ),
+        (
+            job_on_chips(global_batch=8, remat="offload", gather_weights="each-step"),
+            "1 sequences at once the rest; set training.gather_weights to each-layer, or take",
+        ),
+        (
+            job_on_chips(global_batch=8, remat="offload", attention="reference"),
+            "the rest; set training.attention to splash, or take slices of more chips than 4",
+        ),
+        (
+            job_on_chips(mesh=MeshSpec(replica=2, fsdp=2, tensor=2), global_batch=8, remat="offload"),
+            "2 sequences at once the rest; set training.accumulation to 2, or take slices of more chips than 4",
+        ),
+        (job_on_chips(0.0, remat="none"), "takes 4.00 GiB and 2 sequences at once"),
     ],
 )
-def test_what_would_fit_is_said(hbm_gib: float, global_batch: int, state_gib: int, change: str) -> None:
-    assert change in advice(job_on_chips(hbm_gib, global_batch), state_gib * GIB)
+def test_what_a_step_would_fit_with_is_said(job: JobSpec, change: str) -> None:
+    assert change in advice(job, 4 * GIB)
+
+
+def test_what_a_state_would_fit_on_is_said() -> None:
+    assert advice(job_on_chips(), 40 * GIB).endswith(
+        "40.00 GiB of 16.0 GiB and 2 sequences at once the rest; take slices of more chips than 4, at least 3 times"
+        " as many"
+    )
+    repeated = job_on_chips(mesh=MeshSpec(replica=4, fsdp=2))
+    assert "; raise mesh.fsdp, of which a slice has room for 2 times, or take" in advice(repeated, 40 * GIB)
 
 
 def state_shapes() -> TrainState:

@@ -7,7 +7,7 @@ from etils import epath
 
 from workloads.training import metrics
 from workloads.training.failures import Preempted
-from workloads.training.metrics import Ledger
+from workloads.training.metrics import Ledger, LineFile
 
 
 def events(path: Path) -> list[tuple[str, object]]:
@@ -38,3 +38,32 @@ def test_events_reach_storage_while_the_run_goes_on(tmp_path: Path, monkeypatch:
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert events(path) == [("save", 4)]
+
+
+def test_storage_that_fails_ends_no_training_and_gets_everything_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics, "SHORTEST_INTERVAL_SECONDS", 0.01)
+    path = tmp_path / "run" / "0-0.jsonl"
+    with LineFile(epath.Path(path)) as file:
+        path.parent.rmdir()
+        file.add(step=1)
+        said, deadline = "", time.monotonic() + 10
+        while not said and time.monotonic() < deadline:
+            said = capsys.readouterr().out
+            time.sleep(0.01)
+        path.parent.mkdir()
+        file.add(step=2)
+    assert said.startswith(f"{path} lacks its last 1 entries: FileNotFoundError")
+    assert [json.loads(line) for line in path.open()] == [{"step": 1}, {"step": 2}]
+
+
+def test_storage_that_fails_does_not_hide_why_a_job_ends(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "0-0.jsonl"
+
+    def stop() -> None:
+        path.parent.rmdir()
+        raise Preempted("SIGTERM")
+
+    with pytest.raises(Preempted), Ledger(epath.Path(path)):
+        stop()

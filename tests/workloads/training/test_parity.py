@@ -1,6 +1,6 @@
 """The same job on every kind of mesh: the losses and gradients of one device, within what rounding allows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,3 +109,13 @@ def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, f
     # Step 1 sees the same weights; later ones carry AdamW's sensitivity to the last bits of a gradient.
     assert found.losses[0] == pytest.approx(expected.losses[0], rel=5e-7)
     assert found.losses == pytest.approx(expected.losses, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["fsdp 8", "replica 2 x stage 2 x tensor 2", "accumulation 4, weights gathered once"])
+def test_in_bfloat16_they_are_those_of_float32_but_for_its_rounding(name: str, folder: Path) -> None:
+    layout = replace(LAYOUTS[name], training=LAYOUTS[name].training | {"compute_dtype": "bfloat16"})
+    expected, found = on_one_device("dense", folder), trained(job(layout, "dense"), folder)
+    for leaf, gradient in expected.gradient.items():
+        error = np.linalg.norm(found.gradient[leaf] - gradient) / np.linalg.norm(gradient)
+        assert error < 2e-2, (leaf, error)
+    assert found.losses[0] == pytest.approx(expected.losses[0], rel=5e-4)

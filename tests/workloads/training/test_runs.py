@@ -54,6 +54,8 @@ def test_the_manifest_holds_specification_data_image_commit_and_versions(tmp_pat
     ("change", "message"),
     [
         ({"seed": 7}, "training.seed: expected 0, got 7"),
+        ({"ignored_token": 0}, "training.ignored_token: expected None, got 0"),
+        ({"document_end": 10}, "training.document_end: expected None, got 10"),
         (
             {"global_batch": 32, "sequence_length": 32},
             "global_batch: expected 16, got 32; .*length: expected 64, got 32",

@@ -57,3 +57,14 @@ def test_a_step_that_is_not_finite_changes_nothing_but_step_and_batch(tmp_path: 
     jax.tree.map(
         np.testing.assert_array_equal, (after.parameters, after.optimizer), (before.parameters, before.optimizer)
     )
+
+
+def test_a_batch_in_which_nothing_counts_changes_no_weight(tmp_path: Path) -> None:
+    job = small_job(tmp_path, ignored_token=0, accumulation=2)
+    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+    state = program.compile_initial()()
+    before = jax.tree.map(np.array, (state.parameters, state.optimizer))
+    padding = jax.device_put(np.zeros(program.batch_shape, np.uint8), program.batch_sharding)
+    after, result = program.compile_step()(state, padding)
+    assert bool(result.skipped)
+    jax.tree.map(np.testing.assert_array_equal, (after.parameters, after.optimizer), before)

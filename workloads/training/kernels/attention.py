@@ -11,6 +11,7 @@ from functools import partial
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
+from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
 from workloads.training.kernels.blocks import LANES, HeadShape, Pair
 from workloads.training.kernels.forward import attention_forward, forward_vmem_bytes
@@ -35,7 +36,8 @@ def fused_attention(
     gradient. With `segments`, int32 [B, S], a token attends only to earlier tokens of its own segment.
 
     Raises:
-        ValueError: z does not have the rows of `shape`, or the sequence is of a length the kernel cannot take.
+        ValueError: z does not have the rows of `shape`.
+        InvalidSpec: the sequence is of a length the kernel cannot take.
     """
     _check(z, shape, interpret)
     return _attention(z, rotation, segments, shape, interpret)
@@ -46,12 +48,12 @@ def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
     if rows != (expected := shape.kv_heads * shape.rows * shape.head_dim):
         raise ValueError(f"z has {rows} rows, but {shape} needs {expected}; order the projection's columns by kv head")
     if length % LANES and not interpret:
-        raise ValueError(
+        raise InvalidSpec(
             f"sequences of {length} tokens; this kernel takes multiples of {LANES}: pad them, or set attention: splash"
         )
     needed = max(forward_vmem_bytes(z, shape), backward_vmem_bytes(z, shape))
     if needed > VMEM_LIMIT_BYTES:
-        raise ValueError(
+        raise InvalidSpec(
             f"sequences of {length} tokens with heads of {shape.head_dim} in {z.dtype} need {needed >> 20} MiB of VMEM"
             f" in this kernel, which may take {VMEM_LIMIT_BYTES >> 20} MiB; shorten them, or set attention: splash"
         )

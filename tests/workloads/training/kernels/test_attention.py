@@ -11,6 +11,7 @@ import pytest
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import KEPT_NAME, VMEM_LIMIT_BYTES, HeadShape, fused_attention
 
 
@@ -97,9 +98,11 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
         )  # fmt: skip
 
     run(48 * 128, 16384)
-    with pytest.raises(ValueError, match=rf"32768 tokens .* may take {VMEM_LIMIT_BYTES >> 20} MiB.* attention: splash"):
+    with pytest.raises(
+        InvalidSpec, match=rf"32768 tokens .* may take {VMEM_LIMIT_BYTES >> 20} MiB.* attention: splash"
+    ):
         run(48 * 128, 32768)
-    with pytest.raises(ValueError, match="100 tokens; this kernel takes multiples of 128"):
+    with pytest.raises(InvalidSpec, match="100 tokens; this kernel takes multiples of 128"):
         run(48 * 128, 100)
     with pytest.raises(ValueError, match=r"z has 5120 rows, but .* needs 6144"):
         run(40 * 128, 8192)
