@@ -35,9 +35,11 @@ def route_and_mix(x: jax.Array, weights: Tree, spec: ExpertsSpec, counted: jax.A
 
 
 def _balance(scores: jax.Array, chosen: jax.Array, counted: jax.Array) -> jax.Array:
-    """Summed over sequences: counted positions x E x (shares of the choices . mean probabilities), 1 when even."""
+    """Summed over sequences: positions that count x E x (their shares of the choices . mean probabilities), which is 1
+    per position when even."""
     experts = scores.shape[-1]
-    picks = jnp.mean(jax.nn.one_hot(chosen, experts), axis=(1, 2))
-    probabilities = jnp.mean(jax.nn.softmax(scores, axis=-1), axis=1)
-    each = experts * jnp.sum(picks * probabilities, axis=-1)
-    return jnp.sum(each * jnp.sum(counted, axis=1))
+    positions = jnp.sum(counted, axis=1)
+    weights = (counted / jnp.maximum(positions, 1)[:, None])[..., None]
+    picks = jnp.sum(jnp.mean(jax.nn.one_hot(chosen, experts), axis=2) * weights, axis=1)
+    probabilities = jnp.sum(jax.nn.softmax(scores, axis=-1) * weights, axis=1)
+    return jnp.sum(positions * experts * jnp.sum(picks * probabilities, axis=-1))

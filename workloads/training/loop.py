@@ -3,6 +3,7 @@
 Owns the order of things: program, data, run and checkpoints first, then step, report, evaluate and save.
 """
 
+import math
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +188,7 @@ class Training:
         self.journal.metrics.forget_skipped()
         position = Position.of(state)
         self._safe_step = position.step
+        self._save_is_due = False
         self._timer.saved(position.batch)
         self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began)
         self.journal.restart_clock()
@@ -196,8 +198,9 @@ class Training:
         # The first one compiles.
         self.processes.deadline.expect(f"evaluation at step {step}", self.schedule.prepare_minutes)
         count = self.schedule.evaluation_batches
-        losses = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
-        loss = sum(float(loss) for loss in losses) / count
+        sums = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
+        tokens = sum(float(tokens) for _, tokens in sums)
+        loss = sum(float(loss) for loss, _ in sums) / tokens if tokens else math.nan
         self.journal.metrics.held_out(step, loss)
         self.journal.announce(Evaluation(step, loss))
         self.journal.restart_clock()

@@ -139,6 +139,9 @@ def _record(path: epath.Path, manifest: dict[str, Any]) -> str | None:
 
 def _conflict(earlier: dict[str, Any], now: dict[str, Any], run: str) -> str | None:
     before, after = _identity(earlier), _identity(now)
+    if after["initial_weights"] is None:
+        # They lie behind the run; only other ones would not be what the run began with.
+        before["initial_weights"] = None
     changed = [f"{name}: expected {before[name]}, got {after[name]}" for name in after if before[name] != after[name]]
     if not changed:
         return None
@@ -158,7 +161,8 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
         "training": training,
         "data": {"digest": manifest["data_digest"]},
     }
-    return {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    return {**named, "initial_weights": spec.initial_weights}
 
 
 def _version(package: str) -> str | None:

@@ -99,8 +99,8 @@ class CompiledProgram:
         """What takes them; the first call begins to compile it in the background."""
         return self._fingerprints
 
-    def evaluate(self, parameters: Tree, batch: jax.Array) -> jax.Array:
-        """Mean loss of one batch."""
+    def evaluate(self, parameters: Tree, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Summed loss of one batch, and how many tokens it is of."""
         return self._evaluation(parameters, batch)
 
     @cached_property
@@ -146,7 +146,7 @@ class Program:
         return lowered.compile(compiler_options(self._mesh))
 
     def compile_evaluation(self) -> jax.stages.Compiled:
-        """(parameters, tokens) -> mean loss."""
+        """(parameters, tokens) -> (summed loss, tokens that count)."""
         evaluate = self._over_mesh(self._local_evaluation, (self._specs.parameters, BATCH), PartitionSpec())
         lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch)
         return lowered.compile(compiler_options(self._mesh))
@@ -179,10 +179,10 @@ class Program:
     def _tokens_per_step(self) -> int:
         return self._spec.training.global_batch * self._spec.training.sequence_length
 
-    def _local_evaluation(self, parameters: Tree, tokens: jax.Array) -> jax.Array:
+    def _local_evaluation(self, parameters: Tree, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         own = summed(parameters, tokens.astype(jnp.int32), self._forward, self._dtype, self._stages)
         total = jax.lax.psum(own, AXES)
-        return total.loss / total.counted
+        return total.loss, total.counted
 
     def local_step(self, state: TrainState, tokens: jax.Array) -> tuple[TrainState, StepResult]:
         own, gradients = summed_and_gradients(

@@ -121,9 +121,11 @@ def test_a_new_run_begins_where_the_exported_one_ended_and_a_resumed_one_where_i
     second = trained(job, capsys)
     # The first step of the warm-up has a learning rate of 0.
     assert evaluations(second) == evaluations(first)
-    elsewhere = small_job(tmp_path / "two", steps=2).model_copy(update={"initial_weights": "nowhere"})
-    started = [found for line in trained(elsewhere, capsys) if (found := RunStarted.parse(line))]
+    longer = small_job(tmp_path / "two", steps=2)
+    started = [found for line in trained(longer, capsys) if (found := RunStarted.parse(line))]
     assert started == [RunStarted("run-1", "resumed", 1, 2)]
+    with pytest.raises(InvalidSpec, match=r"initial_weights: expected .*exported, got nowhere"):
+        trained(longer.model_copy(update={"initial_weights": "nowhere"}), capsys)
 
 
 def evaluations(lines: list[str]) -> list[float]:

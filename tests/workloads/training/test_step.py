@@ -68,3 +68,15 @@ def test_a_batch_in_which_nothing_counts_changes_no_weight(tmp_path: Path) -> No
     after, result = program.compile_step()(state, padding)
     assert bool(result.skipped)
     jax.tree.map(np.testing.assert_array_equal, (after.parameters, after.optimizer), before)
+
+
+def test_an_evaluation_is_of_the_tokens_that_count(tmp_path: Path) -> None:
+    job = small_job(tmp_path, ignored_token=ord(" "))
+    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+    batch = Batches(rows, job.training, program.batch_sharding).training(0)
+    state = program.compile_initial()()
+    loss, tokens = program.compile_evaluation()(state.parameters, batch)
+    assert float(tokens) == np.sum(np.asarray(batch)[:, 1:] != ord(" ")) < batch.size
+    _, trained = program.compile_step()(state, batch)
+    assert float(loss) / float(tokens) == pytest.approx(float(trained.loss), rel=1e-6)
