@@ -15,11 +15,9 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
 from workloads.training.kernels.blocks import LANES, HeadShape, Pair
 from workloads.training.kernels.forward import attention_forward, forward_vmem_bytes
+from workloads.training.remat import ATTENTION
 
-__all__ = ["KEPT_NAME", "HeadShape", "fused_attention"]
-
-KEPT_NAME = "attention"
-"""Under this name a remat policy finds output and logsumexp; with both kept the forward kernel runs once."""
+__all__ = ["HeadShape", "fused_attention"]
 
 VMEM_LIMIT_BYTES = 110 << 20
 """Most that a kernel may ask for; a v6e core has 128 MiB, and the compiler takes some.
@@ -69,7 +67,7 @@ def _attention(
 def _forward(
     z: jax.Array, rotation: Pair, segments: jax.Array | None, shape: HeadShape, interpret: bool
 ) -> tuple[jax.Array, Kept]:
-    mixed, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), KEPT_NAME)
+    mixed, logsumexp = checkpoint_name(attention_forward(z, rotation, segments, shape, interpret), ATTENTION)
     return mixed, Kept(z, rotation, segments, mixed, logsumexp)
 
 

@@ -12,7 +12,8 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.training.failures import InvalidSpec
-from workloads.training.kernels.attention import KEPT_NAME, VMEM_LIMIT_BYTES, HeadShape, fused_attention
+from workloads.training.kernels.attention import VMEM_LIMIT_BYTES, HeadShape, fused_attention
+from workloads.training.remat import ATTENTION
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def test_two_runs_are_bitwise_equal() -> None:
         np.testing.assert_array_equal(np.asarray(first).view(np.uint16), np.asarray(second).view(np.uint16))
 
 
-@pytest.mark.parametrize(("kept", "forward_kernels"), [((), 2), ((KEPT_NAME,), 1)])
+@pytest.mark.parametrize(("kept", "forward_kernels"), [((), 2), ((ATTENTION,), 1)])
 def test_the_forward_kernel_is_not_run_again_if_its_results_are_kept(kept: tuple[str, ...], forward_kernels: int):
     case = Case(HeadShape(1, 2, 64), 1, 128, segmented=False)
     z, rotation, _, _ = inputs(case)
