@@ -5,7 +5,7 @@ Owns which instructions send, and how many bytes leave a chip. Pure.
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,29 +111,28 @@ def transfers(module: Module, schedule: Schedule) -> tuple[Transfer, ...]:
 
 def ici_totals(found: tuple[Collective, ...]) -> Mapping[Kind, Total]:
     """By kind; a kind that does not occur is not in it."""
-    grouped: dict[Kind, list[Collective]] = defaultdict(list)
-    for each in found:
-        grouped[each.kind].append(each)
-    return {
-        kind: Total(
-            sum(each.times for each in group),
-            sum(each.times * each.result_bytes for each in group),
-            sum(each.times * each.wire_bytes for each in group),
-        )
-        for kind, group in sorted(grouped.items())
-    }
+    return _by_kind((each.kind, _in_all(each.times, each.result_bytes, each.wire_bytes)) for each in found)
 
 
 def dcn_totals(found: tuple[Transfer, ...]) -> Mapping[str, Total]:
     """By the type that the megascale runtime names."""
-    grouped: dict[str, list[Transfer]] = defaultdict(list)
-    for each in found:
-        grouped[each.kind].append(each)
+    return _by_kind((each.kind, _in_all(each.times, each.sent_bytes, each.sent_bytes)) for each in found)
+
+
+def _in_all(times: int, result_bytes: int, sent_bytes: float) -> Total:
+    """Of one instruction, whose bytes are those of one run."""
+    return Total(times, times * result_bytes, times * sent_bytes)
+
+
+def _by_kind[K: str](totals: Iterable[tuple[K, Total]]) -> Mapping[K, Total]:
+    grouped: dict[K, list[Total]] = defaultdict(list)
+    for kind, total in totals:
+        grouped[kind].append(total)
     return {
         kind: Total(
-            sum(each.times for each in group),
-            sum(each.times * each.sent_bytes for each in group),
-            sum(each.times * each.sent_bytes for each in group),
+            sum(each.count for each in group),
+            sum(each.result_bytes for each in group),
+            sum(each.sent_bytes for each in group),
         )
         for kind, group in sorted(grouped.items())
     }
