@@ -12,13 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 import jax
 
-from workloads.progress import (
-    CheckpointSaved,
-    Evaluation,
-    Outcome,
-    RunStarted,
-    RunSummary,
-)
+from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows

@@ -9,7 +9,6 @@ from infra.job_spec import slice_spec
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight.preflight import compile_step
 from workloads.spec import JobSpec, MeshSpec, load_preset, preset_names
-from workloads.training import step
 
 TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16"}
 """Of two v6e slices; 4x4 for all others."""
@@ -23,11 +22,9 @@ def job(name: str) -> JobSpec:
     return JobSpec.model_validate(v6e_job().model_dump() | sections | {"slices": slices, "mesh": mesh})
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize("name", preset_names())
-def test_it_compiles_and_fits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("libtpu")
-    # Without the optimisations that cost the compiler most.
-    monkeypatch.setattr(step, "compiler_options", lambda _mesh: {"optimization_level": "O0"})  # pyright: ignore[reportUnknownLambdaType]
+def test_it_compiles_and_fits(name: str) -> None:
     compilation = compile_step(job(name))
     assert compilation.excess is None
     assert compilation.complaints == ()

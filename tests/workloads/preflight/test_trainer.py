@@ -11,7 +11,6 @@ from workloads.preflight.estimate import Account, account
 from workloads.preflight.preflight import compile_step
 from workloads.preflight.traffic import Kind
 from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, load_preset
-from workloads.training import step
 from workloads.training.model import initial_parameters
 
 MEGABYTE = 1_000_000
@@ -20,11 +19,7 @@ SMALL = ModelSpec(
 )
 
 
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the optimisations that cost the compiler most: what moves between chips is the same."""
-    pytest.importorskip("libtpu")
-    monkeypatch.setattr(step, "compiler_options", lambda _mesh: {"optimization_level": "O0"})  # pyright: ignore[reportUnknownLambdaType]
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def job(model: ModelSpec, mesh: MeshSpec, **training: Any) -> JobSpec:

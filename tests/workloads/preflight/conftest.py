@@ -1,0 +1,15 @@
+import pytest
+from jax.sharding import Mesh
+
+from workloads.training import step
+
+
+@pytest.fixture
+def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps without the optimisations that cost the compiler most: what moves between chips is the same."""
+    pytest.importorskip("libtpu")
+
+    def options(mesh: Mesh) -> dict[str, str]:
+        return {"optimization_level": "O0"}
+
+    monkeypatch.setattr(step, "compiler_options", options)
