@@ -27,10 +27,17 @@ def attend_by_kernel(
     """As `attention.attend`."""
     # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
     projected = named(jnp.einsum("bsd,df->bfs", x, query_key_value), PROJECTION)
-    if heads.kernel == "fused":
-        return jnp.einsum("bfs,fd->bsd", _fused(projected, heads, sequence), out)
-    mixed = _splash(projected, heads, sequence)
-    return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
+
+    # Within a jit of its own: of what is kept for the backward pass and used beside it, JAX rounds the values to the
+    # type that they have, a pass over memory for nothing. It looks at the outermost level alone.
+    @jax.jit
+    def mix(projected: jax.Array, out: jax.Array) -> jax.Array:
+        if heads.kernel == "fused":
+            return jnp.einsum("bfs,fd->bsd", _fused(projected, heads, sequence), out)
+        mixed = _splash(projected, heads, sequence)
+        return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
+
+    return mix(projected, out)
 
 
 def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:

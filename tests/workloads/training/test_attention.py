@@ -15,6 +15,7 @@ from tests.workloads.plain_model import plain_attention, plain_visibility
 from workloads.spec import Attention, ModelSpec
 from workloads.training.attention import Heads, Sequence, attend
 from workloads.training.failures import InvalidSpec
+from workloads.training.remat import rematerialised
 from workloads.training.rope import rotation
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=64)
@@ -64,6 +65,16 @@ def test_a_kernel_takes_every_length_of_whole_registers_and_no_other(kernel: Att
     assert [shape(positions)[1] for positions in (128, 384, 1152, 1536)] == [128, 384, 1152, 1536]
     with pytest.raises(InvalidSpec, match="100|multiple"):
         shape(100)
+
+
+@pytest.mark.parametrize("kernel", ["splash", "fused"])
+def test_what_a_kernel_leaves_for_the_backward_pass_is_not_rounded_to_the_type_that_it_has(kernel: Attention) -> None:
+    sequence = Sequence(rotation(MODEL, 128), None)
+    heads = replace(HEADS, kernel=kernel)
+    layer = rematerialised(lambda x, qkv, out: jnp.sum(x + attend(jnp.sin(x), qkv, out, heads, sequence)), "attention")
+    program = str(jax.make_jaxpr(jax.grad(layer, argnums=(0, 1, 2)))(*arguments(128)))
+    assert program.count("name=attention") == 2, "output and its logarithm of sums are kept"
+    assert "reduce_precision" not in program
 
 
 def test_plain_attention_is_the_textbook_s() -> None:
