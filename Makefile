@@ -29,7 +29,7 @@ programs: $(ENVIRONMENT) ## find or build the Go programs that the sandbox runs
 	@$(PYTHON) -m cli.programs
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
-	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra tpu --extra policy --extra sandbox --extra dev pyproject.toml -o requirements/desk.txt
+	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt
 	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra tpu pyproject.toml -o requirements/image.txt
 
 $(ENVIRONMENT): requirements/desk.txt
