@@ -89,17 +89,7 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
     return JobSpec(
         name="train",
         preset=options.preset,
-        slices=SliceSpec(
-            generation="cpu",
-            topology=f"{options.hosts}x{options.chips}",
-            count=options.slices,
-            hosts=options.hosts,
-            chips_per_host=options.chips,
-            devices_per_chip=1,
-            # A CPU device has no rated peak and no memory of its own.
-            peak_bf16_tflops_per_chip=0.0,
-            hbm_gib_per_chip=0.0,
-        ),
+        slices=SliceSpec.of_cpu(options.slices, options.hosts, options.chips),
         mesh=options.mesh or MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
         model=preset.model,
         data=_data(options, preset),
