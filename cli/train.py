@@ -141,11 +141,17 @@ def _positive(text: str) -> int:
 
 
 def _mesh(text: str) -> MeshSpec:
+    given = [axis.split("=") for axis in text.split(",")]
     try:
-        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | dict(axis.split("=") for axis in text.split(",")))
+        sizes = dict(given)
+        if len(sizes) < len(given):
+            raise ValueError("of an axis given twice, a dict keeps the last")
+        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | sizes)
     except ValueError:
         axes = ", ".join(MeshSpec.model_fields)
-        raise argparse.ArgumentTypeError(f"must be AXIS=SIZE,... of the axes {axes}, got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"must be AXIS=SIZE,... of the axes {axes}, each at most once, got {text!r}"
+        ) from None
 
 
 def _data(options: argparse.Namespace, preset: Preset) -> DataSpec:
