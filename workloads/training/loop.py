@@ -107,7 +107,7 @@ class Training:
             ReplicasDiffer: a device computed wrongly; nothing of it is saved.
         """
         state, outcome = self._begin()
-        self.journal.record("compile", seconds=self.program.prepare())
+        self.journal.record("compile", seconds=self.program.prepare(), **self.program.choices)
         self.journal.restart_clock()
         position, last = Position.of(state), self.schedule.steps
         self.journal.announce(RunStarted(self.run.id, outcome, position.step, last))

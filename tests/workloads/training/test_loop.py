@@ -109,6 +109,17 @@ def step_metrics(storage: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.open()]
 
 
+def ledger(storage: Path) -> list[dict[str, Any]]:
+    """Events of all starts."""
+    return [json.loads(line) for path in sorted(storage.glob("runs/*/ledger/*.jsonl")) for line in path.open()]
+
+
+def test_the_ledger_says_what_the_step_really_computes_with(tmp_path: Path, capsys: Capture) -> None:
+    trained(small_job(tmp_path, steps=1, attention="splash", compute_dtype="bfloat16"), capsys)
+    (compiled,) = [event for event in ledger(tmp_path) if event["event"] == "compile"]
+    assert (compiled["attention"], compiled["compute_dtype"]) == ("reference", "bfloat16")
+
+
 def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(
         Diverged, match=r"step 5: .* 4 steps in a row was not finite, after 0 of at most 0 rollbacks; lower"
