@@ -48,20 +48,10 @@ def job(size: str, storage: Path) -> JobSpec:
         kv_heads=heads,
         head_dim=_HEAD_DIM,
     )
-    slices = SliceSpec(
-        generation="cpu",
-        topology="4",
-        count=2,
-        hosts=1,
-        chips_per_host=_DEVICES // 2,
-        devices_per_chip=1,
-        peak_bf16_tflops_per_chip=0.0,
-        hbm_gib_per_chip=0.0,
-    )
     return JobSpec(
         name="checkpoints",
         preset=size,
-        slices=slices,
+        slices=SliceSpec.of_cpu(count=2, hosts=1, chips_per_host=_DEVICES // 2),
         mesh=MeshSpec(replica=2, fsdp=_DEVICES // 2),
         model=model,
         data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),

@@ -34,16 +34,7 @@ def job(storage: str) -> JobSpec:
     return JobSpec(
         name="benchmark",
         preset="benchmark",
-        slices=SliceSpec(
-            generation="cpu",
-            topology="1x1",
-            count=1,
-            hosts=1,
-            chips_per_host=1,
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=0.0,
-            hbm_gib_per_chip=0.0,
-        ),
+        slices=SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=1),
         mesh=MeshSpec(replica=1, fsdp=1),
         model=ModelSpec(
             vocab_size=8192,

@@ -89,17 +89,7 @@ def job_spec(options: argparse.Namespace) -> JobSpec:
     return JobSpec(
         name="train",
         preset=options.preset,
-        slices=SliceSpec(
-            generation="cpu",
-            topology=f"{options.hosts}x{options.chips}",
-            count=options.slices,
-            hosts=options.hosts,
-            chips_per_host=options.chips,
-            devices_per_chip=1,
-            # A CPU device has no rated peak and no memory of its own.
-            peak_bf16_tflops_per_chip=0.0,
-            hbm_gib_per_chip=0.0,
-        ),
+        slices=SliceSpec.of_cpu(options.slices, options.hosts, options.chips),
         mesh=options.mesh or MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
         model=preset.model,
         data=_data(options, preset),
@@ -151,11 +141,17 @@ def _positive(text: str) -> int:
 
 
 def _mesh(text: str) -> MeshSpec:
+    given = [axis.split("=") for axis in text.split(",")]
     try:
-        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | dict(axis.split("=") for axis in text.split(",")))
+        sizes = dict(given)
+        if len(sizes) < len(given):
+            raise ValueError("of an axis given twice, a dict keeps the last")
+        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | sizes)
     except ValueError:
         axes = ", ".join(MeshSpec.model_fields)
-        raise argparse.ArgumentTypeError(f"must be AXIS=SIZE,... of the axes {axes}, got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"must be AXIS=SIZE,... of the axes {axes}, each at most once, got {text!r}"
+        ) from None
 
 
 def _data(options: argparse.Namespace, preset: Preset) -> DataSpec:

@@ -75,6 +75,23 @@ class FewerSlices(Line):
 
 
 @dataclass(frozen=True)
+class LengthChanged(Line):
+    """A run goes on with another last step, so that the learning rate falls in another time."""
+
+    template: ClassVar[str] = (
+        "training.steps is {steps} and was {earlier_steps} when the checkpoint at step {step} was saved:"
+        " the learning rate goes on at {learning_rate:.4g} instead of {earlier_learning_rate:.4g}"
+    )
+
+    step: int
+    earlier_steps: int
+    steps: int
+    earlier_learning_rate: float
+    """Of the step after `step`, had the length stayed."""
+    learning_rate: float
+
+
+@dataclass(frozen=True)
 class StepProgress(Line):
     """One finished optimizer step."""
 

@@ -14,16 +14,7 @@ def small_job(storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, **
     return JobSpec(
         name="test",
         preset="tiny",
-        slices=SliceSpec(
-            generation="cpu",
-            topology=f"{fsdp}",
-            count=replica,
-            hosts=hosts,
-            chips_per_host=fsdp // hosts,
-            devices_per_chip=1,
-            peak_bf16_tflops_per_chip=0.0,
-            hbm_gib_per_chip=0.0,
-        ),
+        slices=SliceSpec.of_cpu(count=replica, hosts=hosts, chips_per_host=fsdp // hosts),
         mesh=MeshSpec(replica=replica, fsdp=fsdp),
         model=preset.model,
         data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 18, held_out_fraction=0.05),

@@ -158,8 +158,8 @@ def _starts(history: History) -> Iterator[str]:
         yield _quiet("None.")
         return
     lost = lost_steps(history.starts)
-    titles = ("start", "began", "lasted", "steps", "lost", "ended", "cause")
-    yield table(titles, [_start_row(start, lost) for start in history.starts], numbers=(2, 4))
+    titles = ("start", "began", "lasted", "attention", "computed in", "steps", "lost", "ended", "cause")
+    yield table(titles, [_start_row(start, lost) for start in history.starts], numbers=(2, 6))
 
 
 def _start_row(start: Start, lost: set[tuple[int, int]]) -> Sequence[str]:
@@ -167,7 +167,14 @@ def _start_row(start: Start, lost: set[tuple[int, int]]) -> Sequence[str]:
     steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
     gone = sum(number == start.number for number, _ in lost)
     lasted = duration(start.ended - start.began[0])
-    return [str(start.number), began, lasted, steps, str(gone), escape(start.ending), escape(start.cause)]
+    ended = (escape(start.ending), escape(start.cause))
+    return [str(start.number), began, lasted, *_choices(start), steps, str(gone), *ended]
+
+
+def _choices(start: Start) -> Sequence[str]:
+    """The attention and the type that its step was compiled with; nothing before that."""
+    compiled = start.last("compile")
+    return [escape(str(compiled.facts.get(name, "")) if compiled else "") for name in ("attention", "compute_dtype")]
 
 
 def _mesh(placement: Placement) -> Iterator[str]:

@@ -17,7 +17,7 @@ NAMED_MESHES = 3
 def size_faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> list[str]:
     """All that does not fit, in words, with the legal meshes nearest to `mesh`; empty when all fits."""
     faults = [*_faults(slices, mesh, model, training)]
-    return [*faults, _advice(slices, mesh, model, training)] if faults else []
+    return [*faults, *_advice(slices, mesh, model, training)] if faults else []
 
 
 def legal_meshes(slices: SliceSpec, model: ModelSpec, training: TrainingSpec) -> list[MeshSpec]:
@@ -91,11 +91,20 @@ def _token_faults(mesh: MeshSpec, training: TrainingSpec) -> Iterator[str]:
         )
 
 
-def _advice(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> str:
-    legal = sorted(legal_meshes(slices, model, training), key=lambda choice: _distance(choice, mesh))
-    if not legal:
-        return f"no mesh of these {slices.devices} devices fits the job's sizes: change one of the sizes above"
-    return f"nearest that fit: {', or '.join(str(choice) for choice in legal[:NAMED_MESHES])}"
+def _advice(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> list[str]:
+    near = {"nearest that fit": _nearest(legal_meshes(slices, model, training), mesh)}
+    if mesh.stage > 1 and training.gather_weights != "each-step":
+        # Whoever asks for a pipeline would else be told of none.
+        each_step = training.model_copy(update={"gather_weights": "each-step"})
+        pipelines = [choice for choice in legal_meshes(slices, model, each_step) if choice.stage > 1]
+        near["nearest with stages, by training.gather_weights each-step"] = _nearest(pipelines, mesh)
+    return [f"{told}: {', or '.join(map(str, meshes))}" for told, meshes in near.items() if meshes] or [
+        f"no mesh of these {slices.devices} devices fits the job's sizes: change one of the sizes above"
+    ]
+
+
+def _nearest(legal: Sequence[MeshSpec], mesh: MeshSpec) -> list[MeshSpec]:
+    return sorted(legal, key=lambda choice: _distance(choice, mesh))[:NAMED_MESHES]
 
 
 def _distance(one: MeshSpec, other: MeshSpec) -> tuple[float, int, Sequence[int]]:

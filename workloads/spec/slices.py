@@ -1,6 +1,7 @@
 """The hardware of a job: its TPU slices, and the mesh of devices laid over them."""
 
 from math import prod
+from typing import Self
 
 from workloads.spec.base import PositiveInt, Spec
 
@@ -20,6 +21,20 @@ class SliceSpec(Spec):
     """JAX devices per chip: 2 on 7x, else 1."""
     peak_bf16_tflops_per_chip: float
     hbm_gib_per_chip: float
+
+    @classmethod
+    def of_cpu(cls, count: int, hosts: int, chips_per_host: int) -> Self:
+        """Slices whose chips are CPU devices, which have no rated peak and no memory of their own."""
+        return cls(
+            generation="cpu",
+            topology=f"{hosts}x{chips_per_host}",
+            count=count,
+            hosts=hosts,
+            chips_per_host=chips_per_host,
+            devices_per_chip=1,
+            peak_bf16_tflops_per_chip=0.0,
+            hbm_gib_per_chip=0.0,
+        )
 
     @property
     def devices_per_host(self) -> int:

@@ -24,6 +24,7 @@ from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
 from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
+from workloads.training.resumption import length_change
 from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
@@ -107,7 +108,7 @@ class Training:
             ReplicasDiffer: a device computed wrongly; nothing of it is saved.
         """
         state, outcome = self._begin()
-        self.journal.record("compile", seconds=self.program.prepare())
+        self.journal.record("compile", seconds=self.program.prepare(), **self.program.choices)
         self.journal.restart_clock()
         position, last = Position.of(state), self.schedule.steps
         self.journal.announce(RunStarted(self.run.id, outcome, position.step, last))
@@ -137,6 +138,8 @@ class Training:
         if state is None:
             return self._initial(), "new"
         self.journal.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
+        if self.processes.leads and (change := length_change(self.run, state)):
+            self.journal.announce(change)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
 
     def _initial(self) -> TrainState:

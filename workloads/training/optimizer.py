@@ -17,14 +17,25 @@ FINAL_LEARNING_RATE_SHARE = 0.1
 
 def build_optimizer(spec: OptimizerSpec, steps: int) -> optax.GradientTransformation:
     """AdamW without clipping, elementwise: it may run on any shard of the weights."""
-    schedule = optax.warmup_cosine_decay_schedule(
+    rate = learning_rate(spec, steps)
+    return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
+
+
+def learning_rate(spec: OptimizerSpec, steps: int) -> optax.Schedule:
+    """By the number of updates before, of a run that ends after `steps`."""
+    return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=spec.learning_rate,
         warmup_steps=spec.warmup_steps,
         decay_steps=max(steps, spec.warmup_steps + 1),
         end_value=spec.learning_rate * FINAL_LEARNING_RATE_SHARE,
     )
-    return optax.adamw(schedule, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
+
+
+def updates(state: Tree) -> int:
+    """How many the optimizer's `state` has behind it; a step that was skipped is none."""
+    (counter,) = (part for part in state if isinstance(part, optax.ScaleByScheduleState))
+    return int(jnp.asarray(counter.count))
 
 
 def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:

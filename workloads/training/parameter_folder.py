@@ -56,10 +56,15 @@ def require_new(folder: epath.Path) -> None:
 
 
 def write(folder: epath.Path, parameters: Tree, about: About) -> None:
-    """Write the folder; `export.json` comes last, and without it the folder is not finished."""
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(folder / PARAMETERS, parameters)
-    (folder / _ABOUT).write_text(json.dumps(about.model_dump(mode="json"), indent=2) + "\n")
+    """Write the folder; `export.json` comes last, and without it the folder is not finished. Nothing is left of one
+    that cannot be finished, since it would be in the way of the next attempt."""
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(folder / PARAMETERS, parameters)
+        (folder / _ABOUT).write_text(json.dumps(about.model_dump(mode="json"), indent=2) + "\n")
+    except BaseException:
+        folder.rmtree(missing_ok=True)
+        raise
 
 
 def read_about(folder: epath.Path) -> About:

@@ -2,7 +2,8 @@
 
 Owns which steps are captured, those that the specification names and those asked for by SIGUSR1 to any host, and
 the way of a profile into the run's folder: `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*`, where
-XProf finds all hosts of one capture. Hosts tell each other of a request beside the steps, so no step waits for it.
+XProf finds all hosts of one capture. One that a stop cuts short is kept, up to the step that began last. Hosts tell
+each other of a request beside the steps, so no step waits for it.
 """
 
 import json
@@ -46,6 +47,8 @@ class StepProfiler:
         self._step_began: float | None = None
         self._captured: Range = (0, 0)
         """The last capture, or the one that runs."""
+        self._step = 0
+        """The last that began."""
         # JAX writes to a local folder; the run's may be in a bucket.
         self._local: tempfile.TemporaryDirectory[str] | None = None
 
@@ -60,6 +63,9 @@ class StepProfiler:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._closed.set()
+        if self._local:
+            self._captured = (self._captured[0], self._step)
+            self._end(self._local)
 
     def before(self, step: int) -> None:
         """Call before `step` begins."""
@@ -67,7 +73,7 @@ class StepProfiler:
         if self._requested.is_set() and self._step_began is not None:
             self._requested.clear()
             self._tell(step, now - self._step_began)
-        self._step_began = now
+        self._step_began, self._step = now, step
         if self._local is None and (due := self._due(step)):
             self._captured = due
             self._local = tempfile.TemporaryDirectory(prefix="profile-")
@@ -75,15 +81,8 @@ class StepProfiler:
 
     def after(self, step: int) -> None:
         """Call when `step` is done."""
-        first, last = self._captured
-        if self._local and step == last:
-            jax.profiler.stop_trace()
-            folder = self._folder / f"{self._start}-{first}-{last}"
-            self._keep(Path(self._local.name), folder)
-            self._local.cleanup()
-            self._local = None
-            if self._processes.leads:
-                print(f"profile of steps {first} to {last} saved to {folder}", flush=True)
+        if self._local and step == self._captured[1]:
+            self._end(self._local)
 
     def _due(self, step: int) -> Range | None:
         """What is wanted of `step`, unless it began before the last capture ended."""
@@ -102,6 +101,21 @@ class StepProfiler:
             with suppress(jax.errors.JaxRuntimeError):
                 told: list[Range] = [(first, last) for first, last in map(json.loads, self._processes.left("profile"))]
                 self._wanted = (*self._wanted, *(each for each in told if each not in self._wanted))
+
+    def _end(self, local: tempfile.TemporaryDirectory[str]) -> None:
+        """Store what was captured. Where that fails, training goes on, or ends for the cause that it has already."""
+        first, last = self._captured
+        folder = self._folder / f"{self._start}-{first}-{last}"
+        self._local = None
+        try:
+            with local:
+                jax.profiler.stop_trace()
+                self._keep(Path(local.name), folder)
+        except Exception as error:  # noqa: BLE001 - the profiler and each object store have exceptions of their own
+            print(f"profile of steps {first} to {last} is lost: {type(error).__name__}: {error}", flush=True)
+            return
+        if self._processes.leads:
+            print(f"profile of steps {first} to {last} saved to {folder}", flush=True)
 
     def _keep(self, local: Path, folder: epath.Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -74,6 +74,7 @@ class CompiledProgram:
     def __init__(self, program: "Program", compiler: Executor):
         self.state_shapes = program.state_shapes
         self.batch_sharding = program.batch_sharding
+        self.choices = program.choices
         self._program = program
         self._compiler = compiler
         self._step = compiler.submit(_timed, program.compile_step)
@@ -149,6 +150,11 @@ class Program:
         evaluate = self._over_mesh(self._local_evaluation, (self._specs.parameters, BATCH), PartitionSpec())
         lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch)
         return lowered.compile(compiler_options(self._mesh))
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What the step computes with here, whatever was asked for."""
+        return {"attention": self._forward.heads.kernel, "compute_dtype": self._dtype.name}
 
     @property
     def batch(self) -> jax.ShapeDtypeStruct:

@@ -27,8 +27,8 @@ from workloads.training.parameter_folder import (
     whole_shapes,
     write,
 )
-from workloads.weights.hugging_face import Tensor, config, config_faults, tensors
-from workloads.weights.tensor_files import DType, TensorFiles, shards, write_index
+from workloads.weights.hugging_face import MODEL_TYPES, Config, Tensor, config, config_faults, tensors
+from workloads.weights.tensor_files import DType, TensorFiles, read_object, shards, write_index
 
 CONFIG = "config.json"
 
@@ -40,16 +40,15 @@ def import_weights(source: Path, out: epath.Path, name: str, preset: Preset, rep
     """Write the weights in the folder `source`, of the model of the preset `name`, to the new folder `out`.
 
     Raises:
-        InvalidSpec: the files are not those of the preset's model; names all that differs.
+        InvalidSpec: the files cannot be read or are not those of the preset's model; names all that is wrong.
     """
     require_new(out)
     model = preset.model
     wanted = list(tensors(model))
     with TensorFiles(source) as files:
-        if wrong := [*_config_faults(source, model), *files.faults(wanted)]:
+        if wrong := _faults(source, model, wanted, files):
             raise InvalidSpec(
-                f"{source} must hold the weights of {name}, but is not what that needs: {'; '.join(wrong)};"
-                " choose the preset that these weights belong to"
+                f"{source} must hold the weights of {name}, but is not what that needs: {'; '.join(wrong)}"
             )
         parameters = _parameters(model, wanted, files, report)
     about = About(
@@ -89,9 +88,21 @@ def export_weights(folder: epath.Path, out: epath.Path, dtype: DType, report: Re
     return about.model
 
 
-def _config_faults(source: Path, model: ModelSpec) -> list[str]:
-    path = source / CONFIG
-    return config_faults(json.loads(path.read_text()), model) if path.exists() else []
+def _faults(source: Path, model: ModelSpec, wanted: list[Tensor], files: TensorFiles) -> list[str]:
+    """All that is wrong with the folder and what to do about it; nothing when it holds `wanted`."""
+    unreadable, path = list(files.unreadable), source / CONFIG
+    said: Config = {}
+    try:
+        said = read_object(path) if path.exists() else {}
+    except InvalidSpec as fault:
+        unreadable.append(str(fault))
+    # Of files that are not all there it cannot be said which tensors are missing.
+    differing = [*config_faults(said, model), *([] if files.unreadable else files.faults(wanted))]
+    if differing and said.get("model_type") not in (None, *MODEL_TYPES):
+        differing.append(f"choose weights of a model of type {' or '.join(MODEL_TYPES)}, no others can be imported")
+    elif differing:
+        differing.append("choose the preset that these weights belong to")
+    return [*unreadable, *differing]
 
 
 def _parameters(model: ModelSpec, wanted: list[Tensor], files: TensorFiles, report: Report) -> Tree:

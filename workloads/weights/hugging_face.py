@@ -18,6 +18,9 @@ from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling
 type Config = dict[str, Any]
 """Content of `config.json`."""
 
+MODEL_TYPES = LLAMA, MIXTRAL = "llama", "mixtral"
+"""Those of `config.json` whose layouts are known here."""
+
 type Place = Callable[[np.ndarray], np.ndarray]
 """From one of the trainer's arrays to the view of it that holds a tensor."""
 
@@ -147,12 +150,12 @@ def _architecture(model: ModelSpec) -> Config:
 
 
 def _llama() -> Config:
-    return {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
+    return {"model_type": LLAMA, "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
 
 
 def _mixtral(experts: ExpertsSpec) -> Config:
     return {
-        "model_type": "mixtral",
+        "model_type": MIXTRAL,
         "architectures": ["MixtralForCausalLM"],
         "num_local_experts": experts.count,
         "num_experts_per_tok": experts.per_token,

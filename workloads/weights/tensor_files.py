@@ -38,20 +38,18 @@ class TensorFiles:
     """The tensors of a local folder; each is read when it is asked for."""
 
     def __init__(self, folder: Path):
-        """Open the files that the index names, or all there are.
-
-        Raises:
-            InvalidSpec: a file is missing or damaged, or there is none.
-        """
+        """Open the files that the index names, or all there are."""
+        self.unreadable: list[str] = []
+        """Files that are missing or damaged, in words."""
         self._open = ExitStack()
         self._files: dict[str, Any] = {}
-        for path in _files(folder):
+        for path in self._paths(folder):
             try:
                 file = self._open.enter_context(safe_open(path, framework="np"))
             except (SafetensorError, OSError) as error:
-                self._open.close()
-                raise InvalidSpec(f"{path} must be a whole safetensors file: {error}; download it again") from None
-            self._files |= dict.fromkeys(file.keys(), file)
+                self.unreadable.append(f"{path} must be a whole safetensors file: {error}; download it again")
+            else:
+                self._files |= dict.fromkeys(file.keys(), file)
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +62,7 @@ class TensorFiles:
         return self._files[name].get_tensor(name)
 
     def faults(self, expected: Sequence[Tensor]) -> list[str]:
-        """What keeps the files from being the `expected` tensors, in words."""
+        """What keeps the files, which can all be read, from being the `expected` tensors, in words."""
         names = {tensor.name for tensor in expected}
         there = [tensor for tensor in expected if tensor.name in self._files]
         wrong = [
@@ -76,6 +74,17 @@ class TensorFiles:
         odd = [f"{name} {one}" for name, one in types.items() if one not in _READ_TYPES]
         return [*wrong, *_some(f"of another type than {', '.join(_READ_TYPES)}", odd)]
 
+    def _paths(self, folder: Path) -> list[Path]:
+        index = folder / INDEX
+        try:
+            paths = _named_by(index) if index.exists() else sorted(folder.glob("*.safetensors"))
+        except InvalidSpec as fault:
+            self.unreadable.append(str(fault))
+            return []
+        if not paths:
+            self.unreadable.append(f"{folder} must be a folder with *.safetensors files, but has none; name another")
+        return paths
+
     def _shape(self, name: str) -> list[int]:
         return self._files[name].get_slice(name).get_shape()
 
@@ -84,14 +93,28 @@ class TensorFiles:
         return "" if found == list(tensor.shape) else f"{tensor.name} expected {list(tensor.shape)}, got {found}"
 
 
-def _files(folder: Path) -> list[Path]:
-    index = folder / INDEX
-    if index.exists():
-        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise InvalidSpec(f"{folder} must be a folder with *.safetensors files, but has none; name another")
-    return files
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object that the file is.
+
+    Raises:
+        InvalidSpec: it is none.
+    """
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidSpec(f"{path} must be JSON: {error}; download it again") from None
+    if not isinstance(found, dict):
+        raise InvalidSpec(f"{path} must be a JSON object, got a {type(found).__name__}; download it again")
+    return found
+
+
+def _named_by(index: Path) -> list[Path]:
+    files = read_object(index).get("weight_map")
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+        raise InvalidSpec(
+            f"{index} must say by weight_map which file each tensor is in, but does not; download it again"
+        )
+    return [index.with_name(name) for name in sorted(set(files.values()))]
 
 
 def _some(what: str, names: list[str]) -> Iterator[str]:

@@ -53,7 +53,7 @@ def crashed_and_resumed(storage: Path) -> Path:
     """Steps 1 to 4 with a save after 2, a crash in step 5, and a second start that does steps 3 to 5."""
     first = [
         began(5, 0, 0),
-        event(9, "compile", seconds=4),
+        event(9, "compile", seconds=4, attention="fused", compute_dtype="bfloat16"),
         event(9, "RunStarted", run="one", outcome="new", step=0, steps=5),
         event(12, "save", step=2, blocking_seconds=1),
     ]

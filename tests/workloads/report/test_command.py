@@ -56,6 +56,8 @@ def test_a_crashed_and_resumed_run_is_told_on_one_page(tmp_path: Path) -> None:
     assert "test: run one" in words
     for expected in (
         "down after CRASH",
+        "fused",
+        "bfloat16",
         "host-1: ValueError: no such row",
         "start 1 at step 2, after CRASH host-1: ValueError: no such row",
         "step 4 skipped: its loss or gradient is not finite",

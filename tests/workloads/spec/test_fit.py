@@ -69,6 +69,26 @@ def test_a_pipeline_gathers_its_weights_once_a_step() -> None:
     assert told(mesh) == ""
 
 
+def test_a_pipeline_is_told_of_the_meshes_that_gathering_once_a_step_would_allow() -> None:
+    faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=2, fsdp=4), JOB.model, JOB.training)
+    assert faults[1:] == [
+        "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2",
+        "nearest with stages, by training.gather_weights each-step: replica 1 x stage 2 x fsdp 4,"
+        " or replica 2 x stage 2 x fsdp 2, or replica 1 x stage 2 x fsdp 2 x tensor 2",
+    ]
+    assert not any(
+        "with stages" in fault
+        for fault in size_faults(JOB.slices, MeshSpec(replica=1, fsdp=4), JOB.model, JOB.training)
+    )
+
+
+def test_where_a_pipeline_alone_fits_no_size_is_to_blame() -> None:
+    training = JOB.training.model_copy(update={"global_batch": 1})
+    model = JOB.model.model_copy(update={"layers": 8, "kv_heads": 1})
+    faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=8, fsdp=1), model, training)
+    assert faults[1:] == ["nearest with stages, by training.gather_weights each-step: replica 1 x stage 8 x fsdp 1"]
+
+
 def test_of_meshes_equally_near_the_simplest_are_named_first() -> None:
     nearest = "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2"
     assert told(MeshSpec(replica=2, fsdp=2)).endswith(nearest)

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, StepProgress
+from workloads.progress import CheckpointSaved, Evaluation, LengthChanged, RunStarted, RunSummary, StepProgress
 from workloads.spec import JobSpec
 from workloads.training import loop
 from workloads.training.failures import Diverged, Preempted
@@ -90,6 +90,24 @@ def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, c
     assert began(again) == RunStarted("run-1", "already complete", 8, 8)
 
 
+def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learning_rate(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    def lengths(steps: int) -> list[LengthChanged]:
+        job = small_job(tmp_path, steps=steps)
+        optimizer = job.optimizer.model_copy(update={"learning_rate": 0.004, "warmup_steps": 2})
+        lines = trained(job.model_copy(update={"optimizer": optimizer}), capsys)
+        return [found for line in lines if (found := LengthChanged.parse(line))]
+
+    assert lengths(4) == []
+    # From the end of the cosine, a tenth of the peak, to a third of its way, where it has fallen by a quarter of that.
+    told = LengthChanged(4, 4, 8, earlier_learning_rate=0.0004, learning_rate=0.0031)
+    assert lengths(8) == [told]
+    assert lengths(8) == []
+    (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "LengthChanged"]
+    assert {name: recorded[name] for name in vars(told)} == pytest.approx(vars(told))
+
+
 def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, capsys: Capture) -> None:
     lines = trained(
         small_job(tmp_path, steps=4, save_every_steps=4, save_every_minutes=1e-6, keep_checkpoints=9), capsys
@@ -107,6 +125,21 @@ def exploding(job: JobSpec) -> JobSpec:
 def step_metrics(storage: Path) -> list[dict[str, Any]]:
     (path,) = (storage / "runs" / "run-1" / "steps").iterdir()
     return [json.loads(line) for line in path.open()]
+
+
+def ledger(storage: Path) -> list[dict[str, Any]]:
+    """Events of all starts."""
+    return [
+        json.loads(line)
+        for path in sorted(storage.glob("runs/*/ledger/*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+
+
+def test_the_ledger_says_what_the_step_really_computes_with(tmp_path: Path, capsys: Capture) -> None:
+    trained(small_job(tmp_path, steps=1, attention="splash", compute_dtype="bfloat16"), capsys)
+    (compiled,) = [event for event in ledger(tmp_path) if event["event"] == "compile"]
+    assert (compiled["attention"], compiled["compute_dtype"]) == ("reference", "bfloat16")
 
 
 def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path: Path, capsys: Capture) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.training.layout import Tree
-from workloads.training.optimizer import build_optimizer, clip
+from workloads.training.optimizer import build_optimizer, clip, updates
 
 
 @pytest.mark.parametrize(("norm", "factor"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25)])
@@ -21,3 +21,12 @@ def test_matrices_decay_and_norm_scales_do_not() -> None:
     updates: Tree = optimizer.update(jax.tree.map(jnp.zeros_like, weights), optimizer.init(weights), weights)[0]
     assert (updates["blocks"]["gate"] < 0).all()
     assert (updates["blocks"]["mlp_scale"] == 0).all()
+
+
+def test_the_optimizer_counts_the_updates_that_its_schedule_goes_by() -> None:
+    optimizer = build_optimizer(small_job(Path("unused")).optimizer, steps=10)
+    weights: Tree = {"gate": jnp.ones((2, 3))}
+    state = optimizer.init(weights)
+    for _ in range(3):
+        state = optimizer.update(weights, state, weights)[1]
+    assert updates(state) == 3

@@ -1,13 +1,18 @@
-"""Profiles on request, with two processes as on a cluster."""
+"""Profiles on request, with two processes as on a cluster, and those that a stop cuts short."""
 
 import signal
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+from etils import epath
 
 from tests.processes import running_hosts
 from tests.workloads.jobs import small_job
 from workloads.progress import RunSummary, StepProgress
+from workloads.training.failures import Preempted
+from workloads.training.profile import StepProfiler
+from workloads.training.runtime import Processes
 
 TIMEOUT_SECONDS = 240
 
@@ -34,3 +39,36 @@ def test_a_signal_to_one_host_makes_all_record_the_same_steps(tmp_path: Path) ->
     assert recorded == [f"{index:05d}-{host.address}.xplane.pb" for index, host in enumerate(hosts.all)]
     first, last = map(int, session.name.split("-")[1:])
     assert last - first == 4
+
+
+def stopped_in_step_3(folder: Path, stop: Exception | None) -> None:
+    with StepProfiler((2, 9), epath.Path(folder), 0, Processes(0, 1, "host-0")) as profiler:
+        for step in (1, 2, 3):
+            profiler.before(step)
+            jnp.arange(step).block_until_ready()
+            if stop and step == 3:
+                raise stop
+            profiler.after(step)
+
+
+@pytest.mark.parametrize("stop", [None, Preempted("SIGTERM"), ValueError("no such row")])
+def test_what_was_recorded_until_a_stop_is_kept(
+    stop: Exception | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if stop:
+        with pytest.raises(type(stop)):
+            stopped_in_step_3(tmp_path, stop)
+    else:
+        stopped_in_step_3(tmp_path, stop)
+    session = tmp_path / "plugins" / "profile" / "0-2-3"
+    assert (session / "00000-host-0.xplane.pb").stat().st_size > 0
+    assert f"profile of steps 2 to 3 saved to {session}" in capsys.readouterr().out
+
+
+def test_storage_that_takes_no_profile_does_not_hide_why_training_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plugins").write_text("a file in the way")
+    with pytest.raises(Preempted):
+        stopped_in_step_3(tmp_path, Preempted("SIGTERM"))
+    assert "profile of steps 2 to 3 is lost: " in capsys.readouterr().out

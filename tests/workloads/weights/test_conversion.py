@@ -17,10 +17,11 @@ from tests.workloads.weights.hugging_face_files import (
     random_tensors,
     write_files,
 )
-from workloads.spec import ModelSpec, load_preset
+from workloads.spec import ExitCode, ModelSpec, load_preset
 from workloads.training.failures import InvalidSpec
 from workloads.training.parameter_folder import About, read_about, read_whole
 from workloads.weights import tensor_files
+from workloads.weights.__main__ import main
 from workloads.weights.conversion import export_weights, import_weights
 from workloads.weights.tensor_files import DType
 
@@ -145,6 +146,56 @@ def test_a_file_that_ends_early_is_named(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(whole[:-100])
     with pytest.raises(InvalidSpec, match="model.safetensors must be a whole safetensors file: .*download it again"):
         imported(folder, TIED)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "fault"),
+    [
+        ("config.json", b"{", "config.json must be JSON: Expecting property name .*; download it again"),
+        ("config.json", b"\xff\xfe", "config.json must be JSON: .*; download it again"),
+        ("config.json", b"[1]", "config.json must be a JSON object, got a list; download it again"),
+        ("model.safetensors.index.json", b"{", "index.json must be JSON: "),
+        ("model.safetensors.index.json", b"{}", "index.json must say by weight_map which file each tensor is in"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "index.json must say by weight_map"),
+    ],
+)
+def test_a_damaged_description_is_named(file: str, content: bytes, fault: str, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "files", random_tensors(TIED))
+    (folder / file).write_bytes(content)
+    with pytest.raises(InvalidSpec, match=fault):
+        imported(folder, TIED)
+
+
+def test_all_files_that_cannot_be_read_are_named_at_once_with_what_the_others_say(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "files", random_tensors(TIED), files=3)
+    (folder / "model-1.safetensors").unlink()
+    (folder / "model-2.safetensors").write_bytes(b"<!doctype html>")
+    (folder / "config.json").write_text('{"rms_norm_eps": 0.1}')
+    with pytest.raises(InvalidSpec) as caught:
+        imported(folder, TIED)
+    faults = str(caught.value).split("; ")
+    assert "model-1.safetensors must be a whole safetensors file" in faults[0]
+    assert "model-2.safetensors must be a whole safetensors file" in faults[2]
+    assert "config.json rms_norm_eps: expected 1e-05, got 0.1" in faults
+    assert not any("missing: " in fault for fault in faults)
+
+
+def test_a_folder_of_another_kind_of_model_is_one_message_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_files(tmp_path / "files", {"h.0.attn.c_attn.weight": np.zeros((8, 24), np.float32)})
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 8, "vocab_size": 50257}))
+    assert main(["import", str(folder), str(tmp_path / "imported"), "--preset", "tiny"]) == ExitCode.INVALID_SPEC
+    (message,) = capsys.readouterr().err.splitlines()
+    for fault in (
+        "model_type: expected llama, got gpt2",
+        "vocab_size: expected 256, got 50257",
+        "missing: model.embed_tokens.weight",
+        "unexpected: h.0.attn.c_attn.weight [8, 24]",
+    ):
+        assert fault in message
+    assert message.endswith("choose weights of a model of type llama or mixtral, no others can be imported")
+    assert not (tmp_path / "imported").exists()
 
 
 def test_a_file_of_the_index_that_is_not_there_is_named(tmp_path: Path) -> None:
