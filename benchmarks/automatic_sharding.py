@@ -16,8 +16,8 @@ from workloads.training.mesh import AXES, build_mesh
 from workloads.training.step import Program, compiler_options
 
 
-def compile_automatic(spec: JobSpec) -> jax.stages.Compiled:
-    """The step of `spec`, for which the partitioner decides what is moved and when."""
+def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Compiled:
+    """The step of `spec`, for which the partitioner decides what is moved and when; `options` are added to its own."""
     mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))
     program = Program(spec, mesh)
     step = _on_one_part(program.local_step)
@@ -29,7 +29,7 @@ def compile_automatic(spec: JobSpec) -> jax.stages.Compiled:
         out_shardings=(shardings, whole),
         donate_argnums=0,
     )
-    return jitted.lower(program.state_shapes, program.batch).compile(compiler_options(mesh))
+    return jitted.lower(program.state_shapes, program.batch).compile(compiler_options(mesh) | options)
 
 
 def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:

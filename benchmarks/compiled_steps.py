@@ -12,11 +12,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
-from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
+from benchmarks import preflight_table
+from infra import preflights
+from workloads.spec import JobSpec
 
 ICI = ("all-gather", "all-reduce", "reduce-scatter")
 
@@ -45,20 +46,8 @@ DESIGNS = {
 
 def job(design: Design) -> JobSpec:
     """The design's specification."""
-    preset = load_preset(design.preset)
-    slices = slice_spec(resolve("v6e", "4x4"), 2)
-    sizes = {"global_batch": design.sequences_per_chip * slices.chips, "sequence_length": 8192, "accumulation": 1}
-    return JobSpec(
-        name="benchmark",
-        preset=design.preset,
-        slices=slices,
-        mesh=MeshSpec(replica=2, fsdp=16),
-        model=preset.model,
-        data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
-        optimizer=preset.optimizer,
-        training=preset.training.model_copy(update=sizes | {"remat": "attention"} | dict(design.training)),
-        storage=StorageSpec(path="unused", existing_run="anew"),
-    )
+    named = preflights.Design.parse(f"{design.preset}:v6e:4x4:2:{design.sequences_per_chip}:attention")
+    return preflight_table.job(named, **design.training)
 
 
 def compile_alone(name: str) -> dict[str, Any]:
@@ -69,7 +58,8 @@ def compile_alone(name: str) -> dict[str, Any]:
 
     design = DESIGNS[name]
     spec = job(design)
-    compilation = compile_for_account(lambda: compile_automatic(spec)) if design.automatic else compile_step(spec)
+    automatic = partial(compile_automatic, spec)
+    compilation = compile_for_account(automatic) if design.automatic else compile_step(spec)
     return json.loads(report_on(spec, compilation.text, compilation).as_json())
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workloads.preflight_result import keep
 from workloads.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     # The compiler needs a backend of its own to trace with; a TPU in this machine would not be used.
     os.environ["JAX_PLATFORMS"] = "cpu"
+    return _keep(options) if options.keep else _print(options)
+
+
+def _print(options: argparse.Namespace) -> int:
     from jax.errors import JaxRuntimeError
 
     from workloads.preflight.chips import Unsupported
@@ -39,6 +44,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _REFUSED
     print(report.as_json() if options.json else report.as_table())
     return 0 if report.done else _UNFIT
+
+
+def _keep(options: argparse.Namespace) -> int:
+    """A line before each compilation, and the result in a file."""
+    if options.compile_cache:
+        # Read by JAX when it is imported.
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = options.compile_cache
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    from workloads.preflight.result import preflight
+
+    try:
+        spec = JobSpec.model_validate_json(options.spec.read_text())
+        result = preflight(spec, lambda compiling: print(compiling, flush=True), fill_cache=bool(options.compile_cache))
+        keep(result, options.keep)
+    except (OSError, ValueError) as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return _REFUSED
+    if result.unsupported:
+        print(f"error: {result.unsupported}", file=sys.stderr)
+        return _REFUSED
+    return 0 if result.fits else _UNFIT
 
 
 def _report(options: argparse.Namespace) -> "Report":
@@ -62,6 +88,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("spec", type=Path, metavar="SPEC.json", help="the JobSpec")
     parser.add_argument("--json", action="store_true", help="all figures as JSON")
     parser.add_argument("--dump", type=Path, metavar="FILE", help="write the optimised program's text")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="write the result that the preview reads into FOLDER, and try what would make the step fit",
+    )
+    parser.add_argument(
+        "--compile-cache",
+        metavar="FOLDER",
+        help="with --keep: also write the compiled programs into FOLDER, which may be in a bucket",
+    )
     parser.add_argument("--from-text", type=Path, metavar="FILE", help="account for a dumped text, compile nothing")
     return parser
 

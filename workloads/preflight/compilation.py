@@ -1,7 +1,8 @@
 """One compilation: the program's text, its memory, and what it cost; or why there is no program.
 
 Owns the capture of what the compiler writes to the process's error output, which is the only place
-where it says that it gave up on a sharding.
+where it says that it gave up on a sharding, and of what it dumps of its buffers, which it does for a
+program that does not fit as well.
 """
 
 import os
@@ -12,8 +13,13 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import jax
+
+from workloads.preflight.arrays import biggest_arrays
+from workloads.preflight_result import BigArray
 
 _GIB = 1 << 30
 _UNITS = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10}
@@ -55,33 +61,46 @@ class Compilation:
     """None when the program does not fit."""
     excess: "Excess | None"
     """Set when the program does not fit."""
+    biggest_arrays: tuple[BigArray, ...]
+    """Also of a program that does not fit."""
     complaints: tuple[str, ...]
     """Lines in which the compiler said that it copies an array in full where it should not."""
 
 
-def compile_for_account(compile_program: Callable[[], jax.stages.Compiled]) -> Compilation:
-    """Compile and look.
+def compile_for_account(compile_program: Callable[[dict[str, Any]], jax.stages.Compiled]) -> Compilation:
+    """Compile, by a function of the compiler options that are needed to look, and look.
 
     Raises:
         jax.errors.JaxRuntimeError: it does not compile, for another reason than memory.
     """
     wall, cpu = time.monotonic(), time.process_time()
     compiled, excess = None, None
-    with _error_output() as written:
+    with tempfile.TemporaryDirectory() as dump, _error_output() as written:
         try:
-            compiled = compile_program()
+            compiled = compile_program({"xla_dump_to": dump, "xla_dump_hlo_as_text": True})
         except jax.errors.JaxRuntimeError as fault:
             if _OUT_OF_MEMORY not in str(fault):
                 raise
             excess = _excess(str(fault))
+        arrays = _dumped_arrays(Path(dump))
     return Compilation(
         wall_seconds=time.monotonic() - wall,
         cpu_seconds=time.process_time() - cpu,
         text=compiled.as_text() or "" if compiled else "",
         memory=_memory(compiled) if compiled else None,
         excess=excess,
+        biggest_arrays=arrays,
         complaints=tuple(line.strip() for line in written if _REMATERIALIZATION in line),
     )
+
+
+def _dumped_arrays(folder: Path) -> tuple[BigArray, ...]:
+    """Of the step: the one program that is compiled there. Only compilers for TPUs write these files."""
+    programs = [*folder.glob("*.after_optimizations.txt")]
+    live_ranges = [*folder.glob("*.after_optimizations-live-range.txt")]
+    if not (programs and live_ranges):
+        return ()
+    return biggest_arrays(programs[0].read_text(), live_ranges[0].read_text())
 
 
 def _memory(compiled: jax.stages.Compiled) -> Memory:

@@ -27,6 +27,7 @@ from workloads.preflight.traffic import (
     transfers,
 )
 from workloads.preflight.work import Kernel, Operation, kernels, operations, unpriced
+from workloads.preflight_result import StepEstimate
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
 
@@ -73,16 +74,6 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step at one assumed efficiency of the kernels."""
-
-    kernel_efficiency: float
-    seconds: float
-    mfu: float
-    tokens_per_second_per_chip: float
-
-
-@dataclass(frozen=True)
 class Estimate:
     """One step on one device, in seconds."""
 
@@ -94,7 +85,7 @@ class Estimate:
     dcn_exposed_seconds: float
     """Of these, what the program waits for with kernels at the best efficiency assumed, and so at the least
     time to hide them."""
-    steps: tuple[Step, ...]
+    steps: tuple[StepEstimate, ...]
 
 
 def account(text: str) -> Account:
@@ -137,9 +128,11 @@ def _exposed(spec: JobSpec, done: Account) -> float:
     return exposed_seconds(done.module, done.schedule, seconds, chips.dcn_bytes_per_second(spec.slices))
 
 
-def _step(spec: JobSpec, share: float, seconds: float) -> Step:
+def _step(spec: JobSpec, share: float, seconds: float) -> StepEstimate:
     training, slices = spec.training, spec.slices
     rate = training.global_batch * training.sequence_length / seconds
     mfu = utilisation(rate, flops_per_token(spec.model, training.sequence_length), slices)
     chip_count = slices.devices // slices.devices_per_chip
-    return Step(share, seconds, mfu or 0.0, rate / chip_count)
+    return StepEstimate(
+        kernel_efficiency=share, seconds=seconds, mfu=mfu or 0.0, tokens_per_second_per_chip=rate / chip_count
+    )

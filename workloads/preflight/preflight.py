@@ -3,13 +3,18 @@
 Owns the order of things: target, program, compilation, account, estimate.
 """
 
+from typing import Any
+
 import jax
+from jax.sharding import Mesh
 
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
 from workloads.preflight.topology import describe_devices
 from workloads.spec import JobSpec
+from workloads.training import step
+from workloads.training.memory import bytes_per_device
 from workloads.training.mesh import build_mesh
 from workloads.training.step import Program
 
@@ -23,8 +28,9 @@ def compile_step(spec: JobSpec) -> Compilation:
         jax.errors.JaxRuntimeError: the compiler refuses the step, for another reason than memory.
     """
 
-    def compile_program() -> jax.stages.Compiled:
-        return Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))).compile_step()
+    def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
+        mesh = _mesh(spec)
+        return Program(spec, mesh).lower_step().compile(step.compiler_options(mesh) | options)
 
     # The target is described in there too, for libtpu then complains that this machine has no TPU.
     return compile_for_account(compile_program)
@@ -34,3 +40,19 @@ def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) 
     """Account for `text`, the compiled step of `spec`; it is empty when the step does not fit."""
     done = account(text) if text else None
     return Report(spec, compilation, done, estimate(spec, done) if done else None)
+
+
+def compile_others(spec: JobSpec) -> None:
+    """Compile what else a start of the trainer runs, so that JAX's compilation cache gets it."""
+    program = Program(spec, _mesh(spec))
+    program.compile_initial()
+    program.compile_evaluation()
+
+
+def state_gib(spec: JobSpec) -> float:
+    """What the training state alone takes on a device; nothing is compiled for it."""
+    return bytes_per_device(Program(spec, _mesh(spec)).state_shapes) / 2**30
+
+
+def _mesh(spec: JobSpec) -> Mesh:
+    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))

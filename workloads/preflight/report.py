@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
+from typing import Any
 
 from workloads.preflight import chips
 from workloads.preflight.compilation import Compilation
@@ -35,12 +36,13 @@ class Report:
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
+            compilation["biggest_arrays"] = [each.model_dump() for each in compilation["biggest_arrays"]]
         return json.dumps(
             {
                 "name": self.spec.name,
                 "compilation": compilation,
                 "totals": _totals(self.spec, self.done) if self.done else None,
-                "estimate": asdict(self.estimate) if self.estimate else None,
+                "estimate": _figures(self.estimate) if self.estimate else None,
                 "instructions": _instructions(self.done) if self.done else None,
             },
             indent=1,
@@ -64,6 +66,10 @@ class Report:
             yield from _bytes(self.done)
             yield from _sources(self.spec, self.done)
             yield from _operations(self.spec, self.done)
+
+
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    return asdict(estimate) | {"steps": [step.model_dump() for step in estimate.steps]}
 
 
 def _totals(spec: JobSpec, done: Account) -> dict[str, object]:
@@ -101,6 +107,10 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
         excess = compilation.excess
         yield f"DOES NOT FIT: needs {excess.needed_gib:.2f} GiB of {excess.available_gib:.2f} GiB per device"
         yield from wrap(excess.sentence, _WIDTH)
+    if compilation.biggest_arrays:
+        yield ""
+        rows = ((f"{array.gib:.2f}", array.shape, array.what) for array in compilation.biggest_arrays)
+        yield from _aligned(("GiB at the peak", "largest arrays", "made by"), rows)
     yield from (f"WARNING: {line}" for line in compilation.complaints)
 
 

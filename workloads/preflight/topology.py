@@ -17,6 +17,8 @@ _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # There is no metadata server to ask which chips this machine has.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # Nothing is shared with another compilation.
     "TPU_LOG_DIR": "disabled",
+    # What JAX adds where there are TPUs (jax/_src/cloud_tpu_init.py): part of the key of its compilation cache.
+    "LIBTPU_INIT_ARGS": "--xla_tpu_use_enhanced_launch_barrier=true",
 }
 
 _HOST_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
@@ -30,6 +32,11 @@ def describe_devices(slices: SliceSpec) -> Sequence[Device]:
         Unsupported: libtpu is missing, or does not know the slice.
     """
     chip = chip_of(slices)
+    if slices.chips_per_host not in _HOST_BOUNDS:
+        raise Unsupported(
+            f"hosts of {slices.chips_per_host} chips cannot be described to the compiler; of"
+            f" {', '.join(map(str, _HOST_BOUNDS))} chips they can"
+        )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     name = f"{chip.topology_prefix}:{slices.topology}"

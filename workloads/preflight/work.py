@@ -41,12 +41,7 @@ class Operation:
 
     @property
     def phase(self) -> str:
-        """The part of a step that the differentiation of the program put it in."""
-        if "rematted_computation" in self.op_name:
-            return "recompute"
-        if "transpose(" in self.op_name:
-            return "backward"
-        return "forward" if "jvp(" in self.op_name else "other"
+        return phase_of(self.op_name)
 
 
 @dataclass(frozen=True)
@@ -60,6 +55,15 @@ class Kernel:
     basis: str
     """What `flops` rests on."""
     op_name: str
+
+
+def phase_of(op_name: str) -> str:
+    """The part of a step that the differentiation of the program put an instruction in."""
+    if "rematted_computation" in op_name:
+        return "recompute"
+    if "transpose(" in op_name:
+        return "backward"
+    return "forward" if "jvp(" in op_name else "other"
 
 
 def operations(module: Module, schedule: Schedule) -> tuple[Operation, ...]:
@@ -106,7 +110,7 @@ def _operation(module: Module, computation: Computation, instruction: Instructio
         times=times,
         cycles=instruction.estimated_cycles,
         matmul_flops=_matmul_flops(module, computation, instruction),
-        source=_source(module, instruction),
+        source=source_of(module, instruction),
         op_name=instruction.op_name,
     )
 
@@ -145,7 +149,8 @@ def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | No
     return matmuls * prod(heads) * queries * keys * size, f"causal, {matmuls} matmuls of the shapes of splash attention"
 
 
-def _source(module: Module, instruction: Instruction) -> str:
+def source_of(module: Module, instruction: Instruction) -> str:
+    """Function and line of the job's own sources, or else the last part of its JAX name."""
     for file, function, line in module.sources.stack(instruction):
         if not any(part in file for part in _LIBRARIES):
             return f"{function.replace('<locals>.', '')}:{line}"

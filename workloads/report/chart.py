@@ -108,7 +108,7 @@ def thinned(piece: Sequence[Point], limit: int) -> list[Point]:
 
 def amount(value: float) -> str:
     """A number in a few characters."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for limit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
     return f"{value:.4g}"

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
-from importlib.resources import files
 from itertools import chain
 from statistics import median
 from typing import Any
@@ -19,7 +18,7 @@ from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import counted, fixed_and_varying, size_text
 from workloads.report.placement import Placement
-from workloads.report.svg import element
+from workloads.report.svg import element, style_sheet
 
 STYLES = {
     Cause.PRODUCTIVE: "fill-1",
@@ -42,11 +41,10 @@ def page(history: History) -> str:
     spent = goodput(history.starts)
     name = history.manifest.get("spec", {}).get("name", "a job")
     heading = f"{name}: run {history.folder.name}"
-    style = (files("workloads.report") / "page.css").read_text()
     head = element("title", escape(heading)) + '<meta name="viewport" content="width=device-width">'
     body = "".join(chain(_heading(heading, history, spent), _sections(history, spent)))
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}<style>\n{style}</style></head>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}<style>\n{style_sheet()}</style></head>'
         f"<body><main>{body}</main></body></html>\n"
     )
 

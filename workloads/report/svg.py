@@ -4,6 +4,7 @@ Owns escaping and the frame of a picture that a screen reader can name; what is 
 """
 
 from html import escape
+from importlib.resources import files
 from itertools import count
 
 _identities = count(1)
@@ -18,6 +19,24 @@ def element(name: str, *children: str, **attributes: object) -> str:
 
 def _word(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def style_sheet() -> str:
+    """What the classes of pictures mean."""
+    return (files("workloads.report") / "page.css").read_text()
+
+
+def document(caption: str, drawing: str, width: int, height: int) -> str:
+    """A picture of that size as a file of its own, where no page lends it words and colours."""
+    return element(
+        "svg",
+        element("style", style_sheet()),
+        element("rect", width="100%", height="100%", class_="inner"),
+        drawing,
+        text(caption, 8, height - 1, class_="label"),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+    )
 
 
 def text(words: object, x: float, y: float, **attributes: object) -> str:

@@ -104,11 +104,12 @@ def _advice(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: Train
 
 
 def _nearest(legal: Sequence[MeshSpec], mesh: MeshSpec) -> list[MeshSpec]:
-    return sorted(legal, key=lambda choice: _distance(choice, mesh))[:NAMED_MESHES]
+    return sorted(legal, key=lambda choice: distance(choice, mesh))[:NAMED_MESHES]
 
 
-def _distance(one: MeshSpec, other: MeshSpec) -> tuple[float, int, Sequence[int]]:
-    """Of two that are equally far, the one without pipeline and tensor parallelism is nearer."""
+def distance(one: MeshSpec, other: MeshSpec) -> tuple[float, int, Sequence[int]]:
+    """How far apart two meshes are, to compare it. Of two that are equally far, the one without pipeline and tensor
+    parallelism is nearer."""
     pairs = zip(one.sizes.values(), other.sizes.values(), strict=True)
     return sum(abs(log2(a / b)) for a, b in pairs), one.stage * one.tensor, tuple(one.sizes.values())
 

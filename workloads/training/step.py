@@ -141,9 +141,12 @@ class Program:
 
     def compile_step(self) -> jax.stages.Compiled:
         """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused."""
+        return self.lower_step().compile(compiler_options(self._mesh))
+
+    def lower_step(self) -> jax.stages.Lowered:
+        """The same, to be compiled with options of one's own."""
         step = self._over_mesh(self.local_step, (self._specs, BATCH), (self._specs, PartitionSpec()))
-        lowered = jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch)
-        return lowered.compile(compiler_options(self._mesh))
+        return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch)
 
     def compile_evaluation(self) -> jax.stages.Compiled:
         """(parameters, tokens) -> (summed loss, tokens that count)."""

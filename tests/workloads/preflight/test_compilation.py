@@ -1,4 +1,5 @@
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +42,7 @@ def lowered_scan(mesh: Mesh, tokens: int = TOKENS) -> jax.stages.Lowered:
 
 
 def test_a_program_compiled_for_absent_chips_does_what_its_source_says(mesh: Mesh) -> None:
-    compilation = compile_for_account(lambda: lowered_scan(mesh).compile())
+    compilation = compile_for_account(lowered_scan(mesh).compile)
     done = account(compilation.text)
 
     layer = EMBED * EMBED * 2
@@ -58,15 +59,16 @@ def test_a_program_compiled_for_absent_chips_does_what_its_source_says(mesh: Mes
 
 
 def test_a_program_that_does_not_fit_says_what_it_needs_and_what_there_is(mesh: Mesh) -> None:
-    compilation = compile_for_account(lambda: lowered_scan(mesh, tokens=1 << 24).compile())
+    compilation = compile_for_account(lowered_scan(mesh, tokens=1 << 24).compile)
 
     assert compilation.excess
     assert compilation.excess.needed_gib > compilation.excess.available_gib == 31.24
     assert (compilation.text, compilation.memory) == ("", None)
+    assert compilation.biggest_arrays[0].shape == "bf16[16777216,1024]"
 
 
 def test_the_compiler_s_complaint_about_a_copy_in_full_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
-    def compile_program() -> jax.stages.Compiled:
+    def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
         os.write(
             2, b"W0000 spmd_partitioner.cc] Involuntary full rematerialization. The compiler cannot go from\nnoise\n"
         )

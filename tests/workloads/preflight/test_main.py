@@ -8,6 +8,7 @@ from tests.workloads.preflight.texts import SCAN
 from workloads.preflight.__main__ import main
 from workloads.preflight.compilation import Compilation, Excess
 from workloads.preflight.report import Report
+from workloads.preflight_result import BigArray
 
 
 @pytest.fixture
@@ -48,13 +49,19 @@ def test_a_text_that_is_no_program_is_refused(arguments: list[str], capsys: pyte
 def test_a_step_that_does_not_fit_is_reported_without_an_estimate() -> None:
     excess = Excess(76.64, 31.24, "Ran out of memory on HBM")
     complaint = "Involuntary full rematerialization of %a"
-    report = Report(v6e_job(), Compilation(5.3, 5.1, "", None, excess, (complaint,)), None, None)
+    scores = BigArray(what="forward, attend:3 dot_general", shape="f32[4,32,8192,8192]", gib=32.0)
+    report = Report(v6e_job(), Compilation(5.3, 5.1, "", None, excess, (scores,), (complaint,)), None, None)
 
     table = report.as_table()
     assert "DOES NOT FIT: needs 76.64 GiB of 31.24 GiB per device" in table
     assert f"WARNING: {complaint}" in table
+    assert ["32.00", "f32[4,32,8192,8192]", "forward,", "attend:3", "dot_general"] in [
+        line.split() for line in table.splitlines()
+    ]
     assert "ESTIMATED" not in table
-    assert json.loads(report.as_json())["estimate"] is None
+    found = json.loads(report.as_json())
+    assert found["estimate"] is None
+    assert found["compilation"]["biggest_arrays"] == [scores.model_dump()]
 
 
 def test_a_job_for_chips_without_a_compiler_is_refused(

@@ -37,11 +37,11 @@ def job_on_chips(hbm_gib: float = 16.0, mesh: MeshSpec | None = None, **training
         ),
         (
             job_on_chips(global_batch=8, remat="offload", attention="reference"),
-            "the rest; set training.attention to splash, or take slices of more chips than 4",
+            "the rest; set training.attention to splash, or take slices of more chips than 1x4",
         ),
         (
             job_on_chips(mesh=MeshSpec(replica=2, fsdp=2, tensor=2), global_batch=8, remat="offload"),
-            "2 sequences at once the rest; set training.accumulation to 2, or take slices of more chips than 4",
+            "2 sequences at once the rest; set training.accumulation to 2, or take slices of more chips than 1x4",
         ),
         (job_on_chips(0.0, remat="none"), "takes 4.00 GiB and 2 sequences at once"),
     ],
@@ -52,7 +52,7 @@ def test_what_a_step_would_fit_with_is_said(job: JobSpec, change: str) -> None:
 
 def test_what_a_state_would_fit_on_is_said() -> None:
     assert advice(job_on_chips(), 40 * GIB).endswith(
-        "40.00 GiB of 16.0 GiB and 2 sequences at once the rest; take slices of more chips than 4, at least 3 times"
+        "40.00 GiB of 16.0 GiB and 2 sequences at once the rest; take slices of more chips than 1x4, at least 3 times"
         " as many"
     )
     repeated = job_on_chips(mesh=MeshSpec(replica=4, fsdp=2))

@@ -1,0 +1,119 @@
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from tests.workloads.preflight.jobs import v6e_job
+from workloads.preflight import preflight as parts
+from workloads.preflight import remedies
+from workloads.preflight.__main__ import main
+from workloads.preflight.result import preflight
+from workloads.preflight_result import PreflightResult, cached, preflight_key
+from workloads.spec import JobSpec
+
+
+def job(**training: Any) -> JobSpec:
+    plain = v6e_job()
+    return JobSpec.model_validate(plain.model_dump() | {"training": plain.training.model_dump() | training})
+
+
+def on_hosts_of(chips: int) -> JobSpec:
+    spec = v6e_job()
+    return spec.model_copy(update={"slices": spec.slices.model_copy(update={"chips_per_host": chips, "hosts": 1})})
+
+
+def of_generation(name: str) -> JobSpec:
+    spec = v6e_job()
+    return spec.model_copy(update={"slices": spec.slices.model_copy(update={"generation": name})})
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_a_job_that_fits_is_answered_in_full() -> None:
+    told: list[str] = []
+
+    found = preflight(v6e_job(), told.append, fill_cache=False)
+
+    assert told == ["the job as it is"]
+    assert (found.fits, found.unsupported, found.remedies) == (True, None, ())
+    assert found.peak_gib == found.needed_gib
+    assert found.peak_gib
+    assert found.peak_gib < 31.24
+    assert found.usable_gib == 31.24
+    assert found.estimate
+    assert set(found.ici_sent_bytes) == {"all-gather", "all-reduce", "reduce-scatter"}
+    assert set(found.dcn_sent_bytes) == {"ALL_REDUCE"}
+    assert "training state" in {array.what for array in found.biggest_arrays}
+    assert PreflightResult.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.usefixtures("compiled_quickly")
+def test_a_job_that_does_not_fit_names_its_arrays_and_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remedies, "TRIES", 1)
+    spec = job(attention="reference", global_batch=32 << 13, sequence_length=1024)
+
+    found = preflight(spec, lambda compiling: None, fill_cache=False)
+
+    assert (found.fits, found.steps, found.peak_gib) == (False, (), None)
+    assert found.needed_gib
+    assert found.needed_gib > 31.24
+    assert found.biggest_arrays[0].gib > 4
+    assert "8192,1024" in found.biggest_arrays[0].shape
+    assert [(remedy.change, remedy.fits) for remedy in found.remedies] == [("training.attention: splash", False)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (on_hosts_of(3), "hosts of 3 chips cannot be described to the compiler; of 1, 2, 4, 8 chips they can"),
+        (of_generation("cpu"), "a program for 'cpu' cannot be compiled ahead of time; choose one of v4"),
+    ],
+)
+def test_what_cannot_be_answered_says_why_and_nothing_else(spec: JobSpec, reason: str) -> None:
+    found = preflight(spec, lambda compiling: None, fill_cache=False)
+
+    assert found.unsupported
+    assert reason in found.unsupported
+    assert found == PreflightResult(
+        key=preflight_key(spec),
+        versions=found.versions,
+        generation=spec.slices.generation,
+        topology=spec.slices.topology,
+        slices=2,
+        chips=spec.slices.chips,
+        unsupported=found.unsupported,
+    )
+
+
+def test_a_fault_of_the_compiler_is_an_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(spec: JobSpec) -> None:
+        raise jax.errors.JaxRuntimeError("INTERNAL: no")
+
+    monkeypatch.setattr("workloads.preflight.result.compile_step", refuse)
+
+    assert preflight(v6e_job(), lambda compiling: None, False).unsupported == (
+        "the compiler refuses the step: INTERNAL: no"
+    )
+
+
+def test_the_process_keeps_its_result_where_the_preview_looks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, written = of_generation("cpu"), tmp_path / "spec.json"
+    written.write_text(spec.model_dump_json())
+
+    assert main([str(written), "--keep", str(tmp_path / "kept")]) == 1
+
+    told = capsys.readouterr()
+    assert told.out == "the job as it is\n"
+    assert "error: a program for 'cpu'" in told.err
+    kept = cached(spec, tmp_path / "kept")
+    assert kept
+    assert kept.unsupported
+
+
+def test_the_training_state_is_known_without_a_compilation() -> None:
+    pytest.importorskip("libtpu")
+    halved = job().model_copy(update={"mesh": v6e_job().mesh.model_copy(update={"replica": 4, "fsdp": 8})})
+
+    assert parts.state_gib(halved) == pytest.approx(2 * parts.state_gib(job()), rel=0.05)

@@ -1,0 +1,127 @@
+"""The largest arrays in a device's memory, at the moment of a step when most of it is taken.
+
+Owns the reading of XLA's list of the buffers that live then, and the names by which people know them: the line
+of the sources that makes an array, or the part of the training state that it is. Pure.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workloads.preflight.hlo import Computation, Instruction, Module, Shape, parse
+from workloads.preflight.work import phase_of, source_of
+from workloads.preflight_result import BigArray
+
+SHOWN = 8
+
+_GIB = 1 << 30
+_PEAK = re.compile(r"^  Live ranges at \d+ \(peak\):\n((?:    .*\n)*)", re.MULTILINE)
+_BUFFER = re.compile(r"^    ([\w.\-]+)\{([\d,]*)\}: (\d+) bytes", re.MULTILINE)
+_STATE = "state."
+"""Begins the name of each argument that is the training state."""
+_FOLLOWED = 16
+"""Instructions, from a buffer back to what fills it."""
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A `while` and the computation that it stands in."""
+
+    caller: Computation
+    instruction: Instruction
+
+
+@dataclass(frozen=True)
+class _Program:
+    module: Module
+    homes: Mapping[str, Computation]
+    """By instruction."""
+    loops: Mapping[str, _Loop]
+    """By the name of the body."""
+
+
+def biggest_arrays(text: str, live_ranges: str) -> tuple[BigArray, ...]:
+    """Of the scheduled module `text`, by the dump `live_ranges` of its buffers; equal ones count together."""
+    program = _program(parse(text))
+    peak = _PEAK.search(live_ranges)
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for name, index, size in _BUFFER.findall(peak[1] if peak else ""):
+        if name in program.homes:
+            groups[_named(program, name, index, int(size))].append(int(size))
+    arrays = (
+        BigArray(what=what, shape=_counted(shape, len(sizes)), gib=sum(sizes) / _GIB)
+        for (what, shape), sizes in groups.items()
+    )
+    return tuple(sorted(arrays, key=lambda array: -array.gib)[:SHOWN])
+
+
+def _counted(shape: str, count: int) -> str:
+    if not shape:
+        return f"{count} arrays"
+    return f"{count} x {shape}" if count > 1 else shape
+
+
+def _program(module: Module) -> _Program:
+    placed = [(each, computation) for computation in module.computations.values() for each in computation.instructions]
+    return _Program(
+        module,
+        {instruction.name: computation for instruction, computation in placed},
+        {each.called["body"]: _Loop(computation, each) for each, computation in placed if each.opcode == "while"},
+    )
+
+
+def _named(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
+    """What the buffer is, and its shape; all of the training state goes as one, without a shape."""
+    instruction = program.homes[name].by_name[name]
+    maker = _maker(program, instruction, index)
+    if maker.op_name.startswith(_STATE) and maker is instruction:
+        return "training state", ""
+    what = f"{phase_of(maker.op_name)}, {source_of(program.module, maker)}"
+    primitive = maker.op_name.rsplit("/", 1)[-1]
+    return what if primitive in what else f"{what} {primitive}", str(_shape(instruction, index, size))
+
+
+def _shape(instruction: Instruction, index: str, size: int) -> Shape:
+    if index.isdigit() and int(index) < len(instruction.shapes):
+        return instruction.shapes[int(index)]
+    return min(instruction.shapes, key=lambda shape: abs(shape.size - size))
+
+
+def _maker(program: _Program, instruction: Instruction, index: str) -> Instruction:
+    """The nearest instruction with a name behind the buffer: what carries it through a loop has none."""
+    for _ in range(_FOLLOWED):
+        home = program.homes[instruction.name]
+        body = instruction.called.get("body") or (home.name if instruction.opcode == "parameter" else None)
+        if index and body and body in program.loops:
+            following = _carried(program, body, int(index.split(",")[0]))
+            index = ""
+        elif instruction.op_name or not instruction.operands:
+            return instruction
+        else:
+            following = home.by_name.get(instruction.operands[0])
+        if following is None:
+            return instruction
+        instruction = following
+    return instruction
+
+
+def _carried(program: _Program, body: str, element: int) -> Instruction | None:
+    """What a loop puts into an element of what it carries; where it only hands it on, what it began with."""
+    computation = program.module.computations[body]
+    made = _element(computation, computation.root, element)
+    if made is None or made.opcode != "parameter":
+        return made
+    loop = program.loops[body]
+    start = loop.caller.by_name.get(loop.instruction.operands[0])
+    return _element(loop.caller, start, element) if start else None
+
+
+def _element(computation: Computation, values: Instruction, element: int) -> Instruction | None:
+    """What computes an element of a tuple, not what only takes it from another tuple."""
+    if values.opcode != "tuple" or element >= len(values.operands):
+        return None
+    made = computation.by_name.get(values.operands[element])
+    while made and made.opcode == "get-tuple-element":
+        made = computation.by_name.get(made.operands[0])
+    return made

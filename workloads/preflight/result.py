@@ -1,0 +1,115 @@
+"""From a JobSpec to the result that the preview shows.
+
+Owns what of a report goes into it, and that an answer which cannot be had is a result too. When it does not fit, the
+remedies are tried here, one compilation after the other.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jax.errors import JaxRuntimeError
+
+from workloads.preflight import chips
+from workloads.preflight.chips import Unsupported
+from workloads.preflight.compilation import Compilation
+from workloads.preflight.estimate import Account
+from workloads.preflight.preflight import compile_others, compile_step, report_on, state_gib
+from workloads.preflight.remedies import Change, Outcome, remedies
+from workloads.preflight.report import Report
+from workloads.preflight_result import (
+    QUOTED_EFFICIENCY,
+    PreflightResult,
+    Remedy,
+    preflight_key,
+    versions,
+)
+from workloads.spec import JobSpec
+from workloads.training.failures import InvalidSpec
+
+
+def preflight(spec: JobSpec, tell: Callable[[str], None], fill_cache: bool) -> PreflightResult:
+    """Compile the step of `spec`, and what would make it fit if it does not; `tell` is told before each compilation.
+
+    With `fill_cache`, also compile what else the trainer runs, for JAX's compilation cache.
+    """
+    try:
+        tell("the job as it is")
+        compilation = compile_step(spec)
+        report = report_on(spec, compilation.text, compilation)
+        tried = () if report.done else _remedies(spec, tell)
+        if fill_cache and report.done:
+            tell("initial weights and evaluation, for the compilation cache")
+            compile_others(spec)
+    except (Unsupported, InvalidSpec) as fault:
+        return PreflightResult(**_asked(spec), unsupported=str(fault))
+    except JaxRuntimeError as fault:
+        return PreflightResult(**_asked(spec), unsupported=f"the compiler refuses the step: {fault}")
+    return _answered(spec, compilation, report, tried)
+
+
+def _remedies(spec: JobSpec, tell: Callable[[str], None]) -> tuple[Remedy, ...]:
+    def compiled(change: Change) -> Outcome:
+        tell(f"instead {change.words}")
+        try:
+            compilation = compile_step(change.spec)
+        except JaxRuntimeError:
+            return Outcome(False, None, None)
+        report = report_on(change.spec, compilation.text, compilation)
+        return Outcome(report.done is not None, _needed_gib(compilation), _quoted_seconds(report))
+
+    return remedies(spec, state_gib, chips.chip_of(spec.slices).usable_hbm_gib_per_device, compiled)
+
+
+def _asked(spec: JobSpec) -> dict[str, Any]:
+    """What every result says of its question."""
+    return {
+        "key": preflight_key(spec),
+        "versions": versions(),
+        "generation": spec.slices.generation,
+        "topology": spec.slices.topology,
+        "slices": spec.slices.count,
+        "chips": spec.slices.chips,
+    }
+
+
+def _answered(spec: JobSpec, compilation: Compilation, report: Report, tried: tuple[Remedy, ...]) -> PreflightResult:
+    done, estimate = report.done, report.estimate
+    return PreflightResult(
+        **_asked(spec),
+        fits=done is not None,
+        peak_gib=compilation.memory.peak_gib if compilation.memory else None,
+        needed_gib=_needed_gib(compilation),
+        usable_gib=chips.chip_of(spec.slices).usable_hbm_gib_per_device,
+        biggest_arrays=compilation.biggest_arrays,
+        remedies=tried,
+        steps=estimate.steps if estimate else (),
+        ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()} if done else {},
+        dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()} if done else {},
+        dcn_exposed_seconds=estimate.dcn_exposed_seconds if estimate else None,
+        warnings=(*compilation.complaints, *(_left_out(done) if done else ())),
+        compile_wall_seconds=compilation.wall_seconds,
+        compile_cpu_seconds=compilation.cpu_seconds,
+    )
+
+
+def _left_out(done: Account) -> Iterator[str]:
+    """What costs nothing in the estimate."""
+    if done.unpriced:
+        lines = sorted({operation.source for operation in done.unpriced})
+        yield f"not in the estimate, for the compiler gives no cycles for it: {', '.join(lines)}"
+    for kernel in done.kernels:
+        if kernel.flops is None:
+            yield f"not in the estimate: kernel {kernel.name}, {kernel.basis}"
+    if done.schedule.unknown_loops:
+        yield f"loops whose trip count is unknown count once: {', '.join(done.schedule.unknown_loops)}"
+
+
+def _needed_gib(compilation: Compilation) -> float | None:
+    if compilation.memory:
+        return compilation.memory.peak_gib
+    return compilation.excess.needed_gib if compilation.excess else None
+
+
+def _quoted_seconds(report: Report) -> float | None:
+    steps = report.estimate.steps if report.estimate else ()
+    return next((step.seconds for step in steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
