@@ -97,6 +97,13 @@ def quantity(amount: float) -> str:
     return f"{count}{_SUFFIXES[scale]}"
 
 
+def amount(written: str | int) -> float:
+    """The amount that `quantity`, or Kueue, wrote so."""
+    number = str(written).rstrip("".join(_SUFFIXES))
+    suffix = str(written).removeprefix(number)
+    return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
+
+
 def _awaited(team: Team) -> dict[str, str]:
     """What makes a queue count as declared; one that is stopped never becomes active."""
     return {WAIT_FOR: "condition=Active" if team.admission == "open" else "condition=Active=False"}

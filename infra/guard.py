@@ -121,11 +121,13 @@ class Guard:
     ground: pulumi.Resource
     """All that can be replaced depends on it."""
 
-    def __init__(self, settings: Settings, google: gcp.Provider) -> None:
+    def __init__(self, settings: Settings, google: gcp.Provider, before: Sequence[pulumi.Resource]) -> None:
+        """`before` is what must hold before anything is touched."""
         self._settings = settings
         self._google = google
         watched = pulumi.ResourceHookBinding(before_update=[_hook("slices-of-running-jobs-stay", self._before_change)])
-        self.ground = pulumi.Stash("ground", input=ground(settings), opts=pulumi.ResourceOptions(hooks=watched))
+        first = pulumi.ResourceOptions(depends_on=before, hooks=watched)
+        self.ground = pulumi.Stash("ground", input=ground(settings), opts=first)
 
     def footing(self, kubernetes: pulumi.Resource) -> pulumi.Resource:
         """Declare what slices and job depend on; `kubernetes` is the provider that deletes the job."""
@@ -139,6 +141,10 @@ class Guard:
         watched = pulumi.ResourceHookBinding(before_delete=[_hook("no-job-runs", self._before_destroy)])
         options = pulumi.ResourceOptions(depends_on=standing, hooks=watched)
         pulumi.Stash("in-use", input=_place(self._settings), opts=options)
+
+    async def endpoint(self) -> str | None:
+        """Where the stack's cluster answers; None when there is none."""
+        return await self._endpoint(_place(self._settings))
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))

@@ -14,7 +14,7 @@ import yaml
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from infra.flavors import NODE_POOL_LABEL
+from infra.flavors import API_VERSION, NODE_POOL_LABEL
 from infra.kubernetes_objects import kubeconfig
 from workloads.progress import CheckpointSaved, RunStarted
 
@@ -68,6 +68,14 @@ def live_jobs(cluster: client.ApiClient, pools: Iterable[str] | None) -> list[Li
         LiveJob(namespace, name, tuple(sorted({pool_of[pod.spec.node_name] for pod in found})), _saved(api, found))
         for (namespace, name), found in sorted(pods.items())
     ]
+
+
+def workloads(cluster: client.ApiClient) -> list[dict[str, Any]]:
+    """Kueue's Workloads of all namespaces, as they are kept: those that run, that wait and that ended."""
+    group, _, version = API_VERSION.partition("/")
+    api = client.CustomObjectsApi(cluster)
+    found: Any = api.list_cluster_custom_object(group, version, "workloads", _request_timeout=_TIMEOUT_SECONDS)
+    return found["items"]
 
 
 def _saved(api: client.CoreV1Api, pods: list[Any]) -> str:

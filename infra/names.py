@@ -1,16 +1,22 @@
-"""Names that may stand in a stack file.
+"""Names and other patterned texts that may stand in a stack file.
 
 Owns what a name may be made of and how long it may be; which thing has it is the business of
 `infra.stack_file` and `infra.capacity`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
+_DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 def _at_most(length: int) -> Callable[[str], str]:
@@ -26,6 +32,40 @@ def _at_most(length: int) -> Callable[[str], str]:
     return check
 
 
+def _pinned(reference: str) -> str:
+    if not _IMAGE.fullmatch(reference):
+        raise ValueError("an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move")
+    return reference
+
+
+def _bucket(name: str) -> str:
+    if not _BUCKET.fullmatch(name):
+        raise ValueError("the name of a bucket, without gs:// and without folders")
+    return name
+
+
+def _disk_image(name: str) -> str:
+    if not _DISK_IMAGE.fullmatch(name):
+        raise ValueError("a disk image by its full name, projects/PROJECT/global/images/IMAGE")
+    return name
+
+
+def _instant(text: str) -> str:
+    if not _INSTANT.fullmatch(text):
+        raise ValueError("a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks")
+    return text
+
+
+def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
+    if bad:
+        raise ValueError(
+            "keys and values of at most 63 lower-case letters, digits, hyphens and underscores, keys beginning with a"
+            f" letter (not so: {', '.join(bad)})"
+        )
+    return labels
+
+
 ProjectName = Annotated[str, AfterValidator(_at_most(30))]
 ClusterName = Annotated[str, AfterValidator(_at_most(20))]
 """Short, for the bucket's name holds the project (at most 30 characters) and this."""
@@ -35,3 +75,8 @@ TeamName = Annotated[str, AfterValidator(_at_most(40))]
 JobName = Annotated[str, AfterValidator(_at_most(26))]
 """Twice in the coordinator's name, which is a label of at most 63 characters."""
 DnsLabel = Annotated[str, AfterValidator(_at_most(63))]
+BucketName = Annotated[str, AfterValidator(_bucket)]
+DiskImage = Annotated[str, AfterValidator(_disk_image)]
+PinnedImage = Annotated[str, AfterValidator(_pinned)]
+Instant = Annotated[str, AfterValidator(_instant)]
+Labels = Annotated[Mapping[str, str], AfterValidator(_labels)]

@@ -1,18 +1,22 @@
 """What a stack tells of itself: its outputs.
 
-Owns their names; people, scripts and the sandbox read them.
+Owns their names; people, scripts, the sandbox and the next preview read them.
 """
 
 import pulumi
 import pulumi_gcp as gcp
 
+from infra.bill import Bill, read_bill
 from infra.cluster import Cluster
 from infra.job_spec import job_spec
 from infra.stack_file import Settings
 
+BILL = "bill"
+"""Output that the next preview compares with."""
 
-def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket) -> None:
-    """Where the job, its queue and its files are, and the job's whole specification."""
+
+def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
+    """Where the job, its queue and its files are, the job's whole specification, and what the stack costs."""
     pulumi.export("cluster", cluster.name)
     pulumi.export("region", settings.cloud.region)
     pulumi.export("checkpoint_bucket", bucket.url)
@@ -20,3 +24,20 @@ def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Buc
     job, namespace = settings.job, settings.job_team.namespace
     pulumi.export("job", {"name": job.name, "namespace": namespace, "queue": job.team})
     pulumi.export("job_spec", job_spec(settings).model_dump())
+    export_bill(bill)
+
+
+def export_bill(bill: Bill) -> None:
+    """What the stack costs, less the difference to before: an `up` that changes nothing would change that."""
+    pulumi.export(BILL, bill.model_dump(exclude={"delta"}))
+
+
+async def deployed_bill() -> Bill | None:
+    """The bill that the last `up` of this stack exported; None before the first.
+
+    It outlives a destroy that keeps the bucket: only a cluster that exists makes it a deployed one.
+    The engine's own function is asked, since a StackReference would be one more resource in the state.
+    """
+    name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
+    found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})
+    return read_bill(found["outputs"].get(BILL))

@@ -29,6 +29,8 @@ _HOST_NETWORK: Manifest = {
     # Without it such pods ask the node's resolver, which does not know their peers.
     "dnsPolicy": "ClusterFirstWithHostNet",
 }
+_COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
+"""Read by JAX (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
 _DATASETS = "datasets"
 _SHARED_MEMORY = "shared-memory"
 
@@ -86,6 +88,7 @@ def _container(submission: Submission) -> Manifest:
             {"name": IMAGE_VARIABLE, "value": submission.image},
             _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
             _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
+            *([{"name": _COMPILE_CACHE, "value": cache}] if (cache := submission.compile_cache) else ()),
         ],
         "ports": [
             {"name": "tpu-metrics", "containerPort": _TPU_METRICS_PORT},

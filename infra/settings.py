@@ -19,6 +19,7 @@ from infra.names import GroupName, TeamName
 from infra.rules.check import check
 from infra.rules.draft import Draft
 from infra.scheduling import Scheduling
+from infra.spending import Budget, Prices
 from infra.stack_file import Cloud, Cluster, Datasets, Image, Job, Options, Settings, SliceGroup, Team
 from workloads.spec import Spec
 
@@ -52,6 +53,8 @@ def parse(raw: Mapping[str, object]) -> Settings:
     datasets = _section(raw, "datasets", Datasets, faults) if "datasets" in raw else None
     network = _read(raw.get("network", {}), "network", Network, faults)
     scheduling = _read(raw.get("scheduling", {}), "scheduling", Scheduling, faults)
+    prices = _read(raw.get("prices", {}), "prices", Prices, faults)
+    budget = _section(raw, "budget", Budget, faults) if "budget" in raw else None
     options = _read({key: raw[key] for key in Options.model_fields if key in raw}, "", Options, faults)
     faults += check(
         Draft(
@@ -66,9 +69,11 @@ def parse(raw: Mapping[str, object]) -> Settings:
             datasets=datasets,
             network=network or Network(),
             scheduling=scheduling or Scheduling(),
+            prices=prices or Prices(),
+            budget=budget,
         ),
     )
-    if faults or not (cloud and cluster and image and job and network and scheduling and options):
+    if faults or not (cloud and cluster and image and job and network and scheduling and prices and options):
         raise SettingsError(faults)
     return Settings(
         cloud=cloud,
@@ -80,6 +85,8 @@ def parse(raw: Mapping[str, object]) -> Settings:
         datasets=datasets,
         network=network,
         scheduling=scheduling,
+        prices=prices,
+        budget=budget,
         **dict(options),
     )
 

@@ -4,62 +4,22 @@ Owns names, types and meanings of the settings, and what follows from one sectio
 hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.settings`.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
-from infra.names import ClusterName, DnsLabel, JobName, ProjectName
+from infra.names import BucketName, ClusterName, DiskImage, DnsLabel, Instant, JobName, Labels, PinnedImage, ProjectName
 from infra.scheduling import Preemption, Scheduling, TeamQuota
+from infra.spending import Budget, Prices
 from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
 
 _HOURS_PER_YEAR = 8760
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
-_DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
-
-
-def _pinned(reference: str) -> str:
-    if not _IMAGE.fullmatch(reference):
-        raise ValueError("an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move")
-    return reference
-
-
-def _bucket(name: str) -> str:
-    if not _BUCKET.fullmatch(name):
-        raise ValueError("the name of a bucket, without gs:// and without folders")
-    return name
-
-
-def _disk_image(name: str) -> str:
-    if not _DISK_IMAGE.fullmatch(name):
-        raise ValueError("a disk image by its full name, projects/PROJECT/global/images/IMAGE")
-    return name
-
-
-def _instant(text: str) -> str:
-    if not _INSTANT.fullmatch(text):
-        raise ValueError("a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks")
-    return text
-
-
-def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
-    if bad:
-        raise ValueError(
-            "keys and values of at most 63 lower-case letters, digits, hyphens and underscores, keys beginning with a"
-            f" letter (not so: {', '.join(bad)})"
-        )
-    return labels
 
 
 class Cloud(Spec):
@@ -74,9 +34,9 @@ class Cloud(Spec):
 class MaintenanceWindow(Spec):
     """A recurring time for maintenance, in the terms of GKE."""
 
-    start: Annotated[str, AfterValidator(_instant)]
+    start: Instant
     """First begin, such as 2026-01-03T02:00:00Z."""
-    end: Annotated[str, AfterValidator(_instant)]
+    end: Instant
     """First end; at least 48 hours in 32 days must be open to maintenance."""
     recurrence: Annotated[str, Field(pattern="^FREQ=(DAILY|WEEKLY)")]
     """As in RFC 5545, such as FREQ=WEEKLY;BYDAY=SA,SU."""
@@ -119,7 +79,7 @@ class SliceGroup(Spec):
     """`on-demand`, `spot`, or a mapping with `kind` and the settings of one class of `infra.capacity`."""
     boot_disk_gb: Annotated[int, Field(ge=50)] = 100
     """Images, logs and files that pods write to their own file system must fit."""
-    image_disk: Annotated[str, AfterValidator(_disk_image)] | None = None
+    image_disk: DiskImage | None = None
     """A disk image that holds the trainer's image, so that nodes need not pull it
     (https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading)."""
     second_network: bool = False
@@ -153,7 +113,7 @@ class Team(Spec):
 class Datasets(Spec):
     """Where training data lies, if not in the image."""
 
-    bucket: Annotated[str, AfterValidator(_bucket)]
+    bucket: BucketName
     """A bucket that exists. It is no part of the stack: data outlive a cluster and serve several.
     The trainers of all teams may read it."""
     mount: bool = False
@@ -163,7 +123,7 @@ class Datasets(Spec):
 class Image(Spec):
     """The trainer's image: one that lies in a registry, or one that `up` builds."""
 
-    reference: Annotated[str, AfterValidator(_pinned)] | None = None
+    reference: PinnedImage | None = None
     """By digest. The choice for long jobs, since no change of a source file touches it."""
     build: Literal[True] | None = None
     """`up` builds `workloads` by the Docker daemon here and pushes it; a changed source file
@@ -227,6 +187,9 @@ class Job(Spec):
     initial_weights: str | None = None
     """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
     Unset: weights drawn from the seed."""
+    compile_cache: Literal["host", "bucket"] = "host"
+    """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint
+    bucket, where every later start finds them, and those that `multislice preflight` has left there."""
     mesh: MeshSpec | None = None
     """Unset: one replica per slice, parameters sharded over the whole slice."""
 
@@ -234,7 +197,7 @@ class Job(Spec):
 class Options(Spec):
     """What is said of the whole stack."""
 
-    labels: Annotated[Mapping[str, str], AfterValidator(_labels)] = {}
+    labels: Labels = {}
     """Labels of cluster, nodes and buckets in the bill."""
     allow_interruption: bool = False
     """Agree to a change or destroy that takes the slices away from a running job."""
@@ -252,11 +215,18 @@ class Settings(Options):
     datasets: Datasets | None = None
     network: Network = Network()
     scheduling: Scheduling = Scheduling()
+    prices: Prices = Prices()
+    budget: Budget | None = None
 
     @property
     def checkpoint_bucket(self) -> str:
         """Name of the bucket; bucket names are shared by all of Google Cloud."""
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
+
+    @property
+    def compile_cache(self) -> str:
+        """Folder of the bucket for compiled programs."""
+        return f"gs://{self.checkpoint_bucket}/compile-cache"
 
     @property
     def resource_labels(self) -> Mapping[str, str]:

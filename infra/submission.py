@@ -29,6 +29,8 @@ class Submission:
     placement: Placement
     mounted_bucket: str | None
     """Its files are seen as a folder by the pods."""
+    compile_cache: str | None
+    """Folder that keeps compiled programs for all starts of all jobs; None: the one in the image, for one start."""
 
     @property
     def shape(self) -> SliceShape:
@@ -47,4 +49,5 @@ def submission(settings: Settings, image: pulumi.Input[str]) -> Submission:
         groups=settings.job_groups,
         placement=settings.scheduling.placement,
         mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
+        compile_cache=settings.compile_cache if settings.job.compile_cache == "bucket" else None,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from infra.accelerators import SliceShape
 from infra.addresses import Network
 from infra.scheduling import Scheduling
+from infra.spending import Budget, Prices
 from infra.stack_file import Cloud, Cluster, Datasets, Job, SliceGroup, Team
 
 type Written = Mapping[str, object]
@@ -32,6 +33,8 @@ class Draft:
     datasets: Datasets | None
     network: Network
     scheduling: Scheduling
+    prices: Prices
+    budget: Budget | None
 
 
 type Shapes = Mapping[str, SliceShape]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from infra.accelerators import SliceShape, all_shapes
 from infra.capacity import CHIPS_OF_A_BLOCK, CHIPS_OF_A_SUB_BLOCK, GENERATION_WITH_BLOCKS, offers_flex_start
+from infra.pricing import list_rate
 from tests.infra.recording import Values, stack_values
 
 _WEIGHT_ROWS = 64
@@ -55,6 +56,11 @@ def legal_values(draw: st.DrawFn) -> Values:
             "capacity": capacity,
         }
     }
+    cloud, kind = values["cloud"], capacity if isinstance(capacity, str) else capacity["kind"]
+    listed = list_rate(shape.generation, cloud["region"], cloud["zone"], kind).usd_per_chip_hour is not None
+    # Nothing is bought on demand at a price that nobody knows.
+    if draw(st.booleans()) or (kind == "on-demand" and not listed):
+        values["prices"] = {"usd_per_chip_hour": {group: draw(st.floats(0.01, 100))}}
     # Room for the largest slices in the largest number.
     values["network"] = {"nodes": "10.0.0.0/14", "pods": "10.128.0.0/9", "services": "10.4.0.0/20"}
     values["network"]["second_nodes"] = "10.8.0.0/14"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.cluster_queues import quantity
+from infra.cluster_queues import amount, quantity
 from tests.infra.recording import Recording, Values, run_program
 
 TRILLIUM, IRONWOOD = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"
@@ -65,7 +65,8 @@ def test_a_queue_that_is_closed_is_not_awaited_to_become_active(
 
 
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
-def test_a_quantity_is_the_amount_with_the_largest_suffix_that_leaves_it_whole(amount: float) -> None:
-    text = quantity(amount)
-    assert round(float(parse_quantity(text)), 3) == amount
+def test_a_quantity_is_the_amount_with_the_largest_suffix_that_leaves_it_whole(chips: float) -> None:
+    text = quantity(chips)
+    assert round(float(parse_quantity(text)), 3) == chips
+    assert round(amount(text), 3) == chips
     assert not text.removesuffix("m").removesuffix("k").endswith("000")

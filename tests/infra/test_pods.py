@@ -48,3 +48,14 @@ def test_data_sets_are_a_folder_only_where_the_stack_file_says_so(values: Values
     assert volume["name"] == mount["name"]
     assert volume["csi"]["volumeAttributes"]["bucketName"] == "text"
     assert (mount["mountPath"], mount["readOnly"]) == ("/datasets", True)
+
+
+def test_compiled_programs_are_kept_in_the_bucket_only_where_the_stack_file_says_so(values: Values) -> None:
+    def cache() -> list[str]:
+        variables = _template(values)["spec"]["containers"][0]["env"]
+        return [variable["value"] for variable in variables if variable["name"] == "JAX_COMPILATION_CACHE_DIR"]
+
+    assert cache() == []
+    values["job"]["compile_cache"] = "bucket"
+    assert cache() == [parse(values).compile_cache]
+    assert parse(values).compile_cache.startswith(f"gs://{parse(values).checkpoint_bucket}/")

@@ -145,6 +145,12 @@ def test_the_stack_says_where_its_job_and_files_are(program: Recording) -> None:
     assert program.exports["job_spec"]["storage"]["path"] == "gs://my-project-shared-checkpoints/ablation"
 
 
+def test_the_stack_says_what_it_costs_and_not_what_it_cost_before(program: Recording) -> None:
+    bill = program.exports["bill"]
+    assert bill["at_most"]["usd_per_hour"] == 249.6  # 64 x 2.70 + 16 x 4.50 + 4 x 1.20
+    assert "delta" not in bill
+
+
 def test_charts_are_pinned(program: Recording) -> None:
     charts = {
         chart.name: (chart.inputs["chart"], chart.inputs["version"]) for chart in program.of_type(JOBSET_CHART[0])

@@ -1,0 +1,136 @@
+"""How often a rehearsed admission is what Kueue does, and how long rehearsals take: `python -m benchmarks.admission`.
+
+Trials run on real Kueue in a sandbox of their own, with Kueue configured as the stack configures it,
+first without and then with fair sharing. Every disagreement is told with the seed that draws it
+again by `benchmarks.kueue_situations.draw`.
+"""
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from benchmarks.kueue_situations import varied
+from benchmarks.kueue_trials import Result, carry_out
+from infra.admission.rehearsal import rehearse
+from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
+from sandbox import daemon, programs
+from sandbox.api_server import ApiServer
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine
+from sandbox.site import create
+
+_AT_A_TIME = 40
+"""Trials beside each other; each has a cohort of its own."""
+_QUEUES, _QUEUED, _RUNNING = 10, 1000, 100
+
+
+def trials(count: int, seed: int) -> Iterator[tuple[bool, list[Result]]]:
+    """Carry out as many without fair sharing as with it, batch by batch."""
+    with tempfile.TemporaryDirectory() as folder:
+        site, found = create(Path(folder) / "site"), programs.found()
+        daemon.start(site, lambda phase: None)
+        try:
+            for fair_sharing in (False, True):
+                Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
+                drawn = varied(count, seed, fair_sharing=fair_sharing)
+                for first in range(0, count, _AT_A_TIME):
+                    batch = drawn[first : first + _AT_A_TIME]
+                    yield fair_sharing, carry_out(ApiServer.of(site), batch, fair_sharing=fair_sharing)
+        finally:
+            daemon.stop(site)
+
+
+def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
+    """The local stack with its own job on hold."""
+    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
+    content["config"]["tpu-multislice:teams"]["research"]["admission"] = "hold"
+    content["config"]["tpu-multislice:scheduling"] = {"fair_sharing": fair_sharing}
+    path = folder / "Pulumi.local.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def busy_cluster(*, fair_sharing: bool) -> Situation:
+    """A thousand workloads that wait in ten queues of one cohort, all of whose chips are in use."""
+    share, running = _RUNNING // _QUEUES, range(_RUNNING)
+    queues = (
+        Queue(
+            name=f"q{index}",
+            cohort="tpu",
+            flavors=tuple(
+                FlavorQuota(flavor=flavor, nominal=16 * share, borrowing_limit=None, lending_limit=None)
+                for flavor in ("x", "y")
+            ),
+            checked_flavors=frozenset(),
+            within_queue="LowerPriority",
+            reclaim="Any",
+            while_borrowing="Never",
+            when_can_borrow="MayStopSearch",
+            when_can_preempt="TryNextFlavor",
+            weight=1,
+            stop_policy="None",
+        )
+        for index in range(_QUEUES)
+    )
+    running_ones = (
+        _workload(f"r{index}", index % _QUEUES, 500 + index % 3, 32).model_copy(update=_admitted(index))
+        for index in running
+    )
+    queued = (
+        _workload(f"w{index}", index % _QUEUES, 100 + index % 400, 16 + 16 * (index % 4)) for index in range(_QUEUED)
+    )
+    return Situation(queues=tuple(queues), workloads=(*running_ones, *queued), fair_sharing=fair_sharing)
+
+
+def _workload(name: str, queue: int, priority: int, chips: int) -> Workload:
+    pods = PodSet(name="slice", chips=chips, flavors=None)
+    return Workload(
+        name=name, uid=name, queue=f"q{queue}", priority=priority, queued_at=0, pod_sets=(pods,), admission=None
+    )
+
+
+def _admitted(index: int) -> dict[str, object]:
+    return {"admission": Admission(flavors=("xy"[index // _QUEUES % 2],), reserved_at=index, evicted=False)}
+
+
+def _time_of_a_rehearsal(*, fair_sharing: bool) -> str:
+    busy, newcomer = busy_cluster(fair_sharing=fair_sharing), _workload("new", 0, 1000, 32)
+    started = time.monotonic()
+    verdict = rehearse(busy, newcomer)
+    seconds = time.monotonic() - started
+    return f"{_QUEUED} queued, {_RUNNING} running, {_sharing(fair_sharing)}: {verdict.outcome}, {seconds:.2f} s"
+
+
+def _sharing(fair: bool) -> str:
+    return "fair" if fair else "by right"
+
+
+def main() -> None:
+    """Print the time of a rehearsal, the disagreements, and the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.admission")
+    parser.add_argument("--trials", type=int, default=100, help="of each kind of sharing")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    for fair_sharing in (False, True):
+        print(_time_of_a_rehearsal(fair_sharing=fair_sharing), flush=True)
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for fair_sharing, results in trials(given.trials, given.seed):
+        for result in results:
+            agreement = "agrees" if result.agrees else "differs"
+            ended = "" if result.ends_alike else ", ends otherwise"
+            counts[_sharing(fair_sharing), result.seen.outcome, agreement + ended] += 1
+            if not result.agrees or not result.ends_alike:
+                print(result, flush=True)
+        print(f"{counts.total()} trials", flush=True)
+    print(f"{'sharing':12}{'Kueue':12}{'rehearsal':24}{'trials':>7}")
+    for (sharing, outcome, agreement), count in sorted(counts.items()):
+        print(f"{sharing:12}{outcome:12}{agreement:24}{count:>7}")
+
+
+if __name__ == "__main__":
+    main()

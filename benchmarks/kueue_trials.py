@@ -1,0 +1,287 @@
+"""Rehearsals held against real Kueue, many cohorts at a time in one control plane.
+
+Owns how a trial is carried out: its queues are filled by Kueue itself, then the newcomer is
+rehearsed on what is there, submitted, and both are compared. Workloads are created without jobs, so
+what a job would do when it is evicted, give its quota back, is done here.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, expected
+from infra.admission import manifests
+from infra.admission.rehearsal import rehearse
+from infra.admission.situation import Situation
+from infra.admission.verdict import Verdict
+from sandbox.api_server import ApiError, ApiServer
+
+_API = "/apis/kueue.x-k8s.io/v1beta2"
+_THREADS = 8
+_POLL_SECONDS = 0.4
+_CALM_SECONDS = 3.0
+"""Kueue looks again at what was set aside within a second of any change."""
+_MOST_EVICTIONS = 4
+"""Of a workload: then it is left stopped, or it would keep Kueue busy for ever."""
+_TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What Kueue did with a newcomer."""
+
+    outcome: str
+    """`admitted`, `preempts`, `waits`, `never`, `restless` if Kueue found no end, or `unsaid` if it is not clear from
+    Kueue's words which of the last two."""
+    flavors: tuple[str, ...]
+    """That it has in the end."""
+    preempted: frozenset[tuple[str, str]]
+    """Names and reasons of those that went first."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trial's rehearsal, and what happened."""
+
+    trial: Trial
+    situation: Situation
+    verdict: Verdict
+    seen: Seen
+
+    def __str__(self) -> str:
+        seed = self.trial.name.removeprefix("t")
+        sharing = "fair" if self.situation.fair_sharing else "by right"
+        return f"seed {seed}, {sharing}: {'; '.join(self.verdict.lines)}. Kueue: {self.seen}"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether Kueue did first what was rehearsed."""
+        rehearsed = frozenset((target.workload, target.reason) for target in self.verdict.preempted)
+        if self.seen.outcome == "restless":
+            return self.verdict.restless
+        outcomes = ("waits", "never") if self.seen.outcome == "unsaid" else (self.seen.outcome,)
+        same = self.verdict.outcome in outcomes and rehearsed == self.seen.preempted
+        return same and (self.verdict.outcome != "admitted" or self.verdict.flavors == self.seen.flavors)
+
+    @property
+    def ends_alike(self) -> bool:
+        """Whether it is also the same whether the newcomer runs in the end."""
+        return self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
+
+
+@dataclass
+class _Watched:
+    """Workloads of all trials, and who pushed out whom since the last look."""
+
+    api: ApiServer
+    pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """Reasons by name, of those that the workload of a UID pushed out at first."""
+    restless: set[str] = field(default_factory=set[str])
+    """Names of trials that did not come to rest: workloads push each other out in turn."""
+    _known: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Times of evictions that were seen already, by workload."""
+    _final: set[str] = field(default_factory=set[str])
+
+    def settle(self) -> dict[str, Manifest]:
+        """Wait until nothing changes, or for too long; the workloads by name."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        states: dict[str, object] = {}
+        changed: dict[str, float] = {}
+        while True:
+            found = self.api.request("GET", _path("workloads"))["items"]
+            self._evictions(found)
+            now = time.monotonic()
+            for item in found:
+                if states.get(_name(item)) != (state := _state(item)):
+                    states[_name(item)], changed[_name(item)] = state, now
+            moving = {_trial(name) for name, at in changed.items() if now - at < _CALM_SECONDS}
+            if not moving or now > deadline:
+                self.restless |= moving
+                return {_name(item): item for item in found}
+            time.sleep(_POLL_SECONDS)
+
+    def _evictions(self, found: list[Manifest]) -> None:
+        """Let evicted workloads go, but no sooner than all that go together have been told to."""
+        leaving = [item for item in found if {"Evicted", "QuotaReserved"} <= _conditions(item).keys()]
+        fresh = {_by(item) for item in leaving if self._note(item)}
+        for item in leaving:
+            if len(self._known[_name(item)]) > _MOST_EVICTIONS:
+                self.restless.add(_trial(_name(item)))
+            elif _by(item) not in fresh:
+                self._final.add(_by(item))
+                self._let_go(item)
+
+    def _note(self, item: Manifest) -> bool:
+        """Keep who pushed it out and why; whether this is the first look at it."""
+        conditions = _conditions(item)
+        sights, at = self._known.setdefault(_name(item), set()), conditions["Evicted"]["lastTransitionTime"]
+        if at in sights:
+            return False
+        sights.add(at)
+        if "Preempted" in conditions and _by(item) not in self._final:
+            self.pushed.setdefault(_by(item), {})[f"{NAMESPACE}/{_name(item)}"] = conditions["Preempted"]["reason"]
+        return True
+
+    def _let_go(self, item: Manifest) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        others = [each for each in item["status"]["conditions"] if each["type"] not in ("QuotaReserved", "Admitted")]
+        ended = {"status": "False", "reason": "Pending", "message": "stopped", "lastTransitionTime": now}
+        status = {
+            "admission": None,
+            "conditions": [*others, *({"type": name, **ended} for name in ("QuotaReserved", "Admitted"))],
+        }
+        version = {"resourceVersion": item["metadata"]["resourceVersion"]}
+        try:
+            self.api.patch(
+                f"{_path('workloads')}/{item['metadata']['name']}/status", {"metadata": version, "status": status}
+            )
+        except ApiError as error:
+            if error.status != 409:  # Kueue was faster; the next look tries again.
+                raise
+
+
+def carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> list[Result]:
+    """Carry the trials out beside each other, and take them away again."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+
+        def each(act: Callable[[Trial], None]) -> None:
+            list(pool.map(act, trials))
+
+        if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
+            api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        try:
+            each(lambda trial: _fill(api, trial))
+            watched = _Watched(api)
+            before = watched.settle()
+            if any(trial.stopped for trial in trials):
+                each(lambda trial: _hold(api, trial))
+                before = watched.settle()
+            each(lambda trial: _submit(api, trial))
+            after = watched.settle()
+        finally:
+            _remove(api, pool)
+    return [_result(trial, before, after, watched, fair_sharing=fair_sharing) for trial in trials]
+
+
+def _fill(api: ApiServer, trial: Trial) -> None:
+    for kind in ("flavors", "cohorts", "queues", "local_queues"):
+        _create(api, getattr(trial, kind))
+    if trial.older:
+        inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
+        _create(api, [inactive])
+        time.sleep(1)  # Timestamps count seconds.
+    _create(api, trial.workloads)
+
+
+def _hold(api: ApiServer, trial: Trial) -> None:
+    if trial.stopped:
+        api.patch(f"{_path('clusterqueues')}/{trial.stopped}", {"spec": {"stopPolicy": "Hold"}})
+
+
+def _submit(api: ApiServer, trial: Trial) -> None:
+    if trial.older:
+        api.patch(f"{_path('workloads')}/{trial.newcomer['metadata']['name']}", {"spec": {"active": True}})
+    else:
+        _create(api, [trial.newcomer])
+
+
+def _remove(api: ApiServer, pool: Executor) -> None:
+    """Kueue lets go of each kind when the one before it is gone."""
+    kinds = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors")
+    for plural in kinds:
+        paths = [f"{_path(plural)}/{_name(item)}" for item in _of_trials(api, plural)]
+        list(pool.map(lambda path: api.delete(path, {}), paths))
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while any(_of_trials(api, plural) for plural in kinds):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Kueue did not let go of the trials' objects within {_TIMEOUT_SECONDS} s")
+        time.sleep(_POLL_SECONDS)
+
+
+def _of_trials(api: ApiServer, plural: str) -> list[Manifest]:
+    return api.request("GET", _path(plural), None, OF_TRIALS)["items"]
+
+
+def _create(api: ApiServer, objects: Iterable[Manifest]) -> None:
+    for manifest in objects:
+        api.request("POST", _path(_plural(manifest)), manifest)
+
+
+def _plural(manifest: Manifest) -> str:
+    return f"{manifest['kind'].lower()}s"
+
+
+def _path(plural: str) -> str:
+    return f"{_API}/namespaces/{NAMESPACE}/{plural}" if plural in ("workloads", "localqueues") else f"{_API}/{plural}"
+
+
+def _result(
+    trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: _Watched, *, fair_sharing: bool
+) -> Result:
+    found = after[_name(trial.newcomer)]
+    if trial.name in watched.restless:
+        # No moment of it tells more than its beginning.
+        situation, newcomer = expected(trial, fair_sharing=fair_sharing)
+        return Result(trial, situation, rehearse(situation, newcomer), Seen("restless", (), frozenset()))
+    queues = tuple(
+        manifests.queue(_held(manifest) if _name(manifest) == trial.stopped else manifest) for manifest in trial.queues
+    )
+    local = {(NAMESPACE, queue.name): queue.name for queue in queues}
+    existing = [before[_name(manifest)] for manifest in trial.workloads]
+    workloads = tuple(manifests.workloads(existing, local, trial.flavors))
+    situation = Situation(queues=queues, workloads=workloads, fair_sharing=fair_sharing)
+    (newcomer,) = manifests.workloads([found], local, trial.flavors)
+    verdict = rehearse(situation, newcomer.model_copy(update={"admission": None}))
+    return Result(trial, situation, verdict, _seen(found, watched.pushed.get(newcomer.uid, {})))
+
+
+def _held(manifest: Manifest) -> Manifest:
+    return {**manifest, "spec": {**manifest["spec"], "stopPolicy": "Hold"}}
+
+
+def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
+    conditions = {condition["type"]: condition for condition in item.get("status", {}).get("conditions", [])}
+    admitted = conditions.get("QuotaReserved", {}).get("status") == "True"
+    assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
+    flavors = tuple(assignment["flavors"]["google.com/tpu"] for assignment in assignments)
+    if pushed:
+        outcome = "preempts"
+    elif admitted:
+        outcome = "admitted"
+    else:
+        outcome = _why_it_waits(item, conditions.get("QuotaReserved", {}).get("message", ""))
+    return Seen(outcome, flavors, frozenset(pushed.items()))
+
+
+def _why_it_waits(item: Manifest, message: str) -> str:
+    if len(item["spec"]["podSets"]) > 1 or "assign flavors" not in message:
+        return "unsaid"
+    return "waits" if "insufficient unused quota" in message else "never"
+
+
+def _name(manifest: Manifest) -> str:
+    return manifest["metadata"]["name"]
+
+
+def _conditions(item: Manifest) -> dict[str, Any]:
+    conditions = item.get("status", {}).get("conditions", [])
+    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
+
+
+def _by(item: Manifest) -> str:
+    """UID of the workload that it makes room for."""
+    preempted = _conditions(item).get("Preempted")
+    return preempted["message"].partition("(UID: ")[2].partition(",")[0] if preempted else ""
+
+
+def _trial(workload: str) -> str:
+    return workload.rpartition("-")[0]
+
+
+def _state(item: Manifest) -> object:
+    """All that may still change."""
+    status = item.get("status", {})
+    conditions = [(each["type"], each["status"], each["reason"]) for each in status.get("conditions", [])]
+    return status.get("admission"), conditions

@@ -1,0 +1,152 @@
+"""Queues and workloads read from Kubernetes objects, rendered or live.
+
+Owns the reading of ClusterQueues, Workloads and JobSets, as plain dicts, into what
+`infra.admission.situation` names. An object of a live cluster is read as one that the stack renders.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, cast
+
+from infra.accelerators import TPU_RESOURCE
+from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
+from infra.admission.usable import usable_flavors
+from infra.cluster_queues import amount
+
+type Object = Mapping[str, Any]
+"""A Kubernetes object."""
+
+_QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
+"""Evictions that cost a workload its place in the queue, as `infra.operators` configures it."""
+_PRIORITY_WITHOUT_CLASS = 0
+
+
+def queue(manifest: Object) -> Queue:
+    """A ClusterQueue."""
+    spec = manifest["spec"]
+    (group,) = spec["resourceGroups"]
+    preemption, fungibility = spec["preemption"], spec["flavorFungibility"]
+    checks = spec.get("admissionChecksStrategy", {}).get("admissionChecks", [])
+    return Queue(
+        name=manifest["metadata"]["name"],
+        cohort=spec.get("cohortName"),
+        flavors=tuple(_quota(flavor) for flavor in group["flavors"]),
+        checked_flavors=frozenset(flavor for check in checks for flavor in check["onFlavors"]),
+        within_queue=preemption["withinClusterQueue"],
+        reclaim=preemption["reclaimWithinCohort"],
+        while_borrowing=preemption.get("borrowWithinCohort", {}).get("policy", "Never"),
+        when_can_borrow=fungibility["whenCanBorrow"],
+        when_can_preempt=fungibility["whenCanPreempt"],
+        weight=amount(spec.get("fairSharing", {}).get("weight", 1)),
+        stop_policy=spec.get("stopPolicy", "None"),
+    )
+
+
+def _quota(flavor: Object) -> FlavorQuota:
+    (resource,) = flavor["resources"]
+    limits = {
+        key: int(amount(resource[key])) if key in resource else None for key in ("borrowingLimit", "lendingLimit")
+    }
+    return FlavorQuota(
+        flavor=flavor["name"],
+        nominal=int(amount(resource["nominalQuota"])),
+        borrowing_limit=limits["borrowingLimit"],
+        lending_limit=limits["lendingLimit"],
+    )
+
+
+def workloads(
+    found: Iterable[Object], cluster_queues: Mapping[tuple[str, str], str], flavors: Iterable[Object]
+) -> list[Workload]:
+    """Those of the Workloads that run or wait in a queue.
+
+    `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
+    """
+    known, flavors = set(cluster_queues.values()), list(flavors)
+    read = [_workload(manifest, cluster_queues, flavors) for manifest in found if _counts(manifest)]
+    return [workload for workload in read if workload.queue in known]
+
+
+def _counts(manifest: Object) -> bool:
+    """Whether it has quota or asks for some."""
+    if "Finished" in _true_conditions(manifest):
+        return False
+    return manifest["spec"].get("active", True) or "QuotaReserved" in _true_conditions(manifest)
+
+
+def _workload(manifest: Object, cluster_queues: Mapping[tuple[str, str], str], flavors: list[Object]) -> Workload:
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
+    conditions = _true_conditions(manifest)
+    admitted = status.get("admission") if "QuotaReserved" in conditions else None
+    local = (metadata["namespace"], spec.get("queueName", ""))
+    evicted = conditions.get("Evicted")
+    return Workload(
+        name=f"{metadata['namespace']}/{_owner(manifest)}",
+        uid=metadata["uid"],
+        queue=admitted["clusterQueue"] if admitted else cluster_queues.get(local, ""),
+        priority=spec.get("priority", _PRIORITY_WITHOUT_CLASS),
+        queued_at=_seconds(
+            evicted["lastTransitionTime"]
+            if evicted and evicted["reason"] in _QUEUED_ANEW
+            else metadata["creationTimestamp"]
+        ),
+        pod_sets=tuple(_pod_set(pods, _ended(status, pods["name"]), flavors) for pods in spec["podSets"]),
+        admission=Admission(
+            flavors=tuple(found["flavors"][TPU_RESOURCE] for found in admitted["podSetAssignments"]),
+            reserved_at=_seconds(conditions["QuotaReserved"]["lastTransitionTime"]),
+            evicted=evicted is not None,
+        )
+        if admitted
+        else None,
+    )
+
+
+def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Object], now: float) -> Workload:
+    """What Kueue will make of a JobSet that is submitted now."""
+    metadata, flavors = manifest["metadata"], list(flavors)
+    return Workload(
+        name=f"{metadata['namespace']}/{metadata['name']}",
+        uid="",
+        queue=queue,
+        priority=priority,
+        queued_at=now,
+        pod_sets=tuple(_replicated_job(job, flavors) for job in manifest["spec"]["replicatedJobs"]),
+        admission=None,
+    )
+
+
+def _replicated_job(job: Object, flavors: list[Object]) -> PodSet:
+    spec = job["template"]["spec"]
+    pods = {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
+    return _pod_set(pods, 0, flavors)
+
+
+def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
+    pod = pods["template"]["spec"]
+    asked = [container.get("resources", {}) for container in pod["containers"]]
+    chips = [
+        each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
+    ]
+    count = pods["count"] - ended
+    return PodSet(name=pods["name"], chips=count * int(sum(map(amount, chips))), flavors=usable_flavors(pod, flavors))
+
+
+def _ended(status: Object, pods: str) -> int:
+    """Pods that need their quota no more."""
+    return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
+
+
+def _owner(manifest: Object) -> str:
+    """The JobSet's name, by which people know the workload, or its own."""
+    metadata = manifest["metadata"]
+    owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
+    return cast(str, owners[0] if owners else metadata["name"])
+
+
+def _true_conditions(manifest: Object) -> dict[str, Object]:
+    conditions = manifest.get("status", {}).get("conditions", [])
+    return {condition["type"]: condition for condition in conditions if condition["status"] == "True"}
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()

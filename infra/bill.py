@@ -1,0 +1,254 @@
+"""What a plan costs: each slice group, the whole stack, the job, and the difference to what is deployed.
+
+Owns the sums. They are made of chips and their prices alone; `not_included` names what Google bills
+on top. An unknown price is no part of a sum and is named beside it. Prices are looked up by
+`infra.pricing`, budgets judged by `infra.rules.budget`, tables printed elsewhere.
+What is not known is None, and has no key where Pulumi keeps a bill among the outputs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from pydantic import ValidationError
+
+from infra.capacity import FlexStart, Queued
+from infra.job_spec import training_spec
+from infra.pricing import Rate, group_rate
+from infra.spending import Prices
+from infra.stack_file import Cloud, Job, Settings, SliceGroup
+from workloads.spec import Spec, load_preset
+
+HOURS_PER_MONTH = 730
+"""A twelfth of a year, as Google's own price lists count."""
+
+_SECONDS_PER_HOUR = 3600
+_DECIMALS = 4
+"""Of every amount: list prices per chip hour have as many."""
+_NOT_IN_THE_BILL = (
+    "the cluster's management fee and its system nodes",
+    "disks of the nodes",
+    "the checkpoint bucket, training data and images",
+    "traffic between slices and zones, Cloud NAT, logs",
+)
+_NOT_IN_THE_JOB = ("start-up, compilation, evaluation and saves", "work that is lost and done again after a restart")
+
+
+class Amount(Spec):
+    """Money per time over several slice groups; in a difference, what is more than before."""
+
+    usd_per_hour: float
+    """Of the groups whose price is known."""
+    usd_per_month: float
+    """Of 730 hours."""
+    unknown: tuple[str, ...]
+    """Groups that come on top, at a price that is not known."""
+
+
+class GroupBill(Spec):
+    """One slice group."""
+
+    name: str
+    generation: str
+    topology: str
+    slices: int
+    chips: int
+    capacity: str
+    billed: Literal["standing", "on-request"]
+    """`standing`: from `up` to `destroy`, whether a job runs or not; spot as far as Google has it, a
+    reservation by its contract even beyond.
+    `on-request`: while chips that a job has asked for are there."""
+    rate: Rate
+    usd_per_hour: float | None = None
+    """With all its slices there."""
+    usd_per_month: float | None = None
+
+
+class JobGroupBill(Spec):
+    """The job on one of the slice groups that it may run on."""
+
+    group: str
+    capacity: str
+    usd_per_hour: float | None = None
+    usd: float | None = None
+    """All its steps, by the estimate."""
+    usd_at_most: float | None = None
+    """`job.max_hours`, after which it is stopped."""
+
+
+class JobBill(Spec):
+    """The stack's job. Its chips are part of the groups' amounts: it adds nothing to them."""
+
+    name: str
+    chips: int
+    steps: int
+    step_seconds: float | None = None
+    """An estimate."""
+    hours: float | None = None
+    """All steps, one after the other, by the estimate."""
+    max_hours: float | None = None
+    groups: tuple[JobGroupBill, ...]
+    """The best first."""
+    not_included: tuple[str, ...]
+
+
+class GroupChange(Spec):
+    """A slice group that costs another amount than it does now."""
+
+    name: str
+    chips_before: int
+    chips: int
+    usd_per_hour: float | None = None
+    """More than before; None if one of the prices is not known."""
+
+
+class Delta(Spec):
+    """What changes against the bill of what is deployed."""
+
+    at_once: Amount
+    at_most: Amount
+    groups: tuple[GroupChange, ...]
+
+
+class Bill(Spec):
+    """What a plan costs."""
+
+    groups: tuple[GroupBill, ...]
+    at_once: Amount
+    """As soon as the stack is up, before a job runs."""
+    at_most: Amount
+    """When all capacity is there that may be asked for."""
+    by_capacity: Mapping[str, Amount]
+    """`at_most`, by kind of capacity."""
+    job: JobBill
+    not_included: tuple[str, ...]
+    delta: Delta | None = None
+    """None: nothing is deployed, or nobody knows."""
+
+
+def bill(settings: Settings, step_seconds: float | None, deployed: Bill | None) -> Bill:
+    """The bill of a plan; `step_seconds` is the estimate of a step, if there is one."""
+    cloud, prices = settings.cloud, settings.prices
+    groups = tuple(group_bill(name, group, cloud, prices) for name, group in settings.slices.items())
+    kinds = dict.fromkeys(group.capacity for group in groups)
+    return Bill(
+        groups=groups,
+        at_once=total({group.name: _at_once(group) for group in groups}),
+        at_most=total({group.name: _at_most(group) for group in groups}),
+        by_capacity={kind: total({g.name: _at_most(g) for g in groups if g.capacity == kind}) for kind in kinds},
+        job=_job_bill(settings.job, settings.job_groups, cloud, prices, step_seconds),
+        not_included=_NOT_IN_THE_BILL,
+        delta=_delta(deployed.groups, groups) if deployed else None,
+    )
+
+
+def read_bill(exported: object) -> Bill | None:
+    """The bill in a stack's outputs; None if there is none, or one that another version of the program wrote."""
+    try:
+        return Bill.model_validate(exported)
+    except ValidationError:
+        return None
+
+
+def group_bill(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> GroupBill:
+    """The bill of one slice group."""
+    rate = group_rate(name, group, cloud, prices)
+    usd_per_hour = _times(rate.usd_per_chip_hour, group.chips)
+    return GroupBill(
+        name=name,
+        generation=group.generation,
+        topology=group.topology,
+        slices=group.count,
+        chips=group.chips,
+        capacity=group.capacity.kind,
+        billed="on-request" if isinstance(group.capacity, FlexStart | Queued) else "standing",
+        rate=rate,
+        usd_per_hour=usd_per_hour,
+        usd_per_month=_times(usd_per_hour, HOURS_PER_MONTH),
+    )
+
+
+def job_group_bills(
+    job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, hours: float | None
+) -> tuple[JobGroupBill, ...]:
+    """The bills of a job that takes `hours`, on each of `groups`."""
+    return tuple(_job_group_bill(job, group_bill(name, group, cloud, prices), hours) for name, group in groups.items())
+
+
+def total(amounts: Mapping[str, float | None]) -> Amount:
+    """The sum of amounts per hour, by slice group."""
+    usd_per_hour = _usd(sum(usd for usd in amounts.values() if usd is not None))
+    unknown = tuple(name for name, usd in amounts.items() if usd is None)
+    return Amount(usd_per_hour=usd_per_hour, usd_per_month=_usd(usd_per_hour * HOURS_PER_MONTH), unknown=unknown)
+
+
+def _job_group_bill(job: Job, group: GroupBill, hours: float | None) -> JobGroupBill:
+    usd_per_hour = _times(group.rate.usd_per_chip_hour, job.slices.count * group.chips // group.slices)
+    return JobGroupBill(
+        group=group.name,
+        capacity=group.capacity,
+        usd_per_hour=usd_per_hour,
+        usd=_times(usd_per_hour, hours),
+        usd_at_most=_times(usd_per_hour, job.max_hours),
+    )
+
+
+def _job_bill(
+    job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, step_seconds: float | None
+) -> JobBill:
+    steps = training_spec(job, load_preset(job.preset)).steps
+    hours = None if step_seconds is None else steps * step_seconds / _SECONDS_PER_HOUR
+    return JobBill(
+        name=job.name,
+        chips=job.slices.count * groups[job.slices.group].shape.chips,
+        steps=steps,
+        step_seconds=step_seconds,
+        hours=hours,
+        max_hours=job.max_hours,
+        groups=job_group_bills(job, groups, cloud, prices, hours),
+        not_included=_NOT_IN_THE_JOB,
+    )
+
+
+def _delta(before: Iterable[GroupBill], after: Iterable[GroupBill]) -> Delta:
+    old, new = ({group.name: group for group in groups} for groups in (before, after))
+    pairs = {name: (old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])}
+    more = {name: _more(_at_most, *pair) for name, pair in pairs.items()}
+    return Delta(
+        at_once=total({name: _more(_at_once, *pair) for name, pair in pairs.items()}),
+        at_most=total(more),
+        groups=tuple(
+            GroupChange(
+                name=name, chips_before=was.chips if was else 0, chips=now.chips if now else 0, usd_per_hour=more[name]
+            )
+            for name, (was, now) in pairs.items()
+            if _basis(was) != _basis(now)
+        ),
+    )
+
+
+def _basis(group: GroupBill | None) -> object:
+    """All that the amounts of a group follow from."""
+    return group and (group.chips, group.billed, group.rate.usd_per_chip_hour)
+
+
+def _more(cost: Callable[[GroupBill], float | None], before: GroupBill | None, after: GroupBill | None) -> float | None:
+    if _basis(before) == _basis(after):
+        return 0
+    was, now = (cost(group) if group else 0 for group in (before, after))
+    return None if was is None or now is None else _usd(now - was)
+
+
+def _at_most(group: GroupBill) -> float | None:
+    return group.usd_per_hour
+
+
+def _at_once(group: GroupBill) -> float | None:
+    return group.usd_per_hour if group.billed == "standing" else 0
+
+
+def _times(usd: float | None, factor: float | None) -> float | None:
+    return None if usd is None or factor is None else _usd(usd * factor)
+
+
+def _usd(amount: float) -> float:
+    return round(amount, _DECIMALS)

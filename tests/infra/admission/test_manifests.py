@@ -1,0 +1,88 @@
+"""Objects of a cluster, as its API server gives them, read into what the rehearsal knows."""
+
+from typing import Any
+
+from infra.admission import manifests
+from infra.admission.situation import Admission
+
+TPU = "google.com/tpu"
+FLAVOR = {
+    "metadata": {"name": "trillium"},
+    "spec": {
+        "nodeLabels": {"slice-group": "trillium"},
+        "nodeTaints": [{"key": TPU, "value": "present", "effect": "NoSchedule"}],
+    },
+}
+LOCAL_QUEUES = {("research", "research"): "research"}
+
+
+def _workload(name: str = "jobset-llama-1a2b3", **changes: Any) -> dict[str, Any]:
+    pod = {
+        "tolerations": [{"key": TPU, "operator": "Exists"}],
+        "containers": [{"resources": {"requests": {TPU: "4"}, "limits": {TPU: "4"}}}, {}],
+    }
+    metadata = {
+        "name": name,
+        "namespace": "research",
+        "uid": "0123",
+        "creationTimestamp": "1970-01-01T00:01:00Z",
+        "ownerReferences": [{"kind": "JobSet", "name": "llama"}],
+    }
+    spec = {
+        "queueName": "research",
+        "priority": 500,
+        "podSets": [{"name": "slice", "count": 8, "template": {"spec": pod}}],
+    }
+    return {"metadata": metadata, "spec": spec | changes.pop("spec", {}), **changes}
+
+
+def _condition(kind: str, reason: str = "", status: str = "True") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": "1970-01-01T00:02:00Z"}
+
+
+def _status(*conditions: dict[str, str], **status: Any) -> dict[str, Any]:
+    assignment = {"name": "slice", "count": 8, "flavors": {TPU: "trillium"}}
+    admission = {"clusterQueue": "research", "podSetAssignments": [assignment]}
+    return {"conditions": list(conditions), "admission": admission, **status}
+
+
+def _read(*found: dict[str, Any]) -> Any:
+    return manifests.workloads(found, LOCAL_QUEUES, [FLAVOR])
+
+
+def test_a_waiting_workload_asks_for_the_chips_of_all_its_pods_under_its_jobsets_name() -> None:
+    (workload,) = _read(_workload())
+    assert (workload.name, workload.queue, workload.chips, workload.queued_at) == ("research/llama", "research", 32, 60)
+    assert workload.admission is None
+    assert workload.pod_sets[0].flavors == {"trillium"}
+
+
+def test_a_running_one_has_its_flavor_and_gives_back_what_its_ended_pods_had() -> None:
+    ended = [{"name": "slice", "count": 2}]
+    (workload,) = _read(_workload(status=_status(_condition("QuotaReserved"), reclaimablePods=ended)))
+    assert workload.admission == Admission(flavors=("trillium",), reserved_at=120, evicted=False)
+    assert workload.usage == {"trillium": 24}
+
+
+def test_an_evicted_one_holds_its_chips_until_its_pods_are_gone() -> None:
+    evicted = _condition("Evicted", "Preempted")
+    going, gone = _read(
+        _workload(status=_status(_condition("QuotaReserved"), evicted)),
+        _workload(status=_status(_condition("QuotaReserved", status="False"), evicted)),
+    )
+    assert going.admission
+    assert going.admission.evicted
+    assert (gone.admission, gone.queued_at) == (None, 60)
+
+
+def test_one_whose_pods_did_not_come_up_is_behind_those_that_waited_then() -> None:
+    (workload,) = _read(_workload(status={"conditions": [_condition("Evicted", "PodsReadyTimeout")]}))
+    assert workload.queued_at == 120
+
+
+def test_what_ended_is_not_active_or_is_of_no_queue_of_the_plan_does_not_count() -> None:
+    assert not _read(
+        _workload(status=_status(_condition("QuotaReserved"), _condition("Finished"))),
+        _workload(spec={"active": False}),
+        _workload(spec={"queueName": "another"}),
+    )

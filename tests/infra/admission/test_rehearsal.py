@@ -1,0 +1,182 @@
+"""What is rehearsed, outcome by outcome. That Kueue does the same is the business of tests/chain/test_admission.py."""
+
+import pytest
+
+from infra.admission.rehearsal import rehearse
+from infra.admission.situation import PodSet
+from infra.admission.verdict import Loan, Verdict
+from tests.infra.admission.situations import limited, queue, running, situation, waiting
+
+A, B = queue("a", {"x": 16}), queue("b", {"x": 16})
+
+
+def _gone(verdict: Verdict) -> dict[str, str]:
+    return {preempted.workload: preempted.reason for preempted in verdict.preempted}
+
+
+def test_a_workload_that_finds_its_queues_own_chips_free_is_admitted_and_borrows_none() -> None:
+    verdict = rehearse(situation(A, running("old", "a", "x", 8)), waiting("new", "a", 8))
+    assert (verdict.outcome, verdict.flavors, verdict.borrowed, verdict.shortages) == ("admitted", ("x",), (), ())
+
+
+def test_what_is_borrowed_is_what_the_own_quota_does_not_cover() -> None:
+    verdict = rehearse(
+        situation(A, B, running("old", "a", "x", 8), running("other", "b", "x", 4)), waiting("new", "a", 16)
+    )
+    assert verdict.outcome == "admitted"
+    assert verdict.borrowed == (Loan(flavor="x", chips=8, idle={"b": 12}),)
+
+
+def test_limits_of_lender_and_borrower_bound_what_is_borrowed() -> None:
+    lender = queue("b", {"x": limited("x", 16, lend=4)})
+    assert rehearse(situation(A, lender), waiting("new", "a", 20)).outcome == "admitted"
+    assert rehearse(situation(A, lender), waiting("new", "a", 21)).outcome == "never"
+    modest = queue("a", {"x": limited("x", 16, borrow=2)})
+    assert rehearse(situation(modest, B), waiting("new", "a", 18)).outcome == "admitted"
+    verdict = rehearse(situation(modest, B), waiting("new", "a", 19))
+    assert (verdict.outcome, verdict.shortages[0].most) == ("never", 18)
+
+
+def test_the_next_flavor_comes_before_preemption_and_borrowing_before_the_next_flavor() -> None:
+    both, lender = queue("a", {"x": 8, "y": 8}), queue("b", {"x": 8})
+    low = running("low", "a", "x", 8, priority=100)
+    assert rehearse(situation(both, low), waiting("new", "a", 8)).flavors == ("y",)
+    assert rehearse(situation(both, lender, low), waiting("new", "a", 8)).flavors == ("x",)
+
+
+def test_a_flavor_whose_nodes_do_not_suit_is_not_tried() -> None:
+    assert rehearse(situation(queue("a", {"x": 8, "y": 8})), waiting("new", "a", 8, only="y")).flavors == ("y",)
+    assert rehearse(situation(A), waiting("new", "a", 8, only="y")).outcome == "never"
+
+
+def test_the_least_urgent_goes_and_of_equals_the_last_that_came() -> None:
+    jobs = [
+        running("low-early", "a", "x", 4, priority=100, at=1),
+        running("low-late", "a", "x", 4, priority=100, at=2),
+        running("middle", "a", "x", 8, priority=300),
+    ]
+    verdict = rehearse(situation(A, *jobs), waiting("new", "a", 4))
+    assert (verdict.outcome, _gone(verdict)) == ("preempts", {"low-late": "InClusterQueue"})
+    assert verdict.admitted_in_the_end
+
+
+def test_nobody_goes_who_would_not_have_to() -> None:
+    jobs = [running("small", "a", "x", 4, priority=100), running("large", "a", "x", 12, priority=200)]
+    assert _gone(rehearse(situation(A, *jobs), waiting("new", "a", 12))) == {"large": "InClusterQueue"}
+
+
+def test_own_chips_are_taken_back_from_whoever_borrowed_them_however_urgent() -> None:
+    borrower = running("borrower", "b", "x", 24, priority=1000)
+    verdict = rehearse(situation(A, B, borrower), waiting("new", "a", 16, priority=100))
+    assert _gone(verdict) == {"borrower": "InCohortReclamation"}
+    assert (
+        rehearse(situation(queue("a", {"x": 16}, reclaim="Never"), B, borrower), waiting("new", "a", 16)).outcome
+        == "waits"
+    )
+
+
+def test_chips_that_are_not_its_own_are_taken_from_the_less_urgent_where_the_queue_may_borrow_so() -> None:
+    third = queue("c", {"x": 0})
+    jobs = [running("borrower", "c", "x", 16, priority=100), running("own", "a", "x", 16)]
+    bold = queue("a", {"x": 16}, while_borrowing="LowerPriority")
+    verdict = rehearse(situation(bold, B, third, *jobs), waiting("new", "a", 16, priority=500))
+    assert _gone(verdict) == {"borrower": "InCohortReclaimWhileBorrowing"}
+    assert rehearse(situation(A, B, third, *jobs), waiting("new", "a", 16, priority=500)).outcome == "waits"
+
+
+def test_a_queue_on_hold_admits_nothing_and_its_workloads_are_left_alone() -> None:
+    held = queue("b", {"x": 16}, stop_policy="Hold")
+    verdict = rehearse(situation(A, held), waiting("new", "b", 8))
+    assert (verdict.outcome, verdict.stopped) == ("waits", True)
+    assert rehearse(situation(A, held, running("borrower", "b", "x", 24)), waiting("new", "a", 16)).outcome == "waits"
+
+
+def test_a_queue_that_is_drained_gives_back_its_chips() -> None:
+    drained = queue("b", {"x": 16}, stop_policy="HoldAndDrain")
+    assert rehearse(situation(A, drained, running("old", "b", "x", 32)), waiting("new", "a", 32)).outcome == "admitted"
+
+
+def test_who_waits_is_told_who_has_the_chips_and_who_is_ahead() -> None:
+    jobs = [running("old", "a", "x", 12), waiting("before", "a", 8, at=99), waiting("less", "a", 12, priority=100)]
+    verdict = rehearse(situation(A, *jobs), waiting("new", "a", 8))
+    assert verdict.outcome == "waits"
+    assert [str(holder) for holder in verdict.holders] == ["old (12 chips, priority 500)"]
+    assert verdict.ahead == ("before",)
+    assert [str(shortage) for shortage in verdict.shortages] == ["x: needs 8 chips, 4 of at most 16 are free"]
+
+
+def test_a_small_workload_passes_a_large_one_that_waits() -> None:
+    jobs = [running("old", "a", "x", 12), waiting("large", "a", 16, priority=500)]
+    assert rehearse(situation(A, *jobs), waiting("new", "a", 4, priority=100)).outcome == "admitted"
+
+
+def test_what_waits_and_finds_chips_in_the_plan_starts_first() -> None:
+    verdict = rehearse(situation(A, waiting("before", "a", 16, at=99)), waiting("new", "a", 8, priority=500))
+    assert (verdict.outcome, verdict.started_first) == ("waits", ("before",))
+
+
+def test_a_workload_of_several_pod_sets_is_admitted_whole_and_each_set_on_one_flavor() -> None:
+    both = queue("a", {"x": 8, "y": 8}, cohort=None)
+    assert rehearse(situation(both), waiting("new", "a", 8, 4)).flavors == ("x", "y")
+    assert rehearse(situation(both), waiting("new", "a", 8, 8, 4)).outcome == "never"
+
+
+def test_other_flavors_of_the_first_pod_set_are_tried_when_the_second_finds_none() -> None:
+    both = queue("a", {"x": 8, "y": 8}, cohort=None)
+    free, taken = PodSet(name="free", chips=8, flavors=None), PodSet(name="bound", chips=4, flavors=frozenset({"x"}))
+    newcomer = waiting("new", "a", 8).model_copy(update={"pod_sets": (free, taken)})
+    assert rehearse(situation(both), newcomer).flavors == ("y", "x")
+
+
+def test_and_also_when_nobody_may_be_pushed_out_for_the_second() -> None:
+    both = queue("a", {"x": 16, "y": 8}, cohort=None)
+    jobs = [running("x", "a", "x", 8, priority=1000), running("y", "a", "y", 4, priority=1000)]
+    verdict = rehearse(situation(both, *jobs), waiting("new", "a", 4, 8, priority=1000))
+    assert (verdict.outcome, verdict.flavors) == ("admitted", ("y", "x"))
+
+
+def test_chips_whose_hosts_come_on_request_are_reserved_and_waited_for() -> None:
+    verdict = rehearse(situation(queue("a", {"x": 16}, checked_flavors={"x"})), waiting("new", "a", 8))
+    assert (verdict.outcome, verdict.checked_flavors) == ("admitted", ("x",))
+
+
+class TestFairSharing:
+    """The queue whose share of what is borrowed is larger gives way, whatever the priorities."""
+
+    lender, b, c = queue("a", {"x": 24}), queue("b", {"x": 0}), queue("c", {"x": 0})
+
+    def test_one_workload_goes_from_the_queue_with_the_larger_share(self) -> None:
+        jobs = [running(f"b{index}", "b", "x", 8, priority=1000, at=index) for index in range(3)]
+        verdict = rehearse(situation(self.lender, self.b, self.c, *jobs, fair_sharing=True), waiting("new", "c", 8))
+        assert _gone(verdict) == {"b2": "InCohortFairSharing"}
+        assert verdict.admitted_in_the_end
+
+    def test_none_goes_for_a_share_that_is_larger_already(self) -> None:
+        jobs = [running("b0", "b", "x", 8), running("c0", "c", "x", 8), running("c1", "c", "x", 8)]
+        verdict = rehearse(situation(self.lender, self.b, self.c, *jobs, fair_sharing=True), waiting("new", "c", 8))
+        assert verdict.outcome == "waits"
+
+    def test_weights_count(self) -> None:
+        heavy = queue("c", {"x": 0}, weight=4)
+        jobs = [running("b0", "b", "x", 8), running("c0", "c", "x", 8), running("c1", "c", "x", 8)]
+        verdict = rehearse(situation(self.lender, self.b, heavy, *jobs, fair_sharing=True), waiting("new", "c", 8))
+        assert _gone(verdict) == {"b0": "InCohortFairSharing"}
+
+    def test_own_chips_are_taken_back_first(self) -> None:
+        jobs = [running(f"b{index}", "b", "x", 8, priority=1000, at=index) for index in range(3)]
+        verdict = rehearse(
+            situation(self.lender, self.b, *jobs, fair_sharing=True), waiting("new", "a", 8, priority=100)
+        )
+        assert _gone(verdict) == {"b2": "InCohortReclamation"}
+
+    def test_queues_that_find_no_end_are_told_of(self) -> None:
+        lender, borrower = queue("a", {"x": 8}), queue("b", {"x": 8})
+        jobs = [waiting("large", "a", 16, priority=500), waiting("small", "a", 8, priority=100)]
+        verdict = rehearse(situation(lender, borrower, *jobs, fair_sharing=True), waiting("new", "b", 12))
+        assert verdict.restless
+        assert "workloads of these queues push each other out in turn, without end" in verdict.lines
+
+
+def test_an_unknown_queue_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="expected one of the queues a, b for new, got 'c'"):
+        rehearse(situation(A, B), waiting("new", "c", 8))

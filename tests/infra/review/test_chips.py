@@ -1,0 +1,50 @@
+from dataclasses import replace
+
+import pytest
+
+from infra.review.chips import preflight_tables
+from infra.review.review import review
+from infra.review.table import WIDTH, as_text
+from infra.settings import parse
+from tests.infra.recording import stack_values
+from tests.infra.review.known import NOTHING, fitting, unfit
+from workloads.preflight_result import PreflightResult, Remedy
+
+SETTINGS = parse(stack_values("prod"))
+OTHER_MESH = Remedy(change="mesh: x", fits=False, peak_gib=140.0, seconds=None)
+
+
+def told(preflight: PreflightResult) -> str:
+    return as_text(preflight_tables(review("prod", SETTINGS, replace(NOTHING, preflight=preflight))))
+
+
+def rows(preflight: PreflightResult) -> list[list[str]]:
+    return [line.split() for line in told(preflight).splitlines()]
+
+
+def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() -> None:
+    text = told(fitting(SETTINGS))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert text.startswith("Chips  fits: 40.00 of 95.70 GiB on each device\n")
+    assert ["35%", "(quoted)", "2.500", "40.0%"] in [row[:4] for row in rows(fitting(SETTINGS))]
+    assert ["to", "other", "slices", "(DCN)", "all-reduce", "1,000.0"] in rows(fitting(SETTINGS))
+    assert ["v6e", "4x4", "3", "x", "8192", "3.393", "3.455", "1.02"] in rows(fitting(SETTINGS))
+
+
+def test_what_does_not_fit_has_no_pace_and_what_was_tried_instead() -> None:
+    found = unfit(SETTINGS)
+    assert "Instead  these would fit" in told(found)
+    assert ["training.remat:", "full", "yes", "90.00", "3.500"] in rows(found)
+    assert ["mesh:", "fsdp", "32", "x", "tensor", "2", "no", "-", "-"] in rows(found)
+    assert "tokens/s/chip" not in told(found)
+
+
+@pytest.mark.parametrize("remedies", [(), (OTHER_MESH,)])
+def test_where_nothing_helps_more_chips_are_advised(remedies: tuple[Remedy, ...]) -> None:
+    assert "take slices of more chips" in told(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
+
+
+def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
+    text = told(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
+    assert "Chips  NO ANSWER: no compiler for it" in text
+    assert "Compiled in" not in text

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+
+from infra.bill import bill
+from infra.review.review import Known, review
+from infra.review.table import as_text
+from infra.review.tables import tables
+from infra.settings import parse
+from tests.infra.recording import Values, stack_values
+from tests.infra.review.known import NOTHING, fitting, running, unfit
+
+
+def told(values: Values, known: Known) -> str:
+    return as_text(tables(review("test", parse(values), known)))
+
+
+def test_each_group_stands_with_its_price_and_its_month() -> None:
+    text = told(stack_values("dev"), NOTHING)
+    assert text.startswith("Price  $19.44 an hour as soon as it is up\n")
+    assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44    14,191" in text
+    assert "us-east5, 2026-08" in text
+
+
+def test_an_unknown_price_is_never_told_as_nothing() -> None:
+    values = stack_values("staging")
+    text = told(values, NOTHING)
+    assert "Price  $0.00 an hour as soon as it is up, at most an unknown price for trillium\n" in text
+    values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "spot", "count": 1}
+    mixed = told(values, NOTHING)
+    assert "at most $19.44 an hour and an unknown price for trillium" in mixed
+    assert "19.44 + unknown" in mixed
+
+
+def test_the_difference_to_what_is_deployed_is_signed() -> None:
+    values = stack_values("dev")
+    before = bill(parse(values), None, None)
+    assert "The same as what is deployed." in told(values, replace(NOTHING, deployed=before))
+    values["slices"]["trillium"]["count"] = 3
+    assert "+$9.72 an hour at once, +$9.72 at most; trillium 16 to 24 chips (+$9.72 an hour)" in " ".join(
+        told(values, replace(NOTHING, deployed=before)).split("\n")
+    )
+    fewer = bill(parse(values), None, None)
+    assert "-$9.72 an hour at once" in told(stack_values("dev"), replace(NOTHING, deployed=fewer))
+
+
+def test_who_is_pushed_out_is_named() -> None:
+    others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
+    text = told(stack_values("prod"), replace(NOTHING, workloads=others))
+    assert "pushes out 1 running" in text
+    assert "pretraining/other (192 chips, priority 500" in text
+    assert "as if nothing else ran" not in text
+
+
+def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tried() -> None:
+    values = stack_values("prod")
+    text = told(values, replace(NOTHING, preflight=unfit(parse(values))))
+    assert "Chips  DOES NOT FIT: needs 120.00 of 95.70 GiB on each device" in text
+    assert "f32[2,8192,128256]" in text
+    assert "training.remat: full" in text
+    assert "ESTIMATE: 76,500 steps" not in text
+
+
+def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> None:
+    values = stack_values("prod")
+    text = told(values, replace(NOTHING, preflight=fitting(parse(values))))
+    assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992" in text
+    assert "attention kernels at   step s" in text
+    assert "nothing ran on a TPU" in " ".join(text.split())
+    assert "CALIBRATION" in text
+
+
+@pytest.mark.parametrize("stack", ["dev", "staging", "prod", "scale"])
+def test_every_stack_has_a_review(stack: str) -> None:
+    text = told(stack_values(stack), NOTHING)
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Chips"))] == [
+        "Price",
+        "Queue",
+        "Chips",
+    ]

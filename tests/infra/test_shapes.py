@@ -1,0 +1,109 @@
+from math import ceil, isclose
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.preflights import Row
+from infra.scaling import ScaledStep
+from infra.shapes import Goal, Option, Plan, plan
+from tests.infra.preflight_rows import design, fitting, unfit
+
+GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
+
+prices = {"v6e": 2.0, "v5p": 4.0}.get
+
+
+def _of(found: Plan, slices: int) -> Option:
+    return next(option for option in found.options if option.slices == slices)
+
+
+def _binds(rows: list[Row], slices: int, goal: Goal = GOAL) -> tuple[str, ...]:
+    return _of(plan(rows, goal, prices), slices).binds
+
+
+def test_days_and_dollars_follow_from_the_step() -> None:
+    option = _of(plan([fitting(design(), seconds=3.0, exposed=0.01)], GOAL, prices), 2)
+    tokens_a_step = 2 * 16 * 3 * 8192
+    days = ceil(1e12 / tokens_a_step) * 3.01 / 86400
+    assert (option.chips, option.batch_tokens, option.step_seconds) == (32, tokens_a_step, 3.01)
+    assert isclose(option.days, days)
+    assert option.usd is not None
+    assert isclose(option.usd, 32 * 24 * days * 2.0)
+    assert option.fastest_days < option.days < option.slowest_days
+    assert not option.in_time
+
+
+@given(st.floats(1e10, 1e13), st.floats(1, 100), st.floats(0.5, 20))
+def test_the_first_answer_is_the_fewest_slices_in_time(tokens: float, days: float, seconds: float) -> None:
+    goal = Goal(preset="llama-3.1-8b", tokens=tokens, days=days)
+    made = fitting(design(), seconds)
+    assert made.step
+    scaled = ScaledStep(made.design, made.step)
+    steps = {count: scaled.seconds(count) for count in range(1, 22)}
+    spans = {count: ceil(tokens / (count * 16 * 3 * 8192)) * step / 86400 for count, step in steps.items()}
+    in_time = [count for count, span in spans.items() if span <= days]
+    found = plan([made], goal, prices)
+    assert sorted(option.slices for option in found.answers("dollars")) == sorted({*in_time[:1], *in_time[-1:]})
+    # What one slice more would pass: 1024 sequences a step.
+    assert max(option.slices for option in found.options) == 21
+
+
+def test_memory_binds_where_one_sequence_more_does_not_fit() -> None:
+    fits = fitting(design(sequences=3))
+    assert _binds([fits, unfit(design(sequences=4))], 1) == ("HBM",)
+    assert _binds([fits, fitting(design(sequences=4), 4.0)], 1) == ()
+    assert _binds([fits, unfit(design("v6e 4x8", 4))], 1) == ()
+    assert _binds([fits, unfit(design(sequences=5))], 1) == ()
+
+
+def test_the_batch_binds_where_one_slice_more_would_pass_it() -> None:
+    goal = Goal(preset="llama-3.1-8b", tokens=1e12, days=30, most_batch_tokens=4 * 16 * 3 * 8192)
+    assert [_binds([fitting(design())], count, goal) for count in (2, 4)] == [(), ("batch",)]
+
+
+def test_other_slices_bind_where_they_are_waited_for_too_long() -> None:
+    assert _binds([fitting(design(), seconds=3.0, exposed=0.2)], 2) == ("DCN",)
+    assert _binds([fitting(design(), seconds=3.0, exposed=0.2)], 1) == ()
+
+
+def test_slices_of_one_host_are_not_joined_nor_is_what_was_compiled_for_one_slice() -> None:
+    alone = plan([fitting(design("v6e 2x2"))], GOAL, prices)
+    assert [(option.slices, option.binds) for option in alone.options] == [(1, ("one host",))]
+    assert [option.slices for option in plan([fitting(design(slices=1))], GOAL, prices).options] == [1]
+
+
+def test_of_several_designs_on_the_same_slices_the_fastest_counts() -> None:
+    rows = [fitting(design(sequences=3), 3.0), fitting(design(sequences=4), 3.5)]
+    found = plan(rows, GOAL, prices)
+    assert {option.compiled.sequences_per_chip for option in found.options if option.slices <= 16} == {4}
+    # The batch allows the smaller one on more slices.
+    assert found.answers("days")[0].compiled.sequences_per_chip == 3
+
+
+def test_answers_come_by_dollars_or_by_days_and_an_unknown_price_comes_last() -> None:
+    rows = [fitting(design(), 3.0), fitting(design("v5p 4x4x4"), 1.0), fitting(design("v5e 16x16", 1), 9.0)]
+    found = plan(rows, GOAL, prices)
+    dollars = [option.usd for option in found.answers("dollars")]
+    known = [usd for usd in dollars if usd is not None]
+    assert dollars == [*sorted(known), *[None] * (len(dollars) - len(known))]
+    assert None in dollars
+    days = [option.days for option in found.answers("days")]
+    assert days == sorted(days)
+
+
+def test_what_is_not_known_is_said_with_what_to_run() -> None:
+    with pytest.raises(ValueError, match=r"no preflight of llama-3.1-8b on v4, .*: run python -m benchmarks.preflight"):
+        plan([fitting(design(preset="llama-3.2-1b"))], GOAL, prices)
+    with pytest.raises(
+        ValueError, match=r"v6e 4x4 with sequences_per_chip 3.* does not fit: needs 40.0 GiB, has 31.2 GiB"
+    ):
+        plan([unfit(design())], GOAL, prices)
+    notes = plan([fitting(design()), fitting(design("v5e 16x16", 8))], GOAL, prices).notes
+    assert any(note.startswith("no preflight of llama-3.1-8b on v4, v5p, 7x yet") for note in notes)
+    assert any("than the batch allows: v5e 16x16 with sequences_per_chip 8" in note for note in notes)
+
+
+def test_a_plan_survives_the_way_through_json() -> None:
+    found = plan([fitting(design())], GOAL, prices)
+    assert Plan.model_validate_json(found.model_dump_json()) == found
