@@ -5,7 +5,9 @@ import pulumi_gcp as gcp
 from pulumi import InvokeOutputOptions, ResourceOptions
 
 from infra.apis import GoogleApis
+from infra.bill import bill
 from infra.cluster import Cluster, ClusterArgs
+from infra.expiry import changeable_until, today
 from infra.guard import Guard
 from infra.holders import told_when_stuck
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
@@ -15,6 +17,7 @@ from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
 from infra.outputs import export_outputs
 from infra.queues import Queues, QueuesArgs
+from infra.review.preview import tell_in_preview
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.storage import checkpoint_bucket
@@ -26,7 +29,7 @@ cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_l
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 on_project = ResourceOptions(provider=google)
 bucket = checkpoint_bucket("checkpoints", settings.checkpoint_bucket, cloud.region, labels, on_project)
-guard = Guard(settings, google)
+guard = Guard(settings, google, changeable_until(settings.budget, today()))
 apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
 network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
@@ -57,4 +60,5 @@ on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access
 job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 
-export_outputs(settings, cluster, bucket)
+export_outputs(settings, cluster, bucket, bill(settings, step_seconds=None, deployed=None))
+tell_in_preview(settings, guard, today())

@@ -1,15 +1,19 @@
-"""Finds a stack's settings file and checks it before anything starts.
+"""Finds a stack's settings file and reads it before anything starts.
 
 What settings mean and which are valid is `infra.settings`' affair.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from cli.halt import Halt
 from sandbox.daemon import CHECKOUT
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
 
 _CONFIG_PREFIX = "tpu-multislice:"
 _ADVICE = "Nothing was started. Repair the file and run the command again"
@@ -39,8 +43,8 @@ def stack_name(path: Path) -> str:
     return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
 
-def check(path: Path) -> None:
-    """Read the settings as the program will.
+def read(path: Path) -> "Settings":
+    """The settings, as the program will read them.
 
     Raises:
         Halt: they are wrong; the message names every fault.
@@ -51,7 +55,7 @@ def check(path: Path) -> None:
     try:
         config = _StackFile.model_validate(yaml.safe_load(path.read_text())).config
         keys = {key: key.removeprefix(_CONFIG_PREFIX) for key in config if key.startswith(_CONFIG_PREFIX)}
-        parse({short: config[key] for key, short in keys.items()})
+        return parse({short: config[key] for key, short in keys.items()})
     except (yaml.YAMLError, ValidationError) as error:
         raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
     except SettingsError as error:

@@ -40,7 +40,7 @@ def up(settings: Path, root: Path, console: Console) -> int:
     Raises:
         Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
     """
-    stack_file.check(settings)
+    stack_file.read(settings)
     site = _site(root)
     display = Display(console, Snapshot(f"tpu-multislice · {stack_file.stack_name(settings)}", UP_PHASES))
     with display.shown():

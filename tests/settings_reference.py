@@ -3,6 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
+from datetime import date
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin
@@ -74,9 +75,10 @@ def _kind(annotation: Any) -> str:
     if models:
         return "a mapping by name" if _is_mapping(annotation) else "a mapping"
     parts = [part for part in _leaves(annotation) if part is not type(None)]
-    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", object: "any values"}
+    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", date: "a date"}
     if _is_mapping(annotation):
-        return "texts by name" if str in parts[1:] else "values by name"
+        values = {str: "texts", float: "numbers", object: "values"}
+        return f"{values[parts[1]]} by name"
     if get_origin(_plain(annotation)) is tuple:
         return "a list of texts"
     told = [f"`{_written(part)}`" if not isinstance(part, type) else words[part] for part in parts]

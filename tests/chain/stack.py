@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import yaml
+from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
 from sandbox.daemon import CHECKOUT
@@ -21,6 +22,8 @@ from tests.infra.recording import Values
 NAMESPACE = "research"
 STEPS = 24
 SAVE_EVERY = 8
+TRIALS = 12
+"""Of rehearsed admissions; `benchmarks.admission` carries out hundreds."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ class Chain:
         ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
+
+    def official_client(self) -> client.ApiClient:
+        """The client that the program asks a cluster with."""
+        settings: Any = client.Configuration()
+        config.load_kube_config(str(self.site.kubeconfig), client_configuration=settings)
+        return client.ApiClient(settings)
 
     def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         return json.loads(self.kubectl("get", kind, "-A", "-o", "json", *arguments))["items"]
@@ -114,6 +123,18 @@ def wait_until(holds: Callable[[], bool], timeout_seconds: float, story: Callabl
 
 def ignore(_: object) -> None:
     """Takes an engine event."""
+
+
+class Reviews:
+    """What previews log of price, queue and chips."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __call__(self, event: EngineEvent) -> None:
+        told = event.diagnostic_event
+        if told and told.severity == "info" and told.message.startswith("review of "):
+            self.told.append(told.message)
 
 
 class Operations:

@@ -12,11 +12,14 @@ import psutil
 import pytest
 from rich.console import Console
 
+from benchmarks.kueue_situations import varied
+from benchmarks.kueue_trials import carry_out
 from cli.down import Consent, down
 from cli.up import up
 from sandbox import daemon
+from sandbox.api_server import ApiServer
 from sandbox.site import taken_ports
-from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, Chain, ignore, processes_of, wait_until
+from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, TRIALS, Chain, ignore, processes_of, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -137,6 +140,12 @@ def test_a_job_above_the_quota_waits_in_the_queue(chain: Chain):
     assert chain.jobset("too-large")["spec"]["suspend"] is True
     chain.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)
     chain.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
+
+
+def test_admissions_are_rehearsed_as_kueue_decides_them(chain: Chain):
+    drawn = varied(TRIALS, seed=0, fair_sharing=False)
+    results = carry_out(ApiServer.of(chain.site), drawn, fair_sharing=False)
+    assert [str(result) for result in results if not result.agrees] == []
 
 
 def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):

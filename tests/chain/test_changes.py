@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from kubernetes import client, config
 from pulumi.automation import CommandError
 
 from infra.holders import holders
-from tests.chain.stack import Chain, Operations, ignore, wait_until
+from infra.settings import parse
+from tests.chain.stack import Chain, Operations, Reviews, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.timeout(900)
@@ -45,12 +45,6 @@ def _touched(operations: Operations, operation: str) -> set[str]:
     return {name for told, name in operations.changes if told == operation}
 
 
-def _api(chain: Chain) -> client.ApiClient:
-    settings: Any = client.Configuration()
-    config.load_kube_config(str(chain.site.kubeconfig), client_configuration=settings)
-    return client.ApiClient(settings)
-
-
 def _applied(chain: Chain, values: Values) -> Operations:
     """Preview, up, preview: what was announced is what happened, and nothing is left to do."""
     announced, happened, left = Operations(), Operations(), Operations()
@@ -67,7 +61,7 @@ def running(chain: Chain) -> Values:
     """A job that trains until it is stopped, with a checkpoint."""
     values: Any = stack_values("local")
     training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
-    values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training}
+    values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training, "compile_cache": "bucket"}
     chain.engine_on(values).up(ignore)
     chain.wait_for_step("guarded", 8, 180)
     return values
@@ -113,6 +107,18 @@ class TestUnderARunningJob:
     def test_nothing_is_destroyed(self, chain: Chain, running: Values):
         with pytest.raises(CommandError, match="this destroy takes all slices away from a running job"):
             chain.engine_on(running).destroy(ignore)
+
+    def test_a_preview_tells_the_difference_and_knows_the_queue(self, chain: Chain, running: Values):
+        reviews = Reviews()
+        chain.engine_on(_changed(running, _of_group(count=3))).preview(reviews)
+        (told,) = reviews.told
+        assert "trillium 16 to 24 chips (+$21.60 an hour)" in " ".join(told.split())
+        assert "research/guarded (16 chips, priority 500) is admitted at once" in told
+        assert "no cluster was asked" not in told
+
+    def test_what_was_compiled_is_in_the_bucket_for_the_next_start(self, chain: Chain, running: Values):
+        kept = chain.site.buckets / parse(running).checkpoint_bucket / "compile-cache"
+        assert [path for path in kept.iterdir() if path.stat().st_size]
 
     def test_a_new_slice_may_come(self, chain: Chain, running: Values):
         more = _changed(running, lambda values: values["slices"]["trillium"].update(count=3))
@@ -256,7 +262,7 @@ def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):
     patch = ("patch", "configmap", "kept", "-n", "held", "--type=merge", "-p")
     chain.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/kept"]}}')
     chain.kubectl("delete", "namespace", "held", "--wait=false")
-    api = _api(chain)
+    api = chain.official_client()
     try:
         wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", "held")), 30, str)
     finally:

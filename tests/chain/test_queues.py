@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.kueue_situations import varied
+from benchmarks.kueue_trials import carry_out
+from infra import live_jobs
+from infra.admission.rehearsal import rehearse
+from infra.admission.stack import situation
+from infra.settings import parse
+from sandbox.api_server import ApiServer
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
-from tests.chain.stack import Chain, Operations, ignore, wait_until
+from tests.chain.stack import TRIALS, Chain, Operations, ignore, wait_until
+from tests.infra.recording import values_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -110,6 +118,24 @@ def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
     _waits(teams, "stray")
     (stray,) = teams.objects("jobsets", "--field-selector=metadata.name=stray")
     assert stray["spec"]["suspend"] is True
+
+
+def test_a_clusters_workloads_are_rehearsed_with_as_kueue_counts_them(teams: Chain) -> None:
+    _submit(teams, "borrower", "own")
+    _wait_for(teams, "own", FIRST)
+    settings = parse(values_of(teams.folder / "queues" / "Pulumi.local.yaml"))
+    found = situation(settings, live_jobs.workloads(teams.official_client()))
+    (running,) = found.workloads
+    assert (running.name, running.queue, running.usage) == ("borrower/own", "borrower", {FIRST: 4})
+    verdict = rehearse(found, running.model_copy(update={"name": "borrower/lent", "admission": None}))
+    assert (verdict.outcome, verdict.flavors) == ("admitted", (FIRST,))
+    assert [(loan.chips, loan.idle) for loan in verdict.borrowed] == [(4, {"lender": 4})]
+
+
+def test_admissions_under_fair_sharing_are_rehearsed_as_kueue_decides_them(teams: Chain) -> None:
+    drawn = varied(TRIALS, seed=0, fair_sharing=True)
+    results = carry_out(ApiServer.of(teams.site), drawn, fair_sharing=True)
+    assert [str(result) for result in results if not result.agrees] == []
 
 
 def test_destroy_begins_with_jobs_and_queues_and_ends_with_operators_and_cluster(teams: Chain, engine: Engine) -> None:

@@ -18,7 +18,7 @@ def test_an_unknown_stack_is_refused_with_those_there_are(tmp_path: Path) -> Non
 
 
 def test_the_stack_of_make_up_is_valid() -> None:
-    stack_file.check(stack_file.find("local"))
+    stack_file.read(stack_file.find("local"))
 
 
 def test_every_fault_of_the_settings_is_told_at_once(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_every_fault_of_the_settings_is_told_at_once(tmp_path: Path) -> None:
     path.write_text(text.replace("topology: 2x4", "topology: 3x5").replace("preset: tiny", "preset: huge"))
 
     with pytest.raises(Halt) as caught:
-        stack_file.check(path)
+        stack_file.read(path)
 
     assert "'3x5' is not a topology" in str(caught.value)
     assert "job.preset" in str(caught.value)
@@ -40,4 +40,4 @@ def test_a_file_that_is_no_stack_file_is_named(text: str, tmp_path: Path) -> Non
     path.write_text(text)
 
     with pytest.raises(Halt, match=r"Pulumi\.broken\.yaml must be YAML with a mapping `config`"):
-        stack_file.check(path)
+        stack_file.read(path)

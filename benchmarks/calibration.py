@@ -1,0 +1,77 @@
+"""Published steps against the estimate of this project's own: `python -m benchmarks.calibration [TOPOLOGY ...]`.
+
+Compiles the trainer's step at the batch and slices of each recipe in `workloads/calibration.yaml`, one after the
+other, each in a process of its own. The programs differ from those that were measured: the ratio says how the estimate
+of this trainer lies to what others have reached, not how good the estimate is.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from cli.preflight import run
+from infra.accelerators import resolve
+from infra.job_spec import slice_spec
+from workloads.calibration import Calibration, Recipe, load_calibration
+from workloads.preflight_result import PreflightResult
+from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
+
+PRESET = "llama-3.1-8b"
+LARGEST_CHIPS = 64
+"""Larger slices are compiled when they are named."""
+
+
+def job(recipe: Recipe, calibration: Calibration) -> JobSpec:
+    """The recipe's batch on its slice, trained by this project."""
+    preset = load_preset(PRESET)
+    slices = slice_spec(resolve(recipe.generation, recipe.topology), 1)
+    sizes = {
+        "global_batch": recipe.sequences_per_chip * slices.chips,
+        "sequence_length": calibration.sequence_length,
+    }
+    return JobSpec(
+        name="calibration",
+        preset=PRESET,
+        slices=slices,
+        mesh=MeshSpec(replica=1, fsdp=slices.devices_per_slice),
+        model=preset.model,
+        data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
+        optimizer=preset.optimizer,
+        training=preset.training.model_copy(update=sizes),
+        storage=StorageSpec(path="unused", existing_run="anew"),
+    )
+
+
+def main() -> None:
+    """Compile for the topologies named, or all up to 64 chips, and print a row for each."""
+    known = load_calibration()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
+    parser.add_argument("topologies", nargs="*", metavar="TOPOLOGY", help="such as 4x4; all up to 64 chips if missing")
+    named = parser.parse_args().topologies
+    print("| slice | tokens a chip | published s | estimate s at 25 / 35 / 50 % | ratio at 35 % | GiB | wall / CPU s |")
+    print("|---|---|---|---|---|---|---|")
+    for recipe in known.recipes:
+        chips = resolve(recipe.generation, recipe.topology).chips
+        if recipe.topology in named or (not named and chips <= LARGEST_CHIPS):
+            with tempfile.TemporaryDirectory() as folder:
+                found = run(job(recipe, known), Path(folder), None, Console(stderr=True))
+            print(f"| {' | '.join(_cells(recipe, known, found))} |", flush=True)
+
+
+def _cells(recipe: Recipe, known: Calibration, found: PreflightResult) -> list[str]:
+    quoted = found.estimate
+    return [
+        f"{recipe.generation} {recipe.topology}",
+        f"{recipe.sequences_per_chip} x {known.sequence_length}",
+        f"{recipe.published_seconds:.3f}",
+        " / ".join(f"{step.seconds:.3f}" for step in found.steps) or found.unsupported or "does not fit",
+        f"{quoted.seconds / recipe.published_seconds:.2f}" if quoted else "",
+        f"{found.needed_gib:.1f}" if found.needed_gib else "",
+        f"{found.compile_wall_seconds or 0:.0f} / {found.compile_cpu_seconds or 0:.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

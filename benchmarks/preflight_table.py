@@ -1,0 +1,151 @@
+"""The table that plans are made from, `infra/preflights.jsonl`: `python -m benchmarks.preflight_table [DESIGN ...]`.
+
+Compiles each design in a process of its own, one after the other, and appends its row at once: a run that was
+interrupted goes on where it was. A design whose row is of these versions of JAX and libtpu is not compiled again.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from infra.accelerators import resolve
+from infra.job_spec import slice_spec
+from infra.preflights import TABLE, CompiledStep, Design, Row, rows
+from workloads.preflight_result import versions
+from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
+
+DESIGNS = (
+    "llama-3.1-8b:v5p:4x4x4:2:4:attention",
+    "llama-3.1-8b:v5e:16x16:2:1:attention",
+    "llama-3.1-8b:v6e:4x4:2:3:attention",
+    "llama-3.2-1b:v5e:4x4:2:1:attention",
+    "llama-3.2-1b:v6e:4x4:2:4:attention",
+    "llama-3.1-8b:v6e:16x16:2:4:attention",
+    "llama-3.1-8b:v5e:16x16:2:2:attention",
+    "llama-3.1-8b:v6e:4x4:2:4:attention",
+    "llama-3.1-8b:v5p:4x4x4:2:4:dots",
+    "llama-3.1-8b:v5p:4x4x4:2:5:dots",
+    "llama-3.1-8b:v5e:16x16:2:3:attention",
+    "llama-3.1-8b:v6e:16x16:2:6:attention",
+    "llama-3.2-1b:v5e:4x4:2:4:attention",
+    "llama-3.1-8b:v5p:4x4x4:2:12:attention",
+)
+"""The most useful first."""
+
+
+def job(design: Design, **training: object) -> JobSpec:
+    """The design's specification, with these values of the training section."""
+    preset = load_preset(design.preset)
+    slices = slice_spec(resolve(design.generation, design.topology), design.slices)
+    sizes = {
+        "global_batch": design.sequences_per_chip * slices.chips,
+        "accumulation": 1,
+        "remat": design.remat,
+        "sequence_length": design.sequence_length,
+        "attention": design.attention,
+    }
+    return JobSpec(
+        name="benchmark",
+        preset=design.preset,
+        slices=slices,
+        mesh=MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
+        model=preset.model,
+        data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
+        optimizer=preset.optimizer,
+        training=preset.training.model_copy(update=sizes | training),
+        storage=StorageSpec(path="unused", existing_run="anew"),
+    )
+
+
+def stale(known: Sequence[Row]) -> tuple[Design, ...]:
+    """Designs whose row is of other versions than those installed."""
+    return tuple(row.design for row in known if row.versions != versions())
+
+
+def missing(wanted: Sequence[Design], known: Sequence[Row]) -> tuple[Design, ...]:
+    """Of the designs wanted, those without a row of these versions."""
+    outdated = stale(known)
+    fresh = [row.design for row in known if row.design not in outdated]
+    return tuple(design for design in wanted if design not in fresh)
+
+
+def row(design: Design, report: Mapping[str, Any]) -> Row:
+    """The row that the report of the preflight makes."""
+    compilation, totals, estimate = report["compilation"], report["totals"], report["estimate"]
+    step = None
+    if estimate:
+        step = CompiledStep(
+            steps=estimate["steps"],
+            ici_sent_bytes={kind: total["sent_bytes"] for kind, total in totals["ici"].items()},
+            dcn_sent_bytes={kind: total["sent_bytes"] for kind, total in totals["dcn"].items()},
+            dcn_seconds=estimate["dcn_seconds"],
+            dcn_exposed_seconds=estimate["dcn_exposed_seconds"],
+        )
+    return Row(
+        design=design,
+        compiled_on=datetime.now(UTC).date(),
+        versions=versions(),
+        needed_gib=compilation["memory"]["peak_gib"] if step else compilation["excess"]["needed_gib"],
+        usable_gib=report["usable_gib"],
+        step=step,
+        compile_cpu_seconds=compilation["cpu_seconds"],
+    )
+
+
+def compile_alone(design: Design) -> Row:
+    """Compile in this process, which then should do nothing else."""
+    from workloads.preflight.chips import chip_of
+    from workloads.preflight.preflight import compile_step, report_on
+
+    spec = job(design)
+    compilation = compile_step(spec)
+    report = json.loads(report_on(spec, compilation.text, compilation).as_json())
+    return row(design, report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device})
+
+
+def extend(wanted: Sequence[Design]) -> Iterator[str]:
+    """Compile what has no row yet; yields a line for each.
+
+    Raises:
+        subprocess.CalledProcessError: a design does not compile; the error output says why.
+    """
+    for design in wanted:
+        command = [sys.executable, "-m", "benchmarks.preflight_table", "--alone", str(design)]
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        made = Row.model_validate_json(done.stdout.splitlines()[-1])
+        with TABLE.open("a") as table:
+            table.write(f"{made.model_dump_json()}\n")
+        yield f"{design}: {_told(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
+
+
+def _told(made: Row) -> str:
+    if made.step is None:
+        return f"does not fit, needs {made.needed_gib or float('nan'):.1f} of {made.usable_gib:.1f} GiB"
+    return f"{made.needed_gib:.1f} of {made.usable_gib:.1f} GiB, {made.step.quoted.seconds:.3f} s (an estimate)"
+
+
+def main() -> None:
+    """Compile the designs named, or all, and print a line for each."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.preflight_table", description=__doc__)
+    form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT; the list in this module when missing"
+    parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
+    parser.add_argument("--stale", action="store_true", help="also designs whose row is of other versions")
+    parser.add_argument("--alone", type=Design.parse, metavar="DESIGN", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        print(compile_alone(options.alone).model_dump_json())
+        return
+    known = rows(TABLE.read_text())
+    wanted = options.designs or [Design.parse(written) for written in DESIGNS]
+    for line in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

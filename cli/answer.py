@@ -1,0 +1,32 @@
+"""How the answer of a `multislice` command is written: for a person, for a program, or for a pull request."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from infra.review.table import Table
+
+
+class Form(StrEnum):
+    """Of an answer."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
+    """Write the answer in that form: the whole of it as JSON, or what a person reads of it."""
+    # Commands that fail early, or show their help, do without the program's modules.
+    from infra.review.table import WIDTH, as_markdown, renderable
+
+    if form is Form.JSON:
+        console.out(as_json)
+    elif form is Form.MARKDOWN:
+        console.out(as_markdown(tables))
+    else:
+        console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+        console.print(renderable(tables))

@@ -1,0 +1,143 @@
+"""`multislice plan`: the slices that train a preset on so many tokens in so many days, by dollars or by days.
+
+Owns what is shown: a table, one JSON object, and a chart of cost against time. The answer is that of `infra.shapes`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from cli.answer import Form, write
+from cli.halt import Halt
+from infra.preflights import TABLE, rows
+from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate
+from infra.review.table import UNKNOWN, Table
+from infra.shapes import Goal, Option, Order, Plan
+from infra.shapes import plan as planned
+from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, line_chart
+from workloads.report.svg import document
+from workloads.spec import TrainingSpec, preset_names
+
+_NOTHING_IN_TIME = 2
+_COLOURS = 8
+_LONGEST_SHOWN = 2
+"""Of the chart, in times of the days wanted."""
+
+type RateOf = Callable[[str], Rate]
+"""By generation."""
+
+
+@dataclass(frozen=True)
+class ChipPrices:
+    """What a chip costs, and the words for it."""
+
+    of: RateOf
+    told: str
+    """Such as `on-demand in us-east5`."""
+
+    def usd(self, generation: str) -> float | None:
+        """Per chip-hour; None when unknown."""
+        return self.of(generation).usd_per_chip_hour
+
+
+def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
+    """List prices of a zone, or the lowest of all when no zone is named."""
+    if zone is None:
+        return ChipPrices(lambda generation: cheapest_rate(generation, kind), f"{kind}, where it is cheapest")
+    region = zone.rpartition("-")[0]
+    return ChipPrices(lambda generation: list_rate(generation, region, zone, kind), f"{kind} in {zone}")
+
+
+def goal(preset: str, tokens: float, days: float) -> Goal:
+    """What is wanted.
+
+    Raises:
+        Halt: it cannot be; names every fault.
+    """
+    faults = (
+        [] if preset in preset_names() else [f"--preset must be one of {', '.join(preset_names())}, got {preset!r}"]
+    )
+    try:
+        found = Goal(preset=preset, tokens=tokens, days=days)
+    except ValidationError as error:
+        faults += [f"--{detail['loc'][0]}: {detail['msg']}, got {detail['input']}" for detail in error.errors()]
+    else:
+        if not faults:
+            return found
+    raise Halt("\n".join(faults))
+
+
+def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: Form, console: Console) -> int:
+    """Print the plan; 0 when some slices do it in time, else 2.
+
+    Raises:
+        Halt: nothing is known about the preset, or a chart is asked for and no price is known; says what to do.
+    """
+    try:
+        found = planned(rows(TABLE.read_text()), goal, prices.usd)
+        if svg:
+            svg.write_text(chart(found, prices.told))
+    except (ValueError, OSError) as error:
+        raise Halt(str(error)) from None
+    write(found.model_dump_json(indent=1), [table(found, prices, order)], form, console)
+    return 0 if found.answers(order) else _NOTHING_IN_TIME
+
+
+def chart(found: Plan, priced_as: str) -> str:
+    """Dollars over days, a line for each kind of slices, as the text of an SVG file.
+
+    Raises:
+        ValueError: no price is known.
+    """
+    longest = _LONGEST_SHOWN * found.goal.days
+    lines: list[Line] = []
+    for options in found.kinds():
+        points = sorted((option.days, option.usd) for option in options if option.usd and option.days <= longest)
+        if points:
+            lines.append(Line(options[0].compiled.kind, f"c{len(lines) % _COLOURS + 1}", [points], dots=True))
+    if not lines:
+        raise ValueError(f"expected the price of a chip for a chart of dollars, got none {priced_as}; leave --svg out")
+    name = f"{found.goal.preset}, {amount(found.goal.tokens)} tokens: US dollars {priced_as}, by days; estimates"
+    wanted = Mark(found.goal.days, f"{found.goal.days:g} days are wanted", "restart")
+    return document(name, line_chart(name, "days", lines, [wanted]), WIDTH, HEIGHT)
+
+
+def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
+    """The options that are in time, or the nearest to it."""
+    goal, answers = found.goal, found.answers(order)
+    wanted = f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days"
+    return Table(
+        title=wanted,
+        verdict=f"by {order}, all times ESTIMATES" if answers else "nothing in the table does it in time; the most:",
+        state="good" if answers else "bad",
+        columns=("slices", "chips", "seq/chip", "tokens/step", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
+        rows=[[*_cells(option)] for option in answers or found.nearest(order)],
+        notes=[f"- {line}" for line in (*found.notes, *_priced(found, prices))],
+        whole=range(9),
+    )
+
+
+def _cells(option: Option) -> Iterator[str]:
+    yield f"{option.slices} x {option.compiled.kind}"
+    yield str(option.chips)
+    usual = TrainingSpec.model_fields["remat"].default
+    remat = option.compiled.remat
+    yield f"{option.compiled.sequences_per_chip}{'' if remat == usual else f', remat {remat}'}"
+    yield amount(option.batch_tokens)
+    yield f"{option.step_seconds:.2f}"
+    yield f"{option.mfu:.0%}"
+    yield f"{option.days:.1f}"
+    yield f"{option.slowest_days:.1f}-{option.fastest_days:.1f}"
+    yield UNKNOWN if option.usd is None else f"{option.usd:,.0f}"
+    yield ", ".join(option.binds)
+
+
+def _priced(found: Plan, prices: ChipPrices) -> Iterator[str]:
+    for generation in dict.fromkeys(option.compiled.generation for option in found.options):
+        rate = prices.of(generation)
+        told = rate.source if rate.usd_per_chip_hour is None else f"${rate.usd_per_chip_hour} in {rate.place}"
+        dated = f" ({rate.source}, {rate.date})" if rate.date else ""
+        yield f"a chip-hour of {generation}, {prices.told}: {told}{dated}"

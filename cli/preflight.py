@@ -1,0 +1,96 @@
+"""`multislice preflight`: whether the stack's job fits its chips, and what a step would take; compiled here, not run.
+
+Owns the process that compiles, which loads the TPU compiler, and what is shown while it works. The answer is part of
+the stack's review, `infra.review`.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cli import stack_file
+from cli.answer import Form, write
+from cli.halt import Halt
+from cli.review import DOES_NOT_GO
+from infra.job_spec import job_spec
+from infra.review.chips import preflight_tables
+from infra.review.review import Known, review
+from sandbox.daemon import CHECKOUT
+from workloads.preflight_result import PreflightResult, cache_folder, cached
+from workloads.spec import JobSpec
+
+_STOP_SECONDS = 10
+_TOLD_LINES = 12
+
+
+def preflight(stack: str, form: Form, compile_cache: str | None, console: Console) -> int:
+    """Print the preflight of the job of `stack`: 0 when it fits, 2 when it does not, 1 when there is no answer.
+
+    With `compile_cache`, a folder or `gs://BUCKET/FOLDER`, the compiled programs are written there.
+
+    Raises:
+        Halt: the settings are wrong, or the compiler's process came to grief.
+    """
+    path = stack_file.find(stack)
+    settings = stack_file.read(path)
+    # Progress goes beside the answer, which another program may read.
+    found = run(job_spec(settings), cache_folder(os.environ), compile_cache, Console(stderr=True, highlight=False))
+    known = Known(today=datetime.now(UTC).date(), preflight=found, deployed=None, workloads=None)
+    reviewed = review(stack_file.stack_name(path), settings, known)
+    write(reviewed.model_dump_json(indent=1), preflight_tables(reviewed), form, console)
+    if found.unsupported:
+        return 1
+    return 0 if found.fits else DOES_NOT_GO
+
+
+def run(spec: JobSpec, folder: Path, compile_cache: str | None, console: Console) -> PreflightResult:
+    """The result for the step of `spec`: from `folder`, or compiled now and kept there.
+
+    Raises:
+        Halt: the compiler's process ended without one.
+    """
+    known = cached(spec, folder)
+    if known and known.unsupported is None and not compile_cache:
+        return known
+    with tempfile.TemporaryDirectory() as scratch:
+        written, errors = Path(scratch) / "spec.json", Path(scratch) / "errors"
+        written.write_text(spec.model_dump_json())
+        cache = ["--compile-cache", compile_cache] if compile_cache else []
+        command = [sys.executable, "-m", "workloads.preflight", str(written), "--keep", str(folder.resolve()), *cache]
+        status = _follow(command, errors, console)
+        found = cached(spec, folder)
+        if found is None:
+            told = "\n".join(errors.read_text(errors="replace").splitlines()[-_TOLD_LINES:])
+            raise Halt(f"the compiler's process ended with exit status {status} and without a result:\n{told}")
+    return found
+
+
+def _follow(command: Sequence[str], errors: Path, console: Console) -> int:
+    """Run the process, with what it compiles and for how long on the console; its exit status."""
+    columns = (SpinnerColumn(), TextColumn("compiling: {task.description}"), TimeElapsedColumn())
+    with (
+        errors.open("w") as written,
+        subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=written, text=True) as process,
+        Progress(*columns, console=console, transient=True) as progress,
+    ):
+        task = progress.add_task("the job (1 to 8 minutes)", total=None)
+        assert process.stdout
+        try:
+            for line in process.stdout:
+                progress.update(task, description=line.strip())
+                if not console.is_terminal:
+                    console.print(f"compiling: {line.strip()}", soft_wrap=True)
+            return process.wait()
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
+            process.kill()

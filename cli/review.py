@@ -1,0 +1,82 @@
+"""`multislice review`: what a stack costs, whether its queue admits the job, whether it fits and how fast it is.
+
+Owns where the answers come from: the stack file, the preflight's cache, and what the caller knows of the stack that
+stands. No engine runs and no cluster is asked. What is found out is the business of `infra.review`.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cli import stack_file
+from cli.answer import Form, write
+from cli.halt import Halt
+from infra.bill import Bill, read_bill
+from infra.job_spec import job_spec
+from infra.outputs import BILL
+from infra.review.review import Known
+from infra.review.review import review as made
+from infra.review.tables import tables
+from workloads.preflight_result import cache_folder, cached
+
+DOES_NOT_GO = 2
+"""Exit status when the plan is legal but its job cannot run: it does not fit, or is never admitted."""
+
+_MAKE_OUTPUTS = "pulumi stack output --json"
+_MAKE_WORKLOADS = "kubectl get workloads -A -o json"
+
+
+def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console) -> int:
+    """Print the review of a stack; the exit status.
+
+    `outputs` is what `pulumi stack output --json` printed, `workloads` what `kubectl get workloads -A -o json` did.
+
+    Raises:
+        Halt: there is no such stack, its settings are wrong, or a file is not what it should be.
+    """
+    path = stack_file.find(stack)
+    settings = stack_file.read(path)
+    known = Known(
+        today=datetime.now(UTC).date(),
+        preflight=cached(job_spec(settings), cache_folder(os.environ)),
+        deployed=_deployed(outputs) if outputs else None,
+        workloads=_workloads(workloads) if workloads else None,
+    )
+    found = made(stack_file.stack_name(path), settings, known)
+    write(found.model_dump_json(indent=1), tables(found), form, console)
+    return 0 if found.goes else DOES_NOT_GO
+
+
+def _deployed(path: Path) -> Bill:
+    content = _object(path, _MAKE_OUTPUTS)
+    found = read_bill(content.get(BILL))
+    if found is None:
+        raise Halt(f"{path} must hold the output {BILL!r} of this program, got {_listed(content)}; bring the stack up")
+    return found
+
+
+def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
+    content = _object(path, _MAKE_WORKLOADS)
+    items = content.get("items")
+    if not isinstance(items, list):
+        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make it: {_MAKE_WORKLOADS} > {path}")
+    return items
+
+
+def _object(path: Path, command: str) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise Halt(f"{path} must be JSON, got: {error}; make it: {command} > {path}") from None
+    if not isinstance(content, dict):
+        raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; make it: {command} > {path}")
+    return content
+
+
+def _listed(content: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(content)) or "nothing"

@@ -1,0 +1,52 @@
+"""The review of a stack in the log of its preview.
+
+Owns what the running program finds out for it: the bill of what is deployed, and what is in the cluster's queues.
+"""
+
+import asyncio
+import os
+from datetime import date
+from typing import Any
+
+import pulumi
+
+from infra import live_jobs
+from infra.guard import Guard
+from infra.job_spec import job_spec
+from infra.outputs import deployed_bill
+from infra.review.review import Known, review
+from infra.review.table import as_text
+from infra.review.tables import tables
+from infra.stack_file import Settings
+from workloads.preflight_result import cache_folder, cached
+
+
+def tell_in_preview(settings: Settings, guard: Guard, today: date) -> None:
+    """Log the review in a preview; in an `up`, which had one before, nothing."""
+    if pulumi.runtime.is_dry_run():
+        # The SDK waits for every output before the program ends.
+        pulumi.Output.from_input(_tell(settings, guard, today))
+
+
+async def _tell(settings: Settings, guard: Guard, today: date) -> None:
+    deployed = await deployed_bill()
+    # A stack that was never brought up has no cluster to look for; the bill outlives a destroy that keeps the bucket.
+    endpoint = await guard.endpoint() if deployed else None
+    found = review(
+        pulumi.get_stack(),
+        settings,
+        Known(
+            today=today,
+            preflight=cached(job_spec(settings), cache_folder(os.environ)),
+            deployed=deployed if endpoint else None,
+            workloads=await _workloads(endpoint) if endpoint else None,
+        ),
+    )
+    pulumi.log.info(f"review of {found.stack}\n\n{as_text(tables(found))}")
+
+
+async def _workloads(endpoint: str) -> list[dict[str, Any]] | None:
+    try:
+        return await asyncio.to_thread(lambda: live_jobs.workloads(live_jobs.connect(endpoint)))
+    except live_jobs.UNREACHABLE:
+        return None

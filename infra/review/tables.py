@@ -1,0 +1,122 @@
+"""A review as tables: price, queue, chips.
+
+Owns what a person reads of price and queue, and in which words; of the chips that is `infra.review.chips`. How tables
+look is the business of `infra.review.table`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from infra.admission.verdict import Outcome
+from infra.bill import Amount, Bill, Delta, GroupBill
+from infra.review.chips import chip_tables
+from infra.review.review import Review
+from infra.review.table import UNKNOWN, State, Table
+
+_QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notable", "waits": "notable", "never": "bad"}
+
+
+def tables(review: Review) -> list[Table]:
+    """What stands in the preview, in this order."""
+    return [_price(review), _queue(review), *chip_tables(review)]
+
+
+def _price(review: Review) -> Table:
+    bill = review.bill
+    return Table(
+        title="Price",
+        verdict=_spent(bill),
+        state="notable" if bill.at_most.unknown else "good",
+        columns=("group", "slices", "shape", "chips", "capacity", "$/chip h", "$/h", "$/month"),
+        rows=[*map(_group, bill.groups), *_sums(bill)],
+        notes=[*_sources(bill), *(_difference(bill.delta) if bill.delta else ()), f"Not in it: {_listed(bill)}."],
+    )
+
+
+def _spent(bill: Bill) -> str:
+    at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
+    return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
+
+
+def _per_hour(amount: Amount) -> str:
+    known = f"{_usd(amount.usd_per_hour)} an hour"
+    if not amount.unknown:
+        return known
+    unknown = f"an unknown price for {', '.join(amount.unknown)}"
+    return f"{known} and {unknown}" if amount.usd_per_hour else unknown
+
+
+def _group(group: GroupBill) -> tuple[str, ...]:
+    return (
+        group.name,
+        str(group.slices),
+        f"{group.generation} {group.topology}",
+        str(group.chips),
+        group.capacity,
+        _amount(group.rate.usd_per_chip_hour, 4),
+        _amount(group.usd_per_hour, 2),
+        _amount(group.usd_per_month, 0),
+    )
+
+
+def _sums(bill: Bill) -> Iterable[tuple[str, ...]]:
+    if len(bill.groups) > 1 or bill.at_most != bill.at_once:
+        yield _sum("at once", bill.at_once)
+        yield _sum("at most", bill.at_most)
+
+
+def _sum(name: str, amount: Amount) -> tuple[str, ...]:
+    more = f" + {UNKNOWN}" if amount.unknown else ""
+    cells = (f"{_amount(amount.usd_per_hour, 2)}{more}", f"{_amount(amount.usd_per_month, 0)}{more}")
+    return (name, "", "", "", "", "", *cells)
+
+
+def _sources(bill: Bill) -> Iterable[str]:
+    for group in bill.groups:
+        rate = group.rate
+        place = f", {rate.place}" if rate.place else ""
+        dated = f", {rate.date}" if rate.date else ""
+        yield f"{group.name}: {rate.source}{place}{dated}."
+
+
+def _difference(delta: Delta) -> Iterable[str]:
+    if not delta.groups:
+        yield "The same as what is deployed."
+        return
+    changes = (
+        f"{change.name} {change.chips_before} to {change.chips} chips"
+        f" ({UNKNOWN if change.usd_per_hour is None else _signed(change.usd_per_hour)} an hour)"
+        for change in delta.groups
+    )
+    yield (
+        f"Against what is deployed: {_signed(delta.at_once.usd_per_hour)} an hour at once,"
+        f" {_signed(delta.at_most.usd_per_hour)} at most; {', '.join(changes)}."
+    )
+
+
+def _listed(bill: Bill) -> str:
+    return "; ".join(bill.not_included)
+
+
+def _queue(review: Review) -> Table:
+    verdict = review.admission
+    told, *details = verdict.lines
+    return Table(
+        title="Queue",
+        verdict=told,
+        state=_QUEUE_STATES[verdict.outcome],
+        columns=(),
+        rows=(),
+        notes=[f"- {line}" for line in details],
+    )
+
+
+def _amount(amount: float | None, decimals: int) -> str:
+    return UNKNOWN if amount is None else f"{amount:,.{decimals}f}"
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
+def _signed(amount: float) -> str:
+    return f"{'-' if amount < 0 else '+'}{_usd(abs(amount))}"

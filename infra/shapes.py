@@ -1,0 +1,239 @@
+"""Which slices would train a preset on so many tokens in so many days, what that costs, and what binds.
+
+Owns the search and what is told of it. How a step changes with the number of slices is `infra.scaling`. Pauses
+(evaluation, checkpoints, restarts, waiting for capacity) are left out. Pure; prices come as a function.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil, inf
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from infra.accelerators import SliceShape, generation_names, resolve
+from infra.preflights import Design, Row
+from infra.scaling import ScaledStep
+from workloads.preflight_result import QUOTED_EFFICIENCY
+from workloads.spec import PositiveInt, Spec
+
+type PriceOf = Callable[[str], float | None]
+"""US dollars per chip-hour of a generation; None when unknown."""
+
+Binding = Literal["HBM", "DCN", "batch", "one host"]
+"""What keeps an option from more:
+
+    HBM       one sequence more on each device does not fit
+    DCN       the step waits for other slices longer than the goal allows
+    batch     one slice more would pass the goal's batch
+    one host  slices of a single host cannot be joined
+"""
+
+Order = Literal["dollars", "days"]
+
+_TABLE_COMMAND = "python -m benchmarks.preflight_table"
+# https://github.com/AI-Hypercomputer/tpu-recipes: steps of 7.318, 7.793 and 8.390 s on 1, 2 and 4 slices.
+_PUBLISHED_SCALING = "published runs lose more: Gemma 3 12B on v6e 16x16 kept 94% of its pace on 2 slices, 87% on 4"
+
+_SECONDS_PER_DAY, _HOURS_PER_DAY = 86400, 24
+
+
+class Goal(Spec):
+    """What is wanted."""
+
+    preset: str
+    tokens: Annotated[float, Field(gt=0)]
+    days: Annotated[float, Field(gt=0)]
+    most_batch_tokens: PositiveInt = 1024 * 8192
+    """Largest batch that still saves steps as it grows: depends on model and data. The default is what Llama 3 405B
+    used up to 2.87 trillion tokens (https://arxiv.org/abs/2407.21783, section 3.4.1)."""
+    most_dcn_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Of a step, spent waiting for other slices, above which DCN counts as what binds."""
+
+
+class Option(Spec):
+    """Slices of one kind. All seconds and days are estimates."""
+
+    slices: PositiveInt
+    chips: PositiveInt
+    compiled: Design
+    """What the estimate rests on, perhaps of another number of slices."""
+    batch_tokens: PositiveInt
+    steps: PositiveInt
+    step_seconds: float
+    dcn_exposed_seconds: float
+    """Of the step."""
+    mfu: float
+    days: float
+    fastest_days: float
+    """If attention kernels reach the best efficiency assumed."""
+    slowest_days: float
+    in_time: bool
+    usd_per_chip_hour: float | None
+    usd: float | None
+    """None when the price is unknown."""
+    binds: tuple[Binding, ...]
+
+
+class Plan(Spec):
+    """The answer."""
+
+    goal: Goal
+    options: tuple[Option, ...]
+    """Of each kind of slices the fewest that are in time, every power of two, and the most; the cheapest first."""
+    notes: tuple[str, ...]
+    """What it rests on, what does not fit, and what was not asked of the compiler yet."""
+
+    def kinds(self) -> tuple[tuple[Option, ...], ...]:
+        """The options of each kind of slices, each from few to many."""
+        grouped: dict[str, list[Option]] = {}
+        for option in sorted(self.options, key=lambda each: each.slices):
+            grouped.setdefault(option.compiled.kind, []).append(option)
+        return tuple(map(tuple, grouped.values()))
+
+    def answers(self, order: Order) -> tuple[Option, ...]:
+        """Of each kind of slices the fewest that reach the goal, and the most; the best first."""
+        reached = [[option for option in options if option.in_time] for options in self.kinds()]
+        ends = [option for options in reached for option in (*options[:1], *options[1:][-1:])]
+        return _ordered(ends, order)
+
+    def nearest(self, order: Order) -> tuple[Option, ...]:
+        """Of each kind of slices the most, in time or not."""
+        return _ordered([options[-1] for options in self.kinds()], order)
+
+
+def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
+    """The slices that would do it, and those that would take longer.
+
+    Raises:
+        ValueError: the table has nothing that fits for the preset.
+    """
+    ours = [row for row in rows if row.design.preset == goal.preset]
+    gaps = (*_unfit(ours), *_unknown(goal.preset, ours))
+    grouped: dict[SliceShape, list[ScaledStep]] = {}
+    for scaled in _scaled(ours):
+        grouped.setdefault(scaled.shape, []).append(scaled)
+    if not grouped:
+        raise ValueError("; ".join(gaps))
+    options = [
+        _option(_fastest(slices, group, goal), slices, goal, price_of(shape.generation), ours)
+        for shape, group in grouped.items()
+        for slices in {count for scaled in group for count in _counts(scaled, goal)}
+    ]
+    return Plan(goal=goal, options=_ordered(options, "dollars"), notes=(*_notes(goal, ours), *gaps))
+
+
+def _ordered(options: Iterable[Option], order: Order) -> tuple[Option, ...]:
+    """The cheapest or the fastest first; unknown prices last."""
+
+    def place(option: Option) -> tuple[float, float]:
+        dollars = inf if option.usd is None else option.usd
+        return (dollars, option.days) if order == "dollars" else (option.days, dollars)
+
+    return tuple(sorted(options, key=place))
+
+
+def _scaled(rows: Iterable[Row]) -> list[ScaledStep]:
+    return [ScaledStep(row.design, row.step) for row in rows if row.step]
+
+
+def _counts(scaled: ScaledStep, goal: Goal) -> set[int]:
+    """Numbers of slices worth a look."""
+    most = scaled.most_slices(goal.most_batch_tokens)
+    doubled = {1 << power for power in range(most.bit_length())}
+    late = bisect_left(range(1, most + 1), True, key=lambda count: _days(scaled, goal, count) <= goal.days)
+    return {*doubled, most, min(late + 1, most)} - {0}
+
+
+def _days(scaled: ScaledStep, goal: Goal, slices: int, kernel_efficiency: float = QUOTED_EFFICIENCY) -> float:
+    steps = ceil(goal.tokens / (slices * scaled.batch_tokens))
+    return steps * scaled.seconds(slices, kernel_efficiency) / _SECONDS_PER_DAY
+
+
+def _fastest(slices: int, group: Iterable[ScaledStep], goal: Goal) -> ScaledStep:
+    """Of several designs for the same slices, which cost the same whatever they do."""
+    able = [scaled for scaled in group if slices <= scaled.most_slices(goal.most_batch_tokens)]
+    return min(able, key=lambda scaled: _days(scaled, goal, slices))
+
+
+def _option(
+    scaled: ScaledStep, slices: int, goal: Goal, usd_per_chip_hour: float | None, rows: Sequence[Row]
+) -> Option:
+    chips, batch_tokens = slices * scaled.shape.chips, slices * scaled.batch_tokens
+    days, seconds, quoted = _days(scaled, goal, slices), scaled.seconds(slices), scaled.step.quoted
+    efficiencies = [step.kernel_efficiency for step in scaled.step.steps]
+    return Option(
+        slices=slices,
+        chips=chips,
+        compiled=scaled.design,
+        batch_tokens=batch_tokens,
+        steps=ceil(goal.tokens / batch_tokens),
+        step_seconds=seconds,
+        dcn_exposed_seconds=scaled.exposed_seconds(slices),
+        mfu=quoted.mfu * quoted.seconds / seconds,
+        days=days,
+        fastest_days=_days(scaled, goal, slices, max(efficiencies)),
+        slowest_days=_days(scaled, goal, slices, min(efficiencies)),
+        in_time=days <= goal.days,
+        usd_per_chip_hour=usd_per_chip_hour,
+        usd=None if usd_per_chip_hour is None else usd_per_chip_hour * chips * days * _HOURS_PER_DAY,
+        binds=tuple(_binds(scaled, slices, goal, rows)),
+    )
+
+
+def _binds(scaled: ScaledStep, slices: int, goal: Goal, rows: Sequence[Row]) -> Iterator[Binding]:
+    following = _next_larger(scaled.design, rows)
+    if following and not following.step:
+        yield "HBM"
+    if scaled.exposed_seconds(slices) > goal.most_dcn_share * scaled.seconds(slices):
+        yield "DCN"
+    if (slices + 1) * scaled.batch_tokens > goal.most_batch_tokens:
+        yield "batch"
+    if not scaled.shape.multi_host:
+        yield "one host"
+
+
+def _next_larger(design: Design, rows: Iterable[Row]) -> Row | None:
+    """The same with one sequence more on each device, if that was compiled."""
+    larger = design.sequences_per_chip + resolve(design.generation, design.topology).devices_per_chip
+    wanted = design.model_copy(update={"sequences_per_chip": larger})
+    return next((row for row in rows if row.design == wanted), None)
+
+
+def _notes(goal: Goal, rows: Sequence[Row]) -> Iterator[str]:
+    """What the options rest on, and where the table ends."""
+    fitting = [row for row in rows if row.step]
+    versions = sorted({f"{package} {version}" for row in fitting for package, version in row.versions.items()})
+    days = " to ".join(sorted({str(pick(row.compiled_on for row in fitting)) for pick in (min, max)}))
+    yield (
+        f"estimates, from steps compiled with {', '.join(versions)} on {days};"
+        f" attention kernels are assumed to reach {QUOTED_EFFICIENCY:.0%} of a chip's peak"
+    )
+    yield (
+        "on other numbers of slices than compiled for each chip does the same work; of what slices then send more,"
+        f" nothing is taken to be hidden; {_PUBLISHED_SCALING}"
+    )
+    yield (
+        f"batch: at most {goal.most_batch_tokens:,} tokens a step; DCN binds where it is waited for more than"
+        f" {goal.most_dcn_share:.0%} of a step"
+    )
+    yield "not counted: evaluation, checkpoints, restarts, waiting for capacity, anything billed but chips"
+    if untried := [row.design.words for row in fitting if not _next_larger(row.design, rows)]:
+        yield f"whether one sequence more would fit was not tried: {', '.join(untried)}"
+    if large := [scaled for scaled in _scaled(rows) if not scaled.most_slices(goal.most_batch_tokens)]:
+        told = ", ".join(f"{scaled.design.words} ({scaled.batch_tokens:,})" for scaled in large)
+        yield f"more tokens a step on one slice than the batch allows: {told}"
+
+
+def _unknown(preset: str, ours: Sequence[Row]) -> Iterator[str]:
+    known = {row.design.generation for row in ours}
+    if missing := [name for name in generation_names() if name not in known]:
+        form = f"{preset}:GENERATION:TOPOLOGY:2:SEQUENCES_PER_CHIP:REMAT"
+        yield f"no preflight of {preset} on {', '.join(missing)} yet: run {_TABLE_COMMAND} {form}"
+
+
+def _unfit(ours: Sequence[Row]) -> Iterator[str]:
+    for row in ours:
+        if not row.step:
+            needed = "more" if row.needed_gib is None else f"{row.needed_gib:.1f} GiB"
+            yield f"{row.design.words} does not fit: needs {needed}, has {row.usable_gib:.1f} GiB per device"

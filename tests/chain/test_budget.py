@@ -1,0 +1,86 @@
+"""What money needs of the real engine: the bill that was deployed, and a budget that has expired.
+
+The stack is one record without a cloud: the engine's state is all that these two know.
+"""
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+
+import pulumi
+import pytest
+from pulumi import automation
+
+from infra.bill import Bill, bill
+from infra.expiry import changeable_until
+from infra.outputs import deployed_bill, export_bill
+from infra.settings import parse
+from infra.spending import Budget
+from sandbox import programs
+from tests.chain.stack import ignore
+from tests.infra.recording import stack_values
+
+LAST_DAY = date(2026, 3, 1)
+
+
+class Plan:
+    """A program, what it is told, and what it found deployed."""
+
+    def __init__(self) -> None:
+        self.bill: Bill | None = None
+        self.day = LAST_DAY
+        self.found: list[Bill | None] = []
+
+    def __call__(self) -> None:
+        changeable_until(Budget(expires_on=LAST_DAY), self.day)
+        pulumi.export("found", pulumi.Output.from_input(self._look()))
+        if self.bill:
+            export_bill(self.bill)
+
+    async def _look(self) -> None:
+        self.found.append(await deployed_bill())
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan()
+
+
+@pytest.fixture
+def stack(tmp_path: Path, plan: Plan) -> automation.Stack:
+    for folder in ("project", "state"):
+        (tmp_path / folder).mkdir()
+    options = automation.LocalWorkspaceOptions(
+        work_dir=str(tmp_path / "project"),
+        pulumi_home=str(tmp_path / "home"),
+        env_vars={
+            "PULUMI_BACKEND_URL": f"file://{tmp_path / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        },
+        project_settings=automation.ProjectSettings("tpu-multislice", "python"),
+        pulumi_command=automation.PulumiCommand(root=str(programs.prepare(ignore).path("pulumi").parent.parent)),
+    )
+    return automation.create_or_select_stack("test", project_name="tpu-multislice", program=plan, opts=options)
+
+
+def test_a_plan_knows_the_bill_of_what_is_deployed(stack: automation.Stack, plan: Plan) -> None:
+    plan.bill = bill(parse(stack_values("staging")), None, None)
+    stack.preview()
+    stack.up()
+    deployed, plan.bill = plan.bill, bill(parse(stack_values("local")), None, None)
+    stack.preview()
+    assert plan.found == [None, None, deployed]
+
+
+def test_an_expired_budget_refuses_changes_and_lets_a_stack_be_destroyed(stack: automation.Stack, plan: Plan) -> None:
+    stack.up()
+    plan.day += timedelta(days=1)
+    refused: list[Callable[[], object]] = [stack.preview, stack.up]
+    for change in refused:
+        with pytest.raises(automation.CommandError, match=r"budget\.expires_on: .* not passed on 2026-03-02, got 2026"):
+            change()
+    destroyed = stack.destroy(run_program=True)
+    assert destroyed.summary.result == "succeeded"
+    with pytest.raises(automation.CommandError, match=r"budget\.expires_on"):
+        stack.preview()

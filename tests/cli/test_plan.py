@@ -1,0 +1,99 @@
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from cli import plan as command
+from cli.answer import Form
+from cli.halt import Halt
+from cli.plan import ChipPrices, chart, plan
+from infra.pricing import Rate
+from infra.shapes import Goal, Order, Plan
+from infra.shapes import plan as planned
+from tests.infra.preflight_rows import design, fitting, unfit
+
+GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
+NO_PRICE = Rate(source="nobody knows")
+PRICES = ChipPrices(
+    lambda generation: {"v6e": Rate(usd_per_chip_hour=2.0, source="a list", date="2026", place="us-east5")}.get(
+        generation, NO_PRICE
+    ),
+    "on-demand in nowhere",
+)
+
+
+@pytest.fixture(autouse=True)
+def made_up_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [fitting(design(), 3.0), unfit(design(sequences=4)), fitting(design("v5p 4x4x8"), 1.5)]
+    table = tmp_path / "preflights.jsonl"
+    table.write_text("".join(f"{each.model_dump_json()}\n" for each in rows))
+    monkeypatch.setattr(command, "TABLE", table)
+
+
+def shown(goal: Goal, order: Order, form: Form, svg: Path | None = None) -> tuple[int, str]:
+    """Exit status and text of the command."""
+    console = Console(file=io.StringIO(), highlight=False)
+    status = plan(goal, PRICES, order, svg, form, console)
+    assert isinstance(console.file, io.StringIO)
+    return status, console.file.getvalue()
+
+
+def test_the_table_has_answers_within_100_columns() -> None:
+    status, text = shown(GOAL, "dollars", Form.TEXT)
+    lines = text.splitlines()
+    assert status == 0
+    assert max(map(len, lines)) <= 100
+    assert lines[0] == "llama-3.1-8b, 1T tokens in 30 days  by dollars, all times ESTIMATES"
+    # v5p has no price, so it comes last.
+    assert [line.split()[2] for line in lines if " x v" in line] == ["v6e", "v6e", "v5p", "v5p"]
+    assert any("unknown" in line and "v5p 4x4x8" in line for line in lines)
+    assert "- a chip-hour of v6e, on-demand in nowhere: $2.0 in us-east5 (a list, 2026)" in lines
+    assert "- a chip-hour of v5p, on-demand in nowhere: nobody knows" in lines
+
+
+def test_the_object_has_all_that_is_printed() -> None:
+    status, text = shown(GOAL, "days", Form.JSON)
+    assert status == 0
+    assert Plan.model_validate(json.loads(text)).goal == GOAL
+
+
+def test_when_nothing_is_in_time_the_fastest_are_shown_and_the_status_tells() -> None:
+    status, text = shown(GOAL.model_copy(update={"days": 0.5}), "dollars", Form.TEXT)
+    assert status == 2
+    assert "nothing in the table does it in time" in text
+    assert "21 x v6e 4x4" in text
+
+
+def test_all_that_is_wrong_with_a_goal_is_told_at_once() -> None:
+    with pytest.raises(Halt) as caught:
+        command.goal("llama", -1, 0)
+    assert [line.split()[0] for line in str(caught.value).splitlines()] == ["--preset", "--tokens:", "--days:"]
+
+
+def test_prices_are_those_of_the_zone_or_the_lowest_of_all() -> None:
+    assert command.chip_prices("us-south1-a", "on-demand").usd("v5p") == 4.779
+    assert command.chip_prices(None, "on-demand").usd("v5p") == 4.2
+    assert command.chip_prices(None, "on-demand").usd("7x") is None
+
+
+def test_a_preset_that_nobody_has_compiled_is_told_with_what_to_run() -> None:
+    with pytest.raises(Halt, match=r"run python -m benchmarks\.preflight_table"):
+        shown(GOAL.model_copy(update={"preset": "tiny"}), "days", Form.TEXT)
+
+
+def test_the_chart_is_a_file_of_its_own_with_a_line_for_each_kind_that_has_a_price(tmp_path: Path) -> None:
+    file = tmp_path / "plan.svg"
+    shown(GOAL, "dollars", Form.JSON, file)
+    root = ElementTree.parse(file).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    lines = root.findall(".//{*}polyline")
+    assert [line.attrib["class"] for line in lines] == ["line c1"]
+
+
+def test_a_chart_without_any_price_is_refused() -> None:
+    found = planned([fitting(design())], GOAL, {}.get)
+    with pytest.raises(ValueError, match="expected the price of a chip"):
+        chart(found, "on demand in nowhere")

@@ -1,0 +1,70 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli import preflight as command
+from cli import stack_file
+from cli.answer import Form
+from cli.halt import Halt
+from cli.preflight import run
+from infra.job_spec import job_spec
+from infra.review.review import Review
+from tests.workloads.preflight.jobs import v6e_job
+from tests.workloads.test_preflight_result import result
+from workloads.preflight_result import cache_folder, keep, preflight_key
+from workloads.spec import MeshSpec
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), highlight=False)
+
+
+def test_a_known_result_is_not_compiled_again(tmp_path: Path) -> None:
+    spec, console = v6e_job(), quiet()
+    keep(result(spec), tmp_path)
+
+    assert run(spec, tmp_path, None, console) == result(spec)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
+
+
+def test_the_compiler_s_process_is_followed_and_its_result_is_read(tmp_path: Path) -> None:
+    plain = v6e_job()
+    spec, console = plain.model_copy(update={"slices": plain.slices.model_copy(update={"generation": "cpu"})}), quiet()
+
+    found = run(spec, tmp_path, None, console)
+
+    assert isinstance(console.file, io.StringIO)
+    assert "compiling: the job as it is" in console.file.getvalue()
+    assert found.unsupported
+    assert found.key == preflight_key(spec)
+
+
+def test_a_process_without_a_result_is_a_fault_with_its_last_words(tmp_path: Path) -> None:
+    spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
+
+    with pytest.raises(Halt, match=r"exit status 1 and without a result:\n(.*\n)*.*mesh replica 1 x fsdp 1 must be"):
+        run(spec, tmp_path, None, quiet())
+
+
+def test_a_reason_for_no_answer_is_looked_at_again(tmp_path: Path) -> None:
+    plain, console = v6e_job(), quiet()
+    spec = plain.model_copy(update={"slices": plain.slices.model_copy(update={"generation": "cpu"})})
+    keep(result(spec).model_copy(update={"unsupported": "was out of memory"}), tmp_path)
+
+    assert "choose one of v4" in (run(spec, tmp_path, None, console).unsupported or "")
+
+
+@pytest.mark.parametrize(("update", "status"), [({}, 0), ({"fits": False, "steps": ()}, 2)])
+def test_the_exit_status_tells_whether_the_stack_s_job_fits(
+    update: dict[str, object], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec, console = job_spec(stack_file.read(stack_file.find("local"))), quiet()
+    keep(result(spec).model_copy(update=update), cache_folder({"XDG_CACHE_HOME": str(tmp_path)}))
+
+    assert command.preflight("local", Form.JSON, None, console) == status
+    assert isinstance(console.file, io.StringIO)
+    assert Review.model_validate_json(console.file.getvalue()).preflight == result(spec).model_copy(update=update)

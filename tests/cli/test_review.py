@@ -1,0 +1,60 @@
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli.answer import Form
+from cli.halt import Halt
+from cli.review import review
+from infra.bill import bill
+from infra.review.review import Review
+from infra.settings import parse
+from tests.infra.recording import stack_values
+from tests.infra.review.known import running
+
+
+@pytest.fixture(autouse=True)
+def no_preflight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None) -> str:
+    console = Console(file=io.StringIO(), highlight=False)
+    assert review("prod", outputs, workloads, form, console) == 0
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_text_markdown_and_object_tell_the_same_price() -> None:
+    assert "$752.64 an hour" in shown(Form.TEXT)
+    assert shown(Form.MARKDOWN).startswith("### Price\n\n**$752.64 an hour as soon as it is up**\n")
+    assert Review.model_validate_json(shown(Form.JSON)).bill.at_once.usd_per_hour == 752.64
+
+
+def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
+    outputs, workloads = tmp_path / "outputs.json", tmp_path / "workloads.json"
+    values = stack_values("prod")
+    values["slices"]["cubes"]["count"] = 5
+    exported = bill(parse(values), None, None).model_dump(mode="json", exclude_none=True)
+    outputs.write_text(json.dumps({"bill": exported, "cluster": "multislice-prod"}))
+    items = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
+    workloads.write_text(json.dumps({"kind": "List", "items": items}))
+
+    text = shown(Form.TEXT, outputs, workloads)
+
+    assert "-$188.16 an hour at once" in text
+    assert "pushes out 1 running" in text
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"cluster": "x"}'])
+def test_a_file_of_something_else_is_named_with_the_command_that_makes_it(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(content)
+    with pytest.raises(Halt, match=r"file\.json must .*, got"):
+        review("prod", path, None, Form.TEXT, Console())
+    with pytest.raises(Halt, match=r"file\.json must .*kubectl get workloads"):
+        review("prod", None, path, Form.TEXT, Console())
+    with pytest.raises(Halt, match=r"nowhere must be JSON, got"):
+        review("prod", tmp_path / "nowhere", None, Form.TEXT, Console())
