@@ -7,7 +7,7 @@ look is the business of `infra.review.table`.
 from collections.abc import Iterable, Mapping
 
 from infra.admission.verdict import Outcome
-from infra.bill import Amount, Bill, Delta, GroupBill
+from infra.bill import Amount, Bill, Delta, GroupBill, JobBill
 from infra.review.chips import chip_tables
 from infra.review.review import Review
 from infra.review.table import UNKNOWN, State, Table
@@ -28,7 +28,12 @@ def _price(review: Review) -> Table:
         state="notable" if bill.at_most.unknown else "good",
         columns=("group", "slices", "shape", "chips", "capacity", "$/chip h", "$/h", "$/month"),
         rows=[*map(_group, bill.groups), *_sums(bill)],
-        notes=[*_sources(bill), *(_difference(bill.delta) if bill.delta else ()), f"Not in it: {_listed(bill)}."],
+        notes=[
+            *_sources(bill),
+            *_most(bill.job),
+            *(_difference(bill.delta) if bill.delta else ()),
+            f"Not in it: {_listed(bill)}.",
+        ],
     )
 
 
@@ -59,15 +64,23 @@ def _group(group: GroupBill) -> tuple[str, ...]:
 
 
 def _sums(bill: Bill) -> Iterable[tuple[str, ...]]:
+    if len(bill.by_capacity) > 1:
+        yield from (_sum(f"all {kind}", amount) for kind, amount in bill.by_capacity.items())
     if len(bill.groups) > 1 or bill.at_most != bill.at_once:
         yield _sum("at once", bill.at_once)
         yield _sum("at most", bill.at_most)
 
 
 def _sum(name: str, amount: Amount) -> tuple[str, ...]:
-    more = f" + {UNKNOWN}" if amount.unknown else ""
-    cells = (f"{_amount(amount.usd_per_hour, 2)}{more}", f"{_amount(amount.usd_per_month, 0)}{more}")
+    cells = (_known(amount, amount.usd_per_hour, 2), _known(amount, amount.usd_per_month, 0))
     return (name, "", "", "", "", "", *cells)
+
+
+def _known(amount: Amount, usd: float, decimals: int) -> str:
+    """A sum, marked where there is more that nobody knows."""
+    if not amount.unknown:
+        return _amount(usd, decimals)
+    return f"{_amount(usd, decimals)} + ?" if usd else UNKNOWN
 
 
 def _sources(bill: Bill) -> Iterable[str]:
@@ -76,6 +89,13 @@ def _sources(bill: Bill) -> Iterable[str]:
         place = f", {rate.place}" if rate.place else ""
         dated = f", {rate.date}" if rate.date else ""
         yield f"{group.name}: {rate.source}{place}{dated}."
+
+
+def _most(job: JobBill) -> Iterable[str]:
+    for group in job.groups:
+        if group.usd_at_most is not None:
+            most = _usd(group.usd_at_most)
+            yield f"{job.name} is stopped after {job.max_hours:g} hours: at most {most} on {group.group}."
 
 
 def _difference(delta: Delta) -> Iterable[str]:

@@ -29,7 +29,17 @@ def test_an_unknown_price_is_never_told_as_nothing() -> None:
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "spot", "count": 1}
     mixed = told(values, NOTHING)
     assert "at most $19.44 an hour and an unknown price for trillium" in mixed
-    assert "19.44 + unknown" in mixed
+    assert "19.44 + ?" in mixed
+    assert [row.split()[:2] for row in mixed.splitlines() if row.startswith("all ")] == [
+        ["all", "flex-start"],
+        ["all", "spot"],
+    ]
+
+
+def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
+    values = stack_values("dev")
+    values["job"]["max_hours"] = 10
+    assert "tiny is stopped after 10 hours: at most $194.40 on trillium." in told(values, NOTHING)
 
 
 def test_the_difference_to_what_is_deployed_is_signed() -> None:
