@@ -188,19 +188,21 @@ class Guard:
 
     async def _endpoint(self, place: Texts) -> str | None:
         """The DNS endpoint of the cluster that stands now; None when there is none."""
-        found = gcp.container.get_cluster_output(
-            name=place["cluster.name"],
-            location=place["cloud.region"],
-            project=place["cloud.project"],
-            opts=pulumi.InvokeOutputOptions(provider=self._google),
-        )
+        asked = {
+            "name": place["cluster.name"],
+            "location": place["cloud.region"],
+            "project": place["cloud.project"],
+        }
         try:
-            cluster: Any = await found.future()
+            # Not `get_cluster_output`: an output that fails fails the program, whoever catches the error.
+            found = await pulumi.runtime.invoke_async(
+                "gcp:container/getCluster:getCluster", asked, pulumi.InvokeOptions(provider=self._google)
+            )
         except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
             if "not found" in str(error):
                 return None
             raise
-        return cluster.control_plane_endpoints_configs[0].dns_endpoint_configs[0].endpoint
+        return found["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"]
 
 
 def _listed(items: Iterable[object]) -> str:
