@@ -16,9 +16,8 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Form, write
 from cli.halt import Halt
-from infra.bill import Bill, read_bill
+from infra.bill import OUTPUT, Bill, read_bill
 from infra.job_spec import job_spec
-from infra.outputs import BILL
 from infra.review.review import Known
 from infra.review.review import review as made
 from infra.review.tables import tables
@@ -54,9 +53,11 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
 
 def _deployed(path: Path) -> Bill:
     content = _object(path, _MAKE_OUTPUTS)
-    found = read_bill(content.get(BILL))
+    found = read_bill(content.get(OUTPUT))
     if found is None:
-        raise Halt(f"{path} must hold the output {BILL!r} of this program, got {_listed(content)}; bring the stack up")
+        raise Halt(
+            f"{path} must hold the output {OUTPUT!r} of this program, got {_listed(content)}; bring the stack up"
+        )
     return found
 
 

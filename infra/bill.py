@@ -18,6 +18,9 @@ from infra.spending import Prices
 from infra.stack_file import Cloud, Job, Settings, SliceGroup
 from workloads.spec import Spec, load_preset
 
+OUTPUT = "bill"
+"""Name of the stack's output that holds it, for the next preview to compare with."""
+
 HOURS_PER_MONTH = 730
 """A twelfth of a year, as Google's own price lists count."""
 

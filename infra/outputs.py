@@ -6,13 +6,10 @@ Owns their names; people, scripts, the sandbox and the next preview read them.
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.bill import Bill, read_bill
+from infra.bill import OUTPUT, Bill, read_bill
 from infra.cluster import Cluster
 from infra.job_spec import job_spec
 from infra.stack_file import Settings
-
-BILL = "bill"
-"""Output that the next preview compares with."""
 
 
 def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
@@ -29,7 +26,7 @@ def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Buc
 
 def export_bill(bill: Bill) -> None:
     """What the stack costs, less the difference to before: an `up` that changes nothing would change that."""
-    pulumi.export(BILL, bill.model_dump(exclude={"delta"}))
+    pulumi.export(OUTPUT, bill.model_dump(exclude={"delta"}))
 
 
 async def deployed_bill() -> Bill | None:
@@ -40,4 +37,4 @@ async def deployed_bill() -> Bill | None:
     """
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})
-    return read_bill(found["outputs"].get(BILL))
+    return read_bill(found["outputs"].get(OUTPUT))

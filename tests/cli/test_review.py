@@ -1,5 +1,7 @@
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from cli.review import review
 from infra.bill import bill
 from infra.review.review import Review
 from infra.settings import parse
-from tests.infra.recording import stack_values
+from tests.infra.recording import ROOT, stack_values
 from tests.infra.review.known import running
 
 
@@ -58,3 +60,9 @@ def test_a_file_of_something_else_is_named_with_the_command_that_makes_it(conten
         review("prod", None, path, Form.TEXT, Console())
     with pytest.raises(Halt, match=r"nowhere must be JSON, got"):
         review("prod", tmp_path / "nowhere", None, Form.TEXT, Console())
+
+
+def test_a_review_does_not_wait_for_the_resources_of_google_cloud_to_be_imported() -> None:
+    told = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
