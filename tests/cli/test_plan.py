@@ -91,6 +91,8 @@ def test_the_chart_is_a_file_of_its_own_with_a_line_for_each_kind_that_has_a_pri
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     lines = root.findall(".//{*}polyline")
     assert [line.attrib["class"] for line in lines] == ["line c1"]
+    assert "var(" not in file.read_text(), "programs that make pictures of SVG know no variables of CSS"
+    assert ".line.c1 { stroke: #2a78d6; }" in file.read_text()
 
 
 def test_a_chart_without_any_price_is_refused() -> None:

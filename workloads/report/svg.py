@@ -3,9 +3,16 @@
 Owns escaping and the frame of a picture that a screen reader can name; what is drawn is up to the others.
 """
 
+import re
 from html import escape
 from importlib.resources import files
 from itertools import count
+
+_CAPTION_HEIGHT = 20
+
+_DARK = re.compile(r"^@media \(prefers-color-scheme: dark\) \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_COLOUR = re.compile(r"--([\w-]+): ([^;]+);")
+_USE = re.compile(r"var\(--([\w-]+)\)")
 
 _identities = count(1)
 
@@ -27,16 +34,25 @@ def style_sheet() -> str:
 
 
 def document(caption: str, drawing: str, width: int, height: int) -> str:
-    """A picture of that size as a file of its own, where no page lends it words and colours."""
+    """A picture of that size as a file of its own, where no page lends it words and colours.
+
+    Programs that draw SVG outside of browsers know no variables of CSS and no automatic height.
+    """
     return element(
         "svg",
-        element("style", style_sheet()),
+        element("style", f"{_in_light_colours(style_sheet())}svg svg {{ width: {width}px; height: {height}px; }}"),
         element("rect", width="100%", height="100%", class_="inner"),
         drawing,
-        text(caption, 8, height - 1, class_="label"),
+        text(caption, 8, height + _CAPTION_HEIGHT - 6, class_="label"),
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {height}",
+        viewBox=f"0 0 {width} {height + _CAPTION_HEIGHT}",
     )
+
+
+def _in_light_colours(sheet: str) -> str:
+    """The style sheet with its variables written out, those for dark screens left out."""
+    colours = dict(_COLOUR.findall(_DARK.sub("", sheet)))
+    return _USE.sub(lambda use: colours[use[1]], _DARK.sub("", sheet))
 
 
 def text(words: object, x: float, y: float, **attributes: object) -> str:
