@@ -45,6 +45,8 @@ def pools() -> list[Registration]:
     values["slices"] |= groups
     (team,) = values["teams"].values()
     team["quota"] |= {group: 0 for group in groups}
+    # No list has a price of every one of them.
+    values["prices"] = {"usd_per_chip_hour": dict.fromkeys(groups, 1.0)}
     found = run_program(values).of_type(NODE_POOL)
     return [pool for pool in found if pool.inputs["name"].rpartition("-")[0] in (job_group, *groups)]
 
