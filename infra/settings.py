@@ -53,26 +53,24 @@ def parse(raw: Mapping[str, object]) -> Settings:
     datasets = _section(raw, "datasets", Datasets, faults) if "datasets" in raw else None
     network = _read(raw.get("network", {}), "network", Network, faults)
     scheduling = _read(raw.get("scheduling", {}), "scheduling", Scheduling, faults)
-    prices = _read(raw.get("prices", {}), "prices", Prices, faults)
-    budget = _section(raw, "budget", Budget, faults) if "budget" in raw else None
+    prices, budget = _money(raw, faults)
     options = _read({key: raw[key] for key in Options.model_fields if key in raw}, "", Options, faults)
-    faults += check(
-        Draft(
-            cloud=cloud,
-            cluster=cluster,
-            slices=slices,
-            written_slices={name: _entries(entry) for name, entry in _entries(raw.get("slices")).items()},
-            teams=teams,
-            written_teams={name: _entries(entry) for name, entry in _entries(raw.get("teams")).items()},
-            job=job,
-            written_job=_entries(raw.get("job")),
-            datasets=datasets,
-            network=network or Network(),
-            scheduling=scheduling or Scheduling(),
-            prices=prices or Prices(),
-            budget=budget,
-        ),
+    draft = Draft(
+        cloud=cloud,
+        cluster=cluster,
+        slices=slices,
+        written_slices={name: _entries(entry) for name, entry in _entries(raw.get("slices")).items()},
+        teams=teams,
+        written_teams={name: _entries(entry) for name, entry in _entries(raw.get("teams")).items()},
+        job=job,
+        written_job=_entries(raw.get("job")),
+        datasets=datasets,
+        network=network or Network(),
+        scheduling=scheduling or Scheduling(),
+        prices=prices or Prices(),
+        budget=budget,
     )
+    faults += check(draft)
     if faults or not (cloud and cluster and image and job and network and scheduling and prices and options):
         raise SettingsError(faults)
     return Settings(
@@ -89,6 +87,11 @@ def parse(raw: Mapping[str, object]) -> Settings:
         budget=budget,
         **dict(options),
     )
+
+
+def _money(raw: Mapping[str, object], faults: list[Fault]) -> tuple[Prices | None, Budget | None]:
+    budget = _section(raw, "budget", Budget, faults) if "budget" in raw else None
+    return _read(raw.get("prices", {}), "prices", Prices, faults), budget
 
 
 def _in_the_jobs_order(team: Team, job: Job) -> Team:
