@@ -54,6 +54,16 @@ def test_the_difference_to_what_is_deployed_is_signed() -> None:
     assert "-$9.72 an hour at once" in told(stack_values("dev"), replace(NOTHING, deployed=fewer))
 
 
+def test_an_unknown_difference_is_never_told_as_none() -> None:
+    values = stack_values("staging")
+    before = bill(parse(values), None, None)
+    values["slices"]["trillium"]["count"] = 3
+    text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
+    assert "+$0.00 an hour at once, unknown at most; trillium 32 to 48 chips (unknown an hour)" in text
+    values["slices"]["trillium"] |= {"count": 2, "capacity": {"kind": "reservation", "name": "chips"}}
+    assert "trillium 32 to 32 chips (unknown an hour)" in told(values, replace(NOTHING, deployed=before))
+
+
 def test_who_is_pushed_out_is_named() -> None:
     others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
     text = told(stack_values("prod"), replace(NOTHING, workloads=others))
