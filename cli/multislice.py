@@ -6,15 +6,30 @@ Owns names, options and help texts; what a command does lies in the module of it
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from cli.answer import Form
 from cli.halt import exit_status
 
+
+class _Commands(TyperGroup):
+    """A wrong command line ends with 1, as all that has no answer, and not with typer's 2, which is an answer here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TyperException as error:
+            error.exit_code = 1
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="multislice",
     help="What a stack of TPU slices will cost, whether it goes, and how fast.",
     no_args_is_help=True,

@@ -25,6 +25,12 @@ _NOTHING_IN_TIME = 2
 _COLOURS = 8
 _LONGEST_SHOWN = 2
 """Of the chart, in times of the days wanted."""
+_DAYS_WITHOUT_TENTHS = 100
+_USUAL_REMAT = TrainingSpec.model_fields["remat"].default
+_COLUMNS = (
+    f"seq/chip: sequences of a chip in a step, and remat where it is not {_USUAL_REMAT}; batch: tokens of a step;"
+    " 25 to 50 %: days if attention kernels reach that share of a chip's peak"
+)
 
 type RateOf = Callable[[str], Rate]
 """By generation."""
@@ -92,7 +98,9 @@ def chart(found: Plan, priced_as: str) -> str:
     Raises:
         ValueError: no price is known.
     """
-    longest = _LONGEST_SHOWN * found.goal.days
+    priced = [option.days for option in found.options if option.usd is not None]
+    # When none is in time, the nearest still has to be seen.
+    longest = _LONGEST_SHOWN * max(found.goal.days, min(priced, default=0))
     lines: list[Line] = []
     for options in found.kinds():
         points = sorted((option.days, option.usd) for option in options if option.usd and option.days <= longest)
@@ -113,9 +121,9 @@ def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
         title=wanted,
         verdict=f"by {order}, all times ESTIMATES" if answers else "nothing in the table does it in time; the most:",
         state="good" if answers else "bad",
-        columns=("slices", "chips", "seq/chip", "tokens/step", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
+        columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
         rows=[[*_cells(option)] for option in answers or found.nearest(order)],
-        notes=[f"- {line}" for line in (*found.notes, *_priced(found, prices))],
+        notes=[f"- {line}" for line in (_COLUMNS, *found.notes, *_priced(found, prices))],
         whole=range(9),
     )
 
@@ -123,16 +131,19 @@ def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
 def _cells(option: Option) -> Iterator[str]:
     yield f"{option.slices} x {option.compiled.kind}"
     yield str(option.chips)
-    usual = TrainingSpec.model_fields["remat"].default
     remat = option.compiled.remat
-    yield f"{option.compiled.sequences_per_chip}{'' if remat == usual else f', remat {remat}'}"
+    yield f"{option.compiled.sequences_per_chip}{'' if remat == _USUAL_REMAT else f', {remat}'}"
     yield amount(option.batch_tokens)
     yield f"{option.step_seconds:.2f}"
     yield f"{option.mfu:.0%}"
-    yield f"{option.days:.1f}"
-    yield f"{option.slowest_days:.1f}-{option.fastest_days:.1f}"
+    yield _days(option.days)
+    yield f"{_days(option.slowest_days)}-{_days(option.fastest_days)}"
     yield UNKNOWN if option.usd is None else f"{option.usd:,.0f}"
     yield ", ".join(option.binds)
+
+
+def _days(days: float) -> str:
+    return f"{days:.0f}" if days >= _DAYS_WITHOUT_TENTHS else f"{days:.1f}"
 
 
 def _priced(found: Plan, prices: ChipPrices) -> Iterator[str]:

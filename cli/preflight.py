@@ -67,7 +67,8 @@ def run(spec: JobSpec, folder: Path, compile_cache: str | None, console: Console
         command = [sys.executable, "-m", "workloads.preflight", str(written), "--keep", str(folder.resolve()), *cache]
         status = _follow(command, errors, console)
         found = cached(spec, folder)
-        if found is None:
+        # What is found may be older than a process that failed, such as one that cannot write the compiled programs.
+        if found is None or not (found.unsupported or status in (0, DOES_NOT_GO)):
             told = "\n".join(errors.read_text(errors="replace").splitlines()[-_TOLD_LINES:])
             raise Halt(f"the compiler's process ended with exit status {status} and without a result:\n{told}")
     return found

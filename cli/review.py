@@ -56,7 +56,8 @@ def _deployed(path: Path) -> Bill:
     found = read_bill(content.get(OUTPUT))
     if found is None:
         raise Halt(
-            f"{path} must hold the output {OUTPUT!r} of this program, got {_listed(content)}; bring the stack up"
+            f"{path} must hold the output {OUTPUT!r} as this version of the program writes it, got"
+            f" {'another form of it' if OUTPUT in content else _listed(content)}; bring the stack up, or leave it out"
         )
     return found
 
@@ -66,6 +67,10 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     items = content.get("items")
     if not isinstance(items, list):
         raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make it: {_MAKE_WORKLOADS} > {path}")
+    if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
+        raise Halt(
+            f"{path} must be a list of Workloads alone, got something else too; make it: {_MAKE_WORKLOADS} > {path}"
+        )
     return items
 
 

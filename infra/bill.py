@@ -230,8 +230,11 @@ def _delta(before: Iterable[GroupBill], after: Iterable[GroupBill]) -> Delta:
 
 
 def _basis(group: GroupBill | None) -> object:
-    """All that the amounts of a group follow from."""
-    return group and (group.chips, group.billed, group.rate.usd_per_chip_hour)
+    """All that the amounts of a group follow from; of an unknown price, what is bought at it."""
+    if group is None:
+        return None
+    usd = group.rate.usd_per_chip_hour
+    return group.chips, group.billed, (group.generation, group.capacity) if usd is None else usd
 
 
 def _more(cost: Callable[[GroupBill], float | None], before: GroupBill | None, after: GroupBill | None) -> float | None:

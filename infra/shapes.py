@@ -42,8 +42,8 @@ class Goal(Spec):
     """What is wanted."""
 
     preset: str
-    tokens: Annotated[float, Field(gt=0)]
-    days: Annotated[float, Field(gt=0)]
+    tokens: Annotated[float, Field(gt=0, le=1e18)]
+    days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     most_batch_tokens: PositiveInt = 1024 * 8192
     """Largest batch that still saves steps as it grows: depends on model and data. The default is what Llama 3 405B
     used up to 2.87 trillion tokens (https://arxiv.org/abs/2407.21783, section 3.4.1)."""

@@ -19,7 +19,7 @@ from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
 
-_HOURS_PER_YEAR = 8760
+HOURS_PER_YEAR = 8760
 
 
 class Cloud(Spec):
@@ -175,7 +175,7 @@ class Job(Spec):
     """Time between the request to stop and the end, which must cover a save; a restart waits as long
     for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
     here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
-    max_hours: Annotated[float, Field(gt=0, le=_HOURS_PER_YEAR)] | None = None
+    max_hours: Annotated[float, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
     """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
     host_network: bool = False
     """Pods use the interfaces of their host: faster between slices, but they act as the service

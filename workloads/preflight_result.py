@@ -12,8 +12,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from workloads.spec import JobSpec, Spec
 
 QUOTED_EFFICIENCY = 0.35
@@ -152,7 +150,7 @@ def cached(spec: JobSpec, folder: Path) -> PreflightResult | None:
     """The result for the step of `spec`, if `folder` has one that can be read."""
     try:
         return PreflightResult.model_validate_json(_file(preflight_key(spec), folder).read_text())
-    except (FileNotFoundError, ValidationError):
+    except (OSError, ValueError):
         return None
 
 

@@ -63,8 +63,22 @@ def workloads(
     `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
     """
     known, flavors = set(cluster_queues.values()), list(flavors)
-    read = [_workload(manifest, cluster_queues, flavors) for manifest in found if _counts(manifest)]
-    return [workload for workload in read if workload.queue in known]
+    # What waits in other queues may be of any form, such as without chips.
+    return [
+        _workload(manifest, queue, flavors)
+        for manifest in found
+        if (queue := _cluster_queue(manifest, cluster_queues)) in known and _counts(manifest)
+    ]
+
+
+def _cluster_queue(manifest: Object, cluster_queues: Mapping[tuple[str, str], str]) -> str | None:
+    if admitted := _admission(manifest):
+        return admitted["clusterQueue"]
+    return cluster_queues.get((manifest["metadata"]["namespace"], manifest["spec"].get("queueName", "")))
+
+
+def _admission(manifest: Object) -> Object | None:
+    return manifest["status"].get("admission") if "QuotaReserved" in _true_conditions(manifest) else None
 
 
 def _counts(manifest: Object) -> bool:
@@ -74,16 +88,14 @@ def _counts(manifest: Object) -> bool:
     return manifest["spec"].get("active", True) or "QuotaReserved" in _true_conditions(manifest)
 
 
-def _workload(manifest: Object, cluster_queues: Mapping[tuple[str, str], str], flavors: list[Object]) -> Workload:
+def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
-    conditions = _true_conditions(manifest)
-    admitted = status.get("admission") if "QuotaReserved" in conditions else None
-    local = (metadata["namespace"], spec.get("queueName", ""))
+    conditions, admitted = _true_conditions(manifest), _admission(manifest)
     evicted = conditions.get("Evicted")
     return Workload(
         name=f"{metadata['namespace']}/{_owner(manifest)}",
         uid=metadata["uid"],
-        queue=admitted["clusterQueue"] if admitted else cluster_queues.get(local, ""),
+        queue=queue,
         priority=spec.get("priority", _PRIORITY_WITHOUT_CLASS),
         queued_at=_seconds(
             evicted["lastTransitionTime"]
@@ -92,7 +104,7 @@ def _workload(manifest: Object, cluster_queues: Mapping[tuple[str, str], str], f
         ),
         pod_sets=tuple(_pod_set(pods, _ended(status, pods["name"]), flavors) for pods in spec["podSets"]),
         admission=Admission(
-            flavors=tuple(found["flavors"][TPU_RESOURCE] for found in admitted["podSetAssignments"]),
+            flavors=tuple(found.get("flavors", {}).get(TPU_RESOURCE, "") for found in admitted["podSetAssignments"]),
             reserved_at=_seconds(conditions["QuotaReserved"]["lastTransitionTime"]),
             evicted=evicted is not None,
         )

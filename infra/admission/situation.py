@@ -64,7 +64,7 @@ class Admission(Spec):
     """A workload's quota."""
 
     flavors: tuple[str, ...]
-    """One for each of its pod sets."""
+    """One for each of its pod sets; empty for pods that ask for no chips."""
     reserved_at: float
     evicted: bool
     """It is being stopped and gives its quota back when its pods are gone."""
@@ -108,5 +108,6 @@ def chips_of(pod_sets: tuple[PodSet, ...], flavors: tuple[str, ...]) -> Chips:
     """Chips of the pod sets by flavor, where each has the flavor that stands at its place."""
     total = Counter[str]()
     for pods, flavor in zip(pod_sets, flavors, strict=True):
-        total[flavor] += pods.chips
+        if flavor:
+            total[flavor] += pods.chips
     return dict(total)

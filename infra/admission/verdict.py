@@ -127,6 +127,8 @@ class Verdict(Spec):
         flavors = ", ".join(dict.fromkeys(self.flavors))
         match self.outcome:
             case "admitted":
+                if self.checked_flavors:
+                    return f"{job} has its quota at once, on {flavors}, and waits for hosts"
                 return f"{job} is admitted at once, on {flavors}"
             case "preempts":
                 after = f"is admitted on {flavors}" if self.admitted_in_the_end else "others may still be faster"

@@ -84,7 +84,7 @@ def _pace(review: Review) -> Iterable[Table]:
     if not review.paces:
         return
     job, quoted = review.job, next(pace for pace in review.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
-    cost = "at a price that is not known" if quoted.usd is None else f"for ${quoted.usd:,.0f}"
+    cost = "at a price that is not known" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.groups[0]}"
     yield Table(
         title="Pace",
         verdict=f"ESTIMATE: {job.steps:,} steps, {job.tokens:.3g} tokens in {quoted.days:,.1f} days {cost}",

@@ -108,9 +108,16 @@ def _difference(delta: Delta) -> Iterable[str]:
         for change in delta.groups
     )
     yield (
-        f"Against what is deployed: {_signed(delta.at_once.usd_per_hour)} an hour at once,"
-        f" {_signed(delta.at_most.usd_per_hour)} at most; {', '.join(changes)}."
+        f"Against what is deployed: {_more(delta.at_once)} an hour at once,"
+        f" {_more(delta.at_most)} at most; {', '.join(changes)}."
     )
+
+
+def _more(amount: Amount) -> str:
+    """A sum of differences, marked where there is more that nobody knows."""
+    if not amount.unknown:
+        return _signed(amount.usd_per_hour)
+    return f"{_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
 
 
 def _listed(bill: Bill) -> str:

@@ -8,7 +8,7 @@ from infra.bill import group_bill, job_group_bills, total
 from infra.faults import Fault
 from infra.rules.draft import Draft, Shapes, listed
 from infra.spending import Budget
-from infra.stack_file import Cloud, Job, JobSlices
+from infra.stack_file import HOURS_PER_YEAR, Cloud, Job, JobSlices
 
 _DECIMALS = 4
 """Of amounts and hours that are compared, so that no rounding error breaks a budget."""
@@ -56,20 +56,23 @@ def _total(draft: Draft, cloud: Cloud, job: Job, limit: float, shapes: Shapes) -
     dearest = max((group.usd_per_hour for group in bills if group.usd_per_hour is not None), default=None)
     if dearest is None:
         return
-    affordable = floor(round(limit / dearest * 100, _DECIMALS)) / 100
+    # More than a year is no legal `job.max_hours`, and neither is nothing.
+    affordable = min(floor(round(limit / dearest * 100, _DECIMALS)) / 100, HOURS_PER_YEAR)
     if job.max_hours is None:
         yield Fault(
             "budget.usd_total",
             "a job that is stopped before it costs more, since an estimate of its steps would not stop it",
             "a job without max_hours",
-            f"write job.max_hours: {affordable:g}, which is what {limit:.2f} USD pay at {dearest:.2f} USD per hour",
+            f"write job.max_hours: {affordable:g}, which {limit:.2f} USD pay at {dearest:.2f} USD per hour"
+            if affordable
+            else "raise the budget",
         )
     elif round(job.max_hours * dearest, _DECIMALS) > limit:
         yield Fault(
             "budget.usd_total",
             f"a job that costs at most {limit:.2f} USD",
             f"{job.max_hours * dearest:.2f}, since it may hold {_chips(job.slices)} for {job.max_hours:g} hours",
-            f"lower job.max_hours to {affordable:g} or raise the budget",
+            f"lower job.max_hours to {affordable:g} or raise the budget" if affordable else "raise the budget",
         )
 
 

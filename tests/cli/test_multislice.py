@@ -12,7 +12,14 @@ def test_without_a_command_the_commands_are_listed() -> None:
 @pytest.mark.parametrize("command", [["review", "-s", "dev"], ["preflight", "-s", "dev"]])
 def test_an_answer_has_one_form(command: list[str]) -> None:
     found = CliRunner().invoke(app, [*command, "--json", "--markdown"])
-    assert (found.exit_code, "got both" in found.output) == (2, True)
+    assert (found.exit_code, "got both" in found.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command", [["review"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"]]
+)
+def test_a_wrong_command_line_does_not_end_like_the_answer_no(command: list[str]) -> None:
+    assert CliRunner().invoke(app, command).exit_code == 1
 
 
 def test_a_fault_is_a_message_and_an_exit_status(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from cli.answer import Form
 from cli.halt import Halt
 from cli.plan import ChipPrices, chart, plan
 from infra.pricing import Rate
+from infra.review.table import as_text
 from infra.shapes import Goal, Order, Plan
 from infra.shapes import plan as planned
 from tests.infra.preflight_rows import design, fitting, unfit
@@ -71,6 +72,31 @@ def test_all_that_is_wrong_with_a_goal_is_told_at_once() -> None:
     with pytest.raises(Halt) as caught:
         command.goal("llama", -1, 0)
     assert [line.split()[0] for line in str(caught.value).splitlines()] == ["--preset", "--tokens:", "--days:"]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300])
+def test_tokens_have_an_end(number: float) -> None:
+    with pytest.raises(Halt, match="--tokens: Input should be"):
+        command.goal("llama-3.1-8b", number, 30)
+    with pytest.raises(Halt, match="--days: Input should be a finite number, got inf"):
+        command.goal("llama-3.1-8b", 1e12, float("inf"))
+
+
+def test_a_chart_of_what_comes_too_late_shows_it(tmp_path: Path) -> None:
+    file = tmp_path / "plan.svg"
+    assert shown(GOAL.model_copy(update={"days": 0.5}), "dollars", Form.JSON, file)[0] == 2
+    assert len(ElementTree.parse(file).getroot().findall(".//{*}polyline")) == 1
+
+
+def test_what_binds_stands_in_whole_words_beside_its_option() -> None:
+    three, four = (design("v5p 4x4x4", many).model_copy(update={"remat": "dots"}) for many in (3, 4))
+    found = planned([fitting(three, 7.4), unfit(four)], GOAL.model_copy(update={"tokens": 15e12}), lambda _: 4.2)
+    lines = as_text([command.table(found, PRICES, "dollars")]).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "binds" in lines[1]
+    (option,) = (line for line in lines if " x v5p" in line)
+    assert "3, dots" in option
+    assert option.endswith(("HBM,", "HBM, batch"))
 
 
 def test_prices_are_those_of_the_zone_or_the_lowest_of_all() -> None:

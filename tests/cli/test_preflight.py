@@ -49,6 +49,14 @@ def test_a_process_without_a_result_is_a_fault_with_its_last_words(tmp_path: Pat
         run(spec, tmp_path, None, quiet())
 
 
+def test_a_process_that_failed_is_a_fault_though_an_older_result_is_there(tmp_path: Path) -> None:
+    spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
+    keep(result(spec), tmp_path)
+
+    with pytest.raises(Halt, match="exit status 1"):
+        run(spec, tmp_path, str(tmp_path / "programs"), quiet())
+
+
 def test_a_reason_for_no_answer_is_looked_at_again(tmp_path: Path) -> None:
     plain, console = v6e_job(), quiet()
     spec = plain.model_copy(update={"slices": plain.slices.model_copy(update={"generation": "cpu"})})

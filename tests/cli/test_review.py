@@ -62,6 +62,21 @@ def test_a_file_of_something_else_is_named_with_the_command_that_makes_it(conten
         review("prod", tmp_path / "nowhere", None, Form.TEXT, Console())
 
 
+@pytest.mark.parametrize("item", [1, {}, {"kind": "Pod", "metadata": {"name": "x"}, "spec": {}}])
+def test_a_list_of_something_else_is_no_list_of_workloads(item: object, tmp_path: Path) -> None:
+    path = tmp_path / "workloads.json"
+    path.write_text(json.dumps({"items": [running("pretraining", "pretraining", "flavor", 4), item]}))
+    with pytest.raises(Halt, match=r"must be a list of Workloads alone, .*kubectl get workloads"):
+        review("prod", None, path, Form.TEXT, Console())
+
+
+def test_a_bill_of_another_version_is_told_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "outputs.json"
+    path.write_text('{"bill": {"groups": []}}')
+    with pytest.raises(Halt, match="got another form of it"):
+        review("prod", path, None, Form.TEXT, Console())
+
+
 def test_a_review_does_not_wait_for_the_resources_of_google_cloud_to_be_imported() -> None:
     told = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
 from math import isclose
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.scaling import ScaledStep
@@ -13,6 +13,7 @@ def _scaled(slices: int, exposed: float, dcn: float) -> ScaledStep:
     return ScaledStep(made.design, made.step)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 8), st.integers(1, 500), st.floats(0, 1), st.floats(0, 10))
 def test_more_slices_wait_longer_but_never_for_twice_the_bytes_of_two(
     compiled: int, slices: int, exposed: float, dcn: float

@@ -1,7 +1,7 @@
 from math import ceil, isclose
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.preflights import Row
@@ -34,6 +34,7 @@ def test_days_and_dollars_follow_from_the_step() -> None:
     assert not option.in_time
 
 
+@settings(deadline=None)
 @given(st.floats(1e10, 1e13), st.floats(1, 100), st.floats(0.5, 20))
 def test_the_first_answer_is_the_fewest_slices_in_time(tokens: float, days: float, seconds: float) -> None:
     goal = Goal(preset="llama-3.1-8b", tokens=tokens, days=days)

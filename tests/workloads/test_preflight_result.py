@@ -66,6 +66,14 @@ def test_a_file_that_was_cut_counts_as_none(tmp_path: Path) -> None:
     assert cached(v6e_job(), tmp_path) is None
 
 
+def test_a_cache_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
+    spec, no_folder = v6e_job(), tmp_path / "file"
+    no_folder.touch()
+    keep(result(spec), tmp_path).write_bytes(b"\xff")
+
+    assert (cached(spec, tmp_path), cached(spec, no_folder)) == (None, None)
+
+
 def test_the_estimate_to_quote_is_the_middle_one() -> None:
     found = result(v6e_job())
 

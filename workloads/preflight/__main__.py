@@ -52,6 +52,8 @@ def _keep(options: argparse.Namespace) -> int:
         # Read by JAX when it is imported.
         os.environ["JAX_COMPILATION_CACHE_DIR"] = options.compile_cache
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        # A folder that cannot be written is a fault here, not a warning that nobody reads.
+        os.environ["JAX_RAISE_PERSISTENT_CACHE_ERRORS"] = "1"
     from workloads.preflight.result import preflight
 
     try:

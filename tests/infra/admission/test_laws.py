@@ -2,7 +2,7 @@
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.kueue_situations import draw, expected
@@ -21,6 +21,7 @@ def _drawn(seed: int, *, fair_sharing: bool) -> Drawn:
 drawn = st.builds(_drawn, st.integers(0, 10**6), fair_sharing=st.booleans())
 
 
+@settings(deadline=None)
 @given(drawn)
 def test_an_empty_cluster_admits_at_once_or_never(given_: Drawn) -> None:
     situation, newcomer = given_
@@ -30,6 +31,7 @@ def test_an_empty_cluster_admits_at_once_or_never(given_: Drawn) -> None:
     assert (full.outcome == "never") == (empty.outcome == "never")
 
 
+@settings(deadline=None)
 @given(drawn)
 def test_who_is_preempted_is_less_urgent_in_the_same_queue_or_of_another(given_: Drawn) -> None:
     situation, newcomer = given_
@@ -41,6 +43,7 @@ def test_who_is_preempted_is_less_urgent_in_the_same_queue_or_of_another(given_:
             assert preempted.priority < newcomer.priority or newer
 
 
+@settings(deadline=None)
 @given(drawn, st.randoms())
 def test_the_order_in_which_a_cluster_lists_its_objects_changes_nothing(given_: Drawn, random: Random) -> None:
     situation, newcomer = given_

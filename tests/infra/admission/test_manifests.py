@@ -86,3 +86,16 @@ def test_what_ended_is_not_active_or_is_of_no_queue_of_the_plan_does_not_count()
         _workload(spec={"active": False}),
         _workload(spec={"queueName": "another"}),
     )
+
+
+def test_jobs_of_other_queues_and_pods_without_chips_are_no_obstacle() -> None:
+    foreign = {"clusterQueue": "batch", "podSetAssignments": [{"name": "main", "flavors": {"cpu": "default"}}]}
+    driver = {"name": "driver", "count": 1, "template": {"spec": {"containers": [{}]}}}
+    slices = _workload()["spec"]["podSets"]
+    status = _status(_condition("QuotaReserved"))
+    status["admission"]["podSetAssignments"].append({"name": "driver", "count": 1})
+    (workload,) = _read(
+        _workload(status={**_status(_condition("QuotaReserved")), "admission": foreign}),
+        _workload(spec={"podSets": [*slices, driver]}, status=status),
+    )
+    assert workload.usage == {"trillium": 32}

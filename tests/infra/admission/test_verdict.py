@@ -50,7 +50,7 @@ NEVER = situation(OWN), waiting("new", "a", 32)
         (
             (situation(LENDER), waiting("new", "b", 8)),
             [
-                "new (8 chips, priority 500) is admitted at once, on x",
+                "new (8 chips, priority 500) has its quota at once, on x, and waits for hosts",
                 "has quota of x, then waits until its hosts have come",
             ],
         ),

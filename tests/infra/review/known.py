@@ -41,6 +41,7 @@ def running(namespace: str, queue: str, flavor: str, chips: int) -> dict[str, An
     assigned = {"name": "slice", "count": chips // 4, "flavors": {"google.com/tpu": flavor}}
     reserved = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-11-20T00:00:00Z"}
     return {
+        "kind": "Workload",
         "metadata": {
             "name": "other",
             "namespace": namespace,

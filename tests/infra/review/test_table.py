@@ -1,6 +1,6 @@
 from io import StringIO
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -16,6 +16,7 @@ def table(state: State = "good") -> Table:
     return Table("Price", "$3 an hour", state, ("group", "chips", "$/h"), rows, ["Not in it: disks_and *more*."])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(words, words, words), max_size=5), words)
 def test_no_line_is_wider_than_a_log_whatever_the_words(rows: list[tuple[str, ...]], verdict: str) -> None:
     text = as_text([Table("Queue", verdict, "good", ("a", "b", "c"), rows, [verdict])])

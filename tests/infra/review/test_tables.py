@@ -54,6 +54,17 @@ def test_the_difference_to_what_is_deployed_is_signed() -> None:
     assert "-$9.72 an hour at once" in told(stack_values("dev"), replace(NOTHING, deployed=fewer))
 
 
+def test_an_unknown_difference_is_never_told_as_none() -> None:
+    values = stack_values("staging")
+    before = bill(parse(values), None, None)
+    values["slices"]["trillium"]["count"] = 3
+    text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
+    assert "+$0.00 an hour at once, unknown at most; trillium 32 to 48 chips (unknown an hour)" in text
+    values["slices"]["trillium"] |= {"count": 2, "capacity": {"kind": "reservation", "name": "chips"}}
+    text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
+    assert "trillium 32 to 32 chips (unknown an hour)" in text
+
+
 def test_who_is_pushed_out_is_named() -> None:
     others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
     text = told(stack_values("prod"), replace(NOTHING, workloads=others))
@@ -74,7 +85,7 @@ def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tr
 def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> None:
     values = stack_values("prod")
     text = told(values, replace(NOTHING, preflight=fitting(parse(values))))
-    assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992" in text
+    assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992 on cubes" in text
     assert "attention kernels at   step s" in text
     assert "nothing ran on a TPU" in " ".join(text.split())
     assert "CALIBRATION" in text

@@ -54,10 +54,19 @@ def test_capacity_that_has_yet_to_come_counts(values: Values) -> None:
 def test_a_job_without_an_end_keeps_to_no_budget(values: Values) -> None:
     values["budget"] = {"usd_total": 194.4}
     assert told(values)["budget.usd_total"].endswith(
-        "write job.max_hours: 10, which is what 194.40 USD pay at 19.44 USD per hour"
+        "write job.max_hours: 10, which 194.40 USD pay at 19.44 USD per hour"
     )
     values["job"]["max_hours"] = 10
     assert told(values) == {}
+
+
+def test_what_is_advised_is_legal(values: Values) -> None:
+    values["budget"] = {"usd_total": 1e9}
+    assert "write job.max_hours: 8760, which" in told(values)["budget.usd_total"]
+    values["budget"] = {"usd_total": 0.01}
+    assert told(values)["budget.usd_total"].endswith("; raise the budget")
+    values["job"]["max_hours"] = 1
+    assert told(values)["budget.usd_total"].endswith("; raise the budget")
 
 
 def test_a_job_is_judged_by_the_dearest_slices_that_it_may_run_on(values: Values) -> None:
