@@ -107,6 +107,14 @@ def test_all_that_can_carry_labels_says_when_it_should_be_gone(programs: dict[st
     assert programs["pr-12"].exports["environment"] == {"source": "dev", "expires_at": _END}
 
 
+def test_all_that_costs_waits_for_the_record_of_its_end(programs: dict[str, Recording]) -> None:
+    program = programs["pr-1"]
+    (record,) = [found for found in program.registrations if found.name == "expiry"]
+    assert record.inputs["input"]["expires_at"] == _END
+    costly = {"gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"}
+    assert all(record.urn in program.closure(found) for found in _of_the_cloud(program) if found.type in costly)
+
+
 def test_a_stack_that_stays_exports_no_environment(programs: dict[str, Recording]) -> None:
     assert "environment" not in programs["dev"].exports
 
