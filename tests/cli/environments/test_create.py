@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 import yaml
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -117,6 +118,7 @@ def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: 
     assert config_of(files.stack("pr-1"))
 
 
+@hypothesis_settings(deadline=None)
 @given(st.integers(0, 20000), st.sampled_from("smhdw"))
 def test_a_lifetime_is_short_and_positive_or_refused(count: int, unit: str) -> None:
     found = lifetime(f"{count}{unit}")
