@@ -63,17 +63,8 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, con
         return 0
     try:
         backend.up(wish.name)
-    except BaseException as error:
-        if wish.name not in _names(backend):
-            files.remove(wish.name)
-            left = "nothing was made"
-        else:
-            left = (
-                f"what was made is billed; go on: pulumi up --stack {wish.name}; or multislice env destroy {wish.name}"
-            )
-        if isinstance(error, BackendError):
-            raise Halt(f"{wish.name} is not up, {left}\n{error}") from None
-        raise
+    except (BackendError, Halt) as error:
+        raise Halt(f"{wish.name} is not up, {_left(wish.name, backend, files)}\n{error}") from None
     console.print(f"{wish.name} is up. To end it before its time: multislice env destroy {wish.name}", soft_wrap=True)
     return 0
 
@@ -113,6 +104,14 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
             return Plan(wish, plan, settings, end)
     listed = "\n".join(f"  - {fault}" for fault in faults)
     raise Halt(f"{wish.name} cannot be made from {wish.source}, {len(faults)} fault(s):\n{listed}\nNothing was made")
+
+
+def _left(name: str, backend: Backend, files: Files) -> str:
+    """What an update that failed has left; where there is no stack, the files go as well."""
+    if name in _names(backend):
+        return f"what was made is billed; go on: pulumi up --stack {name}; or multislice env destroy {name}"
+    files.remove(name)
+    return "nothing was made"
 
 
 def _names(backend: Backend | None) -> list[str]:
