@@ -7,11 +7,11 @@ from pulumi import InvokeOutputOptions, ResourceOptions
 from infra.apis import GoogleApis
 from infra.bill import bill
 from infra.cluster import Cluster, ClusterArgs
-from infra.expiry import changeable_until, today
+from infra.expiry import changeable_until, now
 from infra.guard import Guard
 from infra.holders import told_when_stuck
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
-from infra.image import image_reference, image_repository
+from infra.image import RepositoryPlace, foreign_repository, image_reference, image_repository
 from infra.kubernetes_objects import kubernetes_provider
 from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
@@ -20,7 +20,7 @@ from infra.queues import Queues, QueuesArgs
 from infra.review.preview import tell_in_preview
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
-from infra.storage import checkpoint_bucket
+from infra.storage import CheckpointBucketArgs, checkpoint_bucket
 from infra.training import training_job
 
 settings = load(pulumi.Config())
@@ -28,14 +28,16 @@ cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_l
 
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 on_project = ResourceOptions(provider=google)
-bucket = checkpoint_bucket("checkpoints", settings.checkpoint_bucket, cloud.region, labels, on_project)
-guard = Guard(settings, google, changeable_until(settings.budget, today()))
+kept = CheckpointBucketArgs(settings.checkpoint_bucket, cloud.region, labels, settings.environment is not None)
+bucket = checkpoint_bucket("checkpoints", kept, on_project)
+guard = Guard(settings, google, changeable_until(settings.budget, settings.environment, now()))
 apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
 network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
 repository = image_repository("images", name, cloud.region, labels, on_google)
 image = image_reference("trainer", settings.image, repository)
-nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", repository), on_google)
+foreign = foreign_repository(settings.image, cloud.project, RepositoryPlace(cloud.region, name))
+nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", repository, foreign), on_google)
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
 cluster_args = ClusterArgs(cloud, settings.cluster, network, nodes.email, labels, settings.mounts_datasets)
 cluster = Cluster("cluster", cluster_args, on_network)
@@ -61,4 +63,4 @@ job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds=None, deployed=None))
-tell_in_preview(settings, guard, today())
+tell_in_preview(settings, guard, now().date())

@@ -4,9 +4,10 @@ Owns names, options and help texts; what a command does lies in the module of it
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +16,10 @@ from typer.exceptions import TyperException
 
 from cli.answer import Form
 from cli.halt import exit_status
+from cli.up import SANDBOX
+
+if TYPE_CHECKING:
+    from cli.environments.backend import Backend
 
 
 class _Commands(TyperGroup):
@@ -36,6 +41,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+env = typer.Typer(name="env", help="Environments: copies of a stack that end by themselves.", no_args_is_help=True)
+app.add_typer(env)
+
 Stack = Annotated[str, typer.Option("--stack", "-s", help="Name of the file stacks/Pulumi.STACK.yaml.")]
 Json = Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="For a comment on a pull request.")]
@@ -53,6 +61,19 @@ class Listed(StrEnum):
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
+
+
+class Engine(StrEnum):
+    """Whose Pulumi, state and cloud."""
+
+    PULUMI = "pulumi"
+    SANDBOX = "sandbox"
+
+
+On = Annotated[
+    Engine, typer.Option("--engine", help="Your own Pulumi and its backend, or the sandbox on this machine.")
+]
+Sandbox = Annotated[Path, typer.Option("--sandbox", metavar="DIR", help="Folder of the sandbox.")]
 
 
 @app.command()
@@ -112,6 +133,77 @@ def plan(
         return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Console(highlight=False))
 
     _run(run)
+
+
+@env.command("create")
+def create_environment(
+    name: Annotated[str, typer.Argument(help="Of the new stack and its cluster; at most 20 characters.")],
+    source: Annotated[str, typer.Option("--from", metavar="STACK", help="Name of the stack to copy.")],
+    ttl: Annotated[str, typer.Option(help="Time until it ends, such as 90m, 8h or 2d.")],
+    only_file: Annotated[bool, typer.Option("--only-file", help="Write its files and bring nothing up.")] = False,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+) -> None:
+    """Make an environment from a stack and bring it up."""
+    from cli.environments import create as command
+    from cli.environments.files import OURS
+
+    def run() -> int:
+        wish = command.Wish(name, source, ttl)
+        backend = None if only_file else _backend(engine, sandbox)
+        return command.create(wish, backend, OURS, _now(), Console(highlight=False))
+
+    _run(run)
+
+
+@env.command("destroy")
+def destroy_environment(
+    name: Annotated[str | None, typer.Argument(help="Of the environment.")] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="All whose time is over.")] = False,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Destroy an environment, running jobs and checkpoints with it. Exit status 1: something is left."""
+    form = _form(json, markdown)
+    if (name is None) != expired:
+        raise typer.BadParameter("expected the name of an environment or --expired, got both or neither")
+    from cli.environments import destroy as command
+    from cli.environments.files import OURS
+
+    _run(lambda: command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Console(highlight=False)))
+
+
+@env.command("list")
+def list_environments(
+    expired: Annotated[bool, typer.Option("--expired", help="Those alone whose time is over.")] = False,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Environments that the backend knows. Exit status 1: a stack cannot be read; 2: with --expired, there are some."""
+    form = _form(json, markdown)
+    from cli.environments import listing as command
+    from cli.environments.files import OURS
+
+    def run() -> int:
+        backend = _backend(engine, sandbox)
+        return command.show(backend, OURS, _now(), form, Console(highlight=False), expired=expired)
+
+    _run(run)
+
+
+def _backend(engine: Engine, sandbox: Path) -> "Backend":
+    from cli.environments.backend import PulumiBackend, SandboxBackend
+    from cli.environments.files import OURS
+
+    return SandboxBackend(sandbox, OURS) if engine is Engine.SANDBOX else PulumiBackend()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _form(json: bool, markdown: bool) -> Form:

@@ -1,36 +1,59 @@
-"""Refuses to change a stack whose budget has expired.
+"""Refuses to change a stack whose time is over: its budget's last day, or the end of an environment.
 
-Owns one record in the stack's state, made only where `budget.expires_on` is set, and the hook on it,
-which runs in previews as well. A fault of the settings would stop a `destroy` too, since that runs
-the program; a hook on create and update does not.
+Owns one record in the stack's state, made only where there is such an end, and the hook on it, which runs in
+previews as well. A fault of the settings would stop a `destroy` too, since that runs the program; a hook on create
+and update does not.
 """
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import pulumi
 
-from infra.faults import SettingsError
-from infra.rules.budget import expired
+from infra.environment import Environment
+from infra.faults import Fault, SettingsError
 from infra.spending import Budget
 
-
-def today() -> date:
-    """The day that it is in UTC."""
-    return datetime.now(UTC).date()
+_DESTROY = "pulumi destroy --run-program"
 
 
-def changeable_until(budget: Budget | None, day: date) -> list[pulumi.Resource]:
-    """Declare the last day of the budget, on `day`; all that costs depends on what is returned."""
-    if budget is None or budget.expires_on is None:
+def now() -> datetime:
+    """The time that it is in UTC."""
+    return datetime.now(UTC)
+
+
+def expired(budget: Budget | None, environment: Environment | None, at: datetime) -> list[Fault]:
+    """The faults of a stack whose time is over."""
+    faults: list[Fault] = []
+    if budget and budget.expires_on and at.date() > budget.expires_on:
+        ways = f"set a later one, or destroy the stack: {_DESTROY}"
+        day = f"a day that has not passed on {at.date()}"
+        faults.append(Fault("budget.expires_on", day, str(budget.expires_on), ways))
+    if environment and at >= environment.end:
+        ways = f"destroy it: multislice env destroy, or {_DESTROY}; a later time keeps it"
+        time = f"a time after {at:%Y-%m-%dT%H:%M:%SZ}"
+        faults.append(Fault("environment.expires_at", time, environment.expires_at, ways))
+    return faults
+
+
+def changeable_until(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
+    """Declare the ends of the stack, at a time; all that costs depends on what is returned."""
+    ends = _ends(budget, environment)
+    if not ends:
         return []
-    fault = expired(budget, day)
+    faults = expired(budget, environment, at)
 
     def refuse(_: pulumi.ResourceHookArgs) -> None:
-        if fault:
-            raise SettingsError([fault])
+        if faults:
+            raise SettingsError(faults)
 
-    # What is recorded differs once the day has passed, so that there is an update to refuse whatever else changes.
-    record = {"expires_on": str(budget.expires_on), "expired": fault is not None}
-    hook = pulumi.ResourceHook("budget-has-not-expired", refuse, pulumi.ResourceHookOptions(on_dry_run=True))
+    # What is recorded differs once the time is over, so that there is an update to refuse whatever else changes.
+    record = {**ends, "expired": bool(faults)}
+    hook = pulumi.ResourceHook("has-not-expired", refuse, pulumi.ResourceHookOptions(on_dry_run=True))
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
-    return [pulumi.Stash("budget", input=record, opts=pulumi.ResourceOptions(hooks=watched))]
+    known_before = [pulumi.Alias(name="budget")]
+    return [pulumi.Stash("expiry", input=record, opts=pulumi.ResourceOptions(hooks=watched, aliases=known_before))]
+
+
+def _ends(budget: Budget | None, environment: Environment | None) -> dict[str, str]:
+    of_budget = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
+    return of_budget | ({"expires_at": environment.expires_at} if environment else {})

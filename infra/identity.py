@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
+from infra.image import RepositoryPlace
 from infra.pods import SERVICE_ACCOUNT
 
 _NODE_ROLE = "roles/container.defaultNodeServiceAccount"
@@ -18,6 +19,7 @@ _CHECKPOINT_ROLES = {
     # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
     "bucket": "roles/storage.legacyBucketReader",
 }
+_IMAGE_ROLE = "roles/artifactregistry.reader"
 _DATASET_ROLE = "roles/storage.objectViewer"
 _NODES = "all_nodes"
 """In names of grants; no namespace has such a name."""
@@ -25,11 +27,13 @@ _NODES = "all_nodes"
 
 @dataclass(frozen=True)
 class NodeIdentityArgs:
-    """Project of the nodes, and the repository they pull from."""
+    """Project of the nodes, and the repositories they pull from."""
 
     project: str
     account_id: str
     repository: gcp.artifactregistry.Repository
+    foreign_repository: RepositoryPlace | None
+    """Another one of the project, which the image lies in."""
 
 
 class NodeIdentity(pulumi.ComponentResource):
@@ -49,10 +53,19 @@ class NodeIdentity(pulumi.ComponentResource):
             f"{name}-images",
             location=args.repository.location,
             repository=args.repository.repository_id,
-            role="roles/artifactregistry.reader",
+            role=_IMAGE_ROLE,
             member=member,
             opts=inside,
         )
+        if args.foreign_repository:
+            gcp.artifactregistry.RepositoryIamMember(
+                f"{name}-foreign-images",
+                location=args.foreign_repository.location,
+                repository=args.foreign_repository.repository_id,
+                role=_IMAGE_ROLE,
+                member=member,
+                opts=inside,
+            )
         self.email = account.email
         self.register_outputs({})
 

@@ -4,13 +4,17 @@ Owns the repository, what it keeps, and the build for stacks that ask for one. `
 says what is in the image. Whatever its origin, pods name it by digest.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
 from infra.stack_file import Image
+
+_ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
 
 _KEPT_VERSIONS = 30
 """Newest ones that stay whatever their age. A build may push three: index, image and attestation."""
@@ -50,6 +54,26 @@ def image_repository(
         ],
         opts=opts,
     )
+
+
+@dataclass(frozen=True)
+class RepositoryPlace:
+    """Where a repository of a project is found."""
+
+    location: str
+    repository_id: str
+
+
+def foreign_repository(image: Image, project: str, own: RepositoryPlace) -> RepositoryPlace | None:
+    """The project's repository that the image lies in, if it is not the stack's own one.
+
+    None as well for images of other projects and registries, which the nodes must be able to read already.
+    """
+    found = _ARTIFACT_REGISTRY.match(image.reference or "")
+    if found is None or found["project"] != project:
+        return None
+    place = RepositoryPlace(found["location"], found["repository"])
+    return None if place == own else place
 
 
 def image_reference(name: str, image: Image, repository: gcp.artifactregistry.Repository) -> pulumi.Input[str]:

@@ -6,6 +6,7 @@ Owns what a name may be made of and how long it may be; which thing has it is th
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -51,8 +52,13 @@ def _disk_image(name: str) -> str:
 
 
 def _instant(text: str) -> str:
+    expectation = "a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks"
     if not _INSTANT.fullmatch(text):
-        raise ValueError("a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks")
+        raise ValueError(expectation)
+    try:
+        datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{expectation} ({error})") from None
     return text
 
 

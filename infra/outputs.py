@@ -22,6 +22,8 @@ def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Buc
     pulumi.export("job", {"name": job.name, "namespace": namespace, "queue": job.team})
     pulumi.export("job_spec", job_spec(settings).model_dump())
     export_bill(bill)
+    if settings.environment:
+        pulumi.export("environment", settings.environment.model_dump())
 
 
 def export_bill(bill: Bill) -> None:

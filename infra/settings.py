@@ -14,6 +14,7 @@ from pulumi.runtime.config import CONFIG
 from pydantic import TypeAdapter, ValidationError
 
 from infra.addresses import Network
+from infra.environment import Environment
 from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
 from infra.names import GroupName, TeamName
 from infra.rules.check import check
@@ -54,6 +55,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     network = _read(raw.get("network", {}), "network", Network, faults)
     scheduling = _read(raw.get("scheduling", {}), "scheduling", Scheduling, faults)
     prices, budget = _money(raw, faults)
+    environment = _section(raw, "environment", Environment, faults) if "environment" in raw else None
     options = _read({key: raw[key] for key in Options.model_fields if key in raw}, "", Options, faults)
     draft = Draft(
         cloud=cloud,
@@ -69,6 +71,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         scheduling=scheduling or Scheduling(),
         prices=prices or Prices(),
         budget=budget,
+        environment=environment,
     )
     faults += check(draft)
     if faults or not (cloud and cluster and image and job and network and scheduling and prices and options):
@@ -85,6 +88,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         scheduling=scheduling,
         prices=prices,
         budget=budget,
+        environment=environment,
         **dict(options),
     )
 

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
+from infra.environment import Environment
 from infra.names import BucketName, ClusterName, DiskImage, DnsLabel, Instant, JobName, Labels, PinnedImage, ProjectName
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from infra.spending import Budget, Prices
@@ -217,6 +218,7 @@ class Settings(Options):
     scheduling: Scheduling = Scheduling()
     prices: Prices = Prices()
     budget: Budget | None = None
+    environment: Environment | None = None
 
     @property
     def checkpoint_bucket(self) -> str:
@@ -231,7 +233,8 @@ class Settings(Options):
     @property
     def resource_labels(self) -> Mapping[str, str]:
         """Labels of all that is billed. Never empty: GKE ignores that the last one of a pool is removed."""
-        return {"managed-by": "tpu-multislice", **self.labels}
+        of_environment = self.environment.labels if self.environment else {}
+        return {"managed-by": "tpu-multislice", **self.labels, **of_environment}
 
     @property
     def second_network(self) -> bool:

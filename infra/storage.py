@@ -1,10 +1,11 @@
-"""The bucket that outlives everything else.
+"""The bucket that outlives everything else, save in an environment.
 
 Owns the checkpoint bucket. It hangs on nothing but its provider: what a protected resource depends
 on stays with it when `pulumi destroy --exclude-protected` removes the rest.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
@@ -17,18 +18,29 @@ _UNFINISHED_UPLOAD_DAYS = 1
 """No save takes a day: the process that began such an upload is gone, and its parts are billed."""
 
 
-def checkpoint_bucket(
-    name: str, bucket_name: str, region: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions
-) -> gcp.storage.Bucket:
+@dataclass(frozen=True)
+class CheckpointBucketArgs:
+    """Name and region of the bucket, its labels, and how long it stays."""
+
+    name: str
+    region: str
+    labels: Mapping[str, str]
+    ephemeral: bool
+    """Goes with the stack, with all that is in it: the bucket of an environment. Whoever destroys it, by
+    whatever tool, then leaves nothing that is billed."""
+
+
+def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
     """The bucket for checkpoints, ledgers and manifests, in the region of the slices.
 
     The trainer alone decides which checkpoints go: no rule of the bucket deletes by age.
     """
+    soft_delete_days = 0 if args.ephemeral else _SOFT_DELETE_DAYS
     return gcp.storage.Bucket(
         name,
-        name=bucket_name,
-        location=region.upper(),
-        labels=labels,
+        name=args.name,
+        location=args.region.upper(),
+        labels=args.labels,
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
         # All hosts write a checkpoint at once: such a bucket takes up to eight times the requests of a
@@ -37,7 +49,7 @@ def checkpoint_bucket(
         # rules out object versions.
         hierarchical_namespace=gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
         soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
-            retention_duration_seconds=_SOFT_DELETE_DAYS * _SECONDS_PER_DAY
+            retention_duration_seconds=soft_delete_days * _SECONDS_PER_DAY
         ),
         lifecycle_rules=[
             gcp.storage.BucketLifecycleRuleArgs(
@@ -45,6 +57,6 @@ def checkpoint_bucket(
                 condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=_UNFINISHED_UPLOAD_DAYS),
             )
         ],
-        force_destroy=False,
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(protect=True)),
+        force_destroy=args.ephemeral,
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(protect=not args.ephemeral)),
     )

@@ -93,24 +93,17 @@ class Engine:
         # Without a folder it does without.
         self._site.pulumi_home.mkdir(exist_ok=True)
         (self._site.pulumi_home / "logs").touch()
-        project = self._project_folder()
+        project = project_folder(self._site)
+        self._copy_stack_file(project / "stacks" / self._stack_file.name)
         pulumi = self._programs.path("pulumi")
         options = automation.LocalWorkspaceOptions(
             work_dir=str(project),
             pulumi_home=str(self._site.pulumi_home),
-            env_vars=self._environment(),
+            env_vars=environment(self._site),
             pulumi_command=automation.PulumiCommand(root=str(pulumi.parent.parent)),
         )
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
         return automation.create_or_select_stack(name, project_name="tpu-multislice", program=_program, opts=options)
-
-    def _project_folder(self) -> Path:
-        project = self._site.root / "project"
-        (project / "stacks").mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(CHECKOUT / "Pulumi.yaml", project / "Pulumi.yaml")
-        self._copy_stack_file(project / "stacks" / self._stack_file.name)
-        (self._site.root / "state").mkdir(exist_ok=True)
-        return project
 
     def _copy_stack_file(self, target: Path) -> None:
         content = yaml.safe_load(self._stack_file.read_text())
@@ -124,8 +117,8 @@ class Engine:
     def _tools_found(self) -> Generator[None]:
         """The program, which runs in this process, finds what the engine finds: credential plugin and trust."""
         before = {name: os.environ.get(name) for name in _FOR_THE_PROGRAM}
-        environment = self._environment()
-        os.environ.update({name: environment[name] for name in _FOR_THE_PROGRAM})
+        ours = environment(self._site)
+        os.environ.update({name: ours[name] for name in _FOR_THE_PROGRAM})
         try:
             yield
         finally:
@@ -133,25 +126,37 @@ class Engine:
                 os.environ.pop(name)
                 os.environ.update({} if value is None else {name: value})
 
-    def _environment(self) -> dict[str, str]:
-        return {
-            "PULUMI_BACKEND_URL": f"file://{self._site.root / 'state'}",
-            "PULUMI_CONFIG_PASSPHRASE": self._passphrase(),
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            # The state is written at every step; a second copy each time helps nobody here.
-            "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
-            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-            "PATH": f"{self._site.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "SSL_CERT_FILE": str(self._site.pki / "trust.crt"),
-            SITE_VARIABLE: str(self._site.root),
-        }
 
-    def _passphrase(self) -> str:
-        path = self._site.root / "passphrase"
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_hex(16))
-        return path.read_text()
+def project_folder(site: Site) -> Path:
+    """Pulumi's working folder; its stack files are copies."""
+    project = site.root / "project"
+    (project / "stacks").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(CHECKOUT / "Pulumi.yaml", project / "Pulumi.yaml")
+    (site.root / "state").mkdir(exist_ok=True)
+    return project
+
+
+def environment(site: Site) -> dict[str, str]:
+    """Variables by which Pulumi finds the sandbox's state, programs and certificates."""
+    return {
+        "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}",
+        "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        # The state is written at every step; a second copy each time helps nobody here.
+        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PATH": f"{site.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "SSL_CERT_FILE": str(site.pki / "trust.crt"),
+        SITE_VARIABLE: str(site.root),
+    }
+
+
+def _passphrase(site: Site) -> str:
+    path = site.root / "passphrase"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(16))
+    return path.read_text()
 
 
 def _program() -> None:

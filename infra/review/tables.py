@@ -24,7 +24,7 @@ def _price(review: Review) -> Table:
     bill = review.bill
     return Table(
         title="Price",
-        verdict=_spent(bill),
+        verdict=spent(bill),
         state="notable" if bill.at_most.unknown else "good",
         columns=("group", "slices", "shape", "chips", "capacity", "$/chip h", "$/h", "$/month"),
         rows=[*map(_group, bill.groups), *_sums(bill)],
@@ -37,7 +37,8 @@ def _price(review: Review) -> Table:
     )
 
 
-def _spent(bill: Bill) -> str:
+def spent(bill: Bill) -> str:
+    """What a stack costs per hour, in a few words."""
     at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
     return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
 

@@ -1,7 +1,6 @@
 """Rules of the section `budget`: what a plan may cost at worst."""
 
 from collections.abc import Iterator
-from datetime import date
 from math import floor
 
 from infra.bill import group_bill, job_group_bills, total
@@ -15,24 +14,12 @@ _DECIMALS = 4
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
-    """Faults of the section `budget`, its last day aside."""
+    """Faults of the section `budget`, its last day aside, which `infra.expiry` judges: it must not stop a destroy."""
     if draft.budget and draft.cloud:
         if draft.budget.usd_per_hour is not None:
             yield from _per_hour(draft, draft.cloud, draft.budget.usd_per_hour, shapes)
         if draft.budget.usd_total is not None and draft.job:
             yield from _total(draft, draft.cloud, draft.job, draft.budget.usd_total, shapes)
-
-
-def expired(budget: Budget, today: date) -> Fault | None:
-    """The fault of a budget whose last day has passed. Asked apart from `check`: it must not stop a destroy."""
-    if budget.expires_on is None or today <= budget.expires_on:
-        return None
-    return Fault(
-        "budget.expires_on",
-        f"a day that has not passed on {today}",
-        str(budget.expires_on),
-        "set a later one, or destroy the stack: pulumi destroy --run-program",
-    )
 
 
 def _per_hour(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Iterator[Fault]:

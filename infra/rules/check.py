@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from infra.accelerators import SliceShape
 from infra.faults import Fault
-from infra.rules import admission, budget, job, place, prices, scheduling, slices, teams
+from infra.rules import admission, budget, environment, job, place, prices, scheduling, slices, teams
 from infra.rules.draft import Draft
 
 
@@ -31,3 +31,4 @@ def check(draft: Draft) -> Iterator[Fault]:
     yield from admission.check(draft, shapes)
     yield from prices.check(draft, shapes)
     yield from budget.check(draft, shapes)
+    yield from environment.check(draft)

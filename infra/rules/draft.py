@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from infra.accelerators import SliceShape
 from infra.addresses import Network
+from infra.environment import Environment
 from infra.scheduling import Scheduling
 from infra.spending import Budget, Prices
 from infra.stack_file import Cloud, Cluster, Datasets, Job, SliceGroup, Team
@@ -35,6 +36,7 @@ class Draft:
     scheduling: Scheduling
     prices: Prices
     budget: Budget | None
+    environment: Environment | None
 
 
 type Shapes = Mapping[str, SliceShape]

@@ -4,7 +4,7 @@ The stack is one record without a cloud: the engine's state is all that these tw
 """
 
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pulumi
@@ -28,11 +28,11 @@ class Plan:
 
     def __init__(self) -> None:
         self.bill: Bill | None = None
-        self.day = LAST_DAY
+        self.now = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
         self.found: list[Bill | None] = []
 
     def __call__(self) -> None:
-        changeable_until(Budget(expires_on=LAST_DAY), self.day)
+        changeable_until(Budget(expires_on=LAST_DAY), None, self.now)
         pulumi.export("found", pulumi.Output.from_input(self._look()))
         if self.bill:
             export_bill(self.bill)
@@ -75,7 +75,7 @@ def test_a_plan_knows_the_bill_of_what_is_deployed(stack: automation.Stack, plan
 
 def test_an_expired_budget_refuses_changes_and_lets_a_stack_be_destroyed(stack: automation.Stack, plan: Plan) -> None:
     stack.up()
-    plan.day += timedelta(days=1)
+    plan.now += timedelta(days=1)
     refused: list[Callable[[], object]] = [stack.preview, stack.up]
     for change in refused:
         with pytest.raises(automation.CommandError, match=r"budget\.expires_on: .* not passed on 2026-03-02, got 2026"):

@@ -31,3 +31,9 @@ def test_a_plan_is_made_from_the_words_of_its_options() -> None:
     found = CliRunner().invoke(app, [*words, "--by", "days"])
     assert found.exit_code == 0
     assert "on-demand in us-east5-a" in found.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["pr-1", "--expired"]])
+def test_environments_are_destroyed_by_name_or_by_their_age(arguments: list[str]) -> None:
+    found = CliRunner().invoke(app, ["env", "destroy", *arguments])
+    assert (found.exit_code, "got both or neither" in found.output) == (2, True)

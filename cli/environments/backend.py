@@ -1,0 +1,207 @@
+"""Where the stacks of environments live: what a backend of Pulumi can be asked and told.
+
+Owns the commands of Pulumi that this takes. The user's own Pulumi runs the program as `pulumi up` would, in the
+sandbox `sandbox.engine` runs it. No command changes which stack is selected.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, override
+
+from cli.environments.files import Files
+from cli.halt import Halt, changing
+from sandbox import daemon, programs
+from sandbox.daemon import CHECKOUT
+from sandbox.site import load
+
+_STACK = "pulumi:pulumi:Stack"
+_PROVIDER = "pulumi:providers:"
+
+
+class BackendError(Exception):
+    """Pulumi refused or failed; the message is its own."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """An operation on a stack, as the backend remembers it."""
+
+    kind: str
+    """Pulumi's word, such as `update` or `destroy`."""
+    result: str
+    """`succeeded`, `failed` or `in-progress`."""
+    began: datetime
+    config: Mapping[str, object]
+    """The stack file's at that time; secrets are left out."""
+
+
+class Backend(Protocol):
+    """The stacks of one project."""
+
+    def names(self) -> Sequence[str]:
+        """All of them."""
+        ...
+
+    def updates(self, name: str) -> Sequence[Update]:
+        """Of a stack, the newest first."""
+        ...
+
+    def outputs(self, name: str) -> Mapping[str, Any]:
+        """Of the last update that got so far."""
+        ...
+
+    def resources(self, name: str) -> Sequence[str]:
+        """What stands, by name, without components and providers."""
+        ...
+
+    def up(self, name: str) -> None:
+        """Make the stack if there is none, and carry its file out."""
+        ...
+
+    def restore(self, name: str) -> None:
+        """Write the stack's file as the last update had it."""
+        ...
+
+    def destroy(self, name: str) -> None:
+        """Destroy all that stands, jobs that run too."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Forget a stack of which nothing stands."""
+        ...
+
+
+class PulumiBackend:
+    """The user's own Pulumi, with whatever backend it is logged in to."""
+
+    def names(self) -> Sequence[str]:
+        return [stack["name"].rpartition("/")[2] for stack in json.loads(self._ask("stack", "ls", "--json"))]
+
+    def updates(self, name: str) -> Sequence[Update]:
+        return [
+            Update(told["kind"], told["result"], datetime.fromisoformat(told["startTime"]), _plain(told["config"]))
+            for told in json.loads(self._ask("stack", "history", "--json", "--stack", name))
+        ]
+
+    def outputs(self, name: str) -> Mapping[str, Any]:
+        return json.loads(self._ask("stack", "output", "--json", "--stack", name))
+
+    def resources(self, name: str) -> Sequence[str]:
+        state = json.loads(self._ask("stack", "export", "--stack", name))["deployment"] or {}
+        return [
+            f"{resource['type']} {resource['urn'].rpartition('::')[2]}"
+            for resource in state.get("resources", [])
+            if resource.get("custom") and not resource["type"].startswith((_STACK, _PROVIDER))
+        ]
+
+    def up(self, name: str) -> None:
+        if name not in self.names():
+            self._ask("stack", "init", name, "--no-select")
+        self._follow("up", "--yes", "--stack", name)
+
+    def restore(self, name: str) -> None:
+        self._ask("config", "refresh", "--force", "--stack", name)
+
+    def destroy(self, name: str) -> None:
+        self._ask("config", "set", "allow_interruption", "true", "--stack", name)
+        # The program runs too, for its hooks tell what holds an object that does not go.
+        self._follow("destroy", "--yes", "--run-program", "--stack", name)
+
+    def remove(self, name: str) -> None:
+        self._ask("stack", "rm", "--yes", name)
+
+    def _ask(self, *arguments: str) -> str:
+        """What a command prints."""
+        return _printed(["pulumi", *arguments, "--non-interactive"], CHECKOUT, None)
+
+    def _follow(self, *arguments: str) -> None:
+        """A command that people watch; what it prints is no part of an answer."""
+        command = ["pulumi", *arguments, "--non-interactive"]
+        ended = subprocess.run(command, cwd=CHECKOUT, stdout=sys.stderr, check=False)
+        if ended.returncode:
+            raise BackendError(f"`{' '.join(command)}` failed; what it printed says why")
+
+
+class SandboxBackend(PulumiBackend):
+    """The sandbox in a folder, which runs."""
+
+    def __init__(self, root: Path, files: Files) -> None:
+        """Take the sandbox in `root`.
+
+        Raises:
+            Halt: there is none.
+        """
+        if not (root / "site.json").exists():
+            raise Halt(f"--sandbox must name the folder of a sandbox, got {root}; make one with `make up`")
+        self._site = load(root)
+        self._programs = programs.found()
+        self._files = files
+
+    @override
+    def up(self, name: str) -> None:
+        self._operate(lambda: self._engine(name).up(_ignore))
+
+    @override
+    def restore(self, name: str) -> None:
+        from sandbox.engine import project_folder
+
+        super().restore(name)
+        written = self._files.stack(name)
+        shutil.copyfile(project_folder(self._site) / "stacks" / written.name, written)
+
+    @override
+    def destroy(self, name: str) -> None:
+        self._operate(lambda: self._engine(name).destroy(_ignore, stop_jobs=True))
+
+    @override
+    def _ask(self, *arguments: str) -> str:
+        from sandbox.engine import environment, project_folder
+
+        pulumi = str(self._programs.path("pulumi"))
+        variables = {**os.environ, **environment(self._site), "PULUMI_HOME": str(self._site.pulumi_home)}
+        return _printed([pulumi, *arguments, "--non-interactive"], project_folder(self._site), variables)
+
+    def _operate(self, operation: Callable[[], object]) -> None:
+        from pulumi.automation import CommandError
+
+        if daemon.running(self._site) is None:
+            raise BackendError(f"the sandbox in {self._site.root} does not run; start it with `make up`")
+        with changing(self._site):
+            try:
+                operation()
+            except CommandError as error:
+                raise BackendError(str(error)) from None
+
+    def _engine(self, name: str) -> Any:
+        # The Automation API takes a second to import.
+        from sandbox.engine import Engine
+
+        return Engine(self._site, self._programs, self._files.stack(name))
+
+
+def _printed(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
+    try:
+        ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise Halt(f"expected {command[0]} on the PATH, found none; install Pulumi, or use --engine sandbox") from None
+    if ended.returncode:
+        raise BackendError(f"`{' '.join(command)}` failed: {ended.stderr.strip() or ended.stdout.strip()}")
+    return ended.stdout
+
+
+def _plain(config: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:
+    """Structured values as they are, plain ones as text, secrets not at all."""
+    return {
+        key: value.get("objectValue", value.get("value")) for key, value in config.items() if not value.get("secret")
+    }
+
+
+def _ignore(_: object) -> None:
+    """Takes an engine event."""

@@ -1,0 +1,115 @@
+"""`multislice env destroy`: one environment, or all that have expired.
+
+Owns the order: what stands, then the stack, then its files. It begins wherever an earlier one has stopped, and works
+without the stack file, which the backend still knows. A stack that is no environment is never touched.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from rich.console import Console
+
+from cli.answer import Form, write
+from cli.environments.backend import Backend, BackendError
+from cli.environments.files import Files
+from cli.environments.known import look
+from cli.environments.listing import listing
+from cli.halt import Halt
+from infra.review.table import Table
+from workloads.spec import Spec
+
+_MOST_TOLD = 5
+"""Of the resources that remain, in a table."""
+
+
+class Destroyed(Spec):
+    """What became of an environment."""
+
+    name: str
+    result: Literal["destroyed", "absent", "failed"]
+    """`absent`: there was nothing."""
+    remaining: tuple[str, ...] = ()
+    """Resources that still stand and may be billed."""
+    message: str = ""
+    """Why it failed, and what to do."""
+
+
+class Report(Spec):
+    """What became of all of them."""
+
+    environments: tuple[Destroyed, ...]
+
+
+def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
+    """Destroy the environment of that name, or without a name all that have expired; exit status 1 if any is left.
+
+    Raises:
+        Halt: the backend does not say which stacks it has.
+    """
+    done = [end(each, backend, files) for each in ([name] if name else _expired(backend, files, now))]
+    report = Report(environments=tuple(done))
+    write(report.model_dump_json(indent=1), [_table(done)], form, console)
+    return 1 if any(each.result == "failed" for each in done) else 0
+
+
+def end(name: str, backend: Backend, files: Files) -> Destroyed:
+    """Destroy one environment and forget it."""
+    try:
+        if name in backend.names():
+            return _end_stack(name, backend, files)
+    except (BackendError, Halt) as error:
+        return Destroyed(name=name, result="failed", message=str(error))
+    if not files.stack(name).exists():
+        return Destroyed(name=name, result="absent")
+    if files.environment(name) is None:
+        return _no_environment(name)
+    files.remove(name)
+    return Destroyed(name=name, result="destroyed", message="its files alone: it was never brought up")
+
+
+def _expired(backend: Backend, files: Files, now: datetime) -> Sequence[str]:
+    return [each.name for each in listing(backend, files, now, expired=True).environments]
+
+
+def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
+    known = look(name, backend, files)
+    if known.environment is None:
+        return Destroyed(name=name, result="failed", message=known.trouble) if known.trouble else _no_environment(name)
+    if backend.resources(name):
+        if not files.stack(name).exists():
+            backend.restore(name)
+        try:
+            backend.destroy(name)
+        except BackendError as error:
+            return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
+    remaining = tuple(backend.resources(name))
+    if remaining:
+        message = f"what is protected stays; look at it: pulumi stack export --stack {name}"
+        return Destroyed(name=name, result="failed", remaining=remaining, message=message)
+    backend.remove(name)
+    files.remove(name)
+    return Destroyed(name=name, result="destroyed")
+
+
+def _no_environment(name: str) -> Destroyed:
+    message = f"expected an environment, got the stack {name}, which stays; destroy it with pulumi if it must go"
+    return Destroyed(name=name, result="failed", message=message)
+
+
+def _table(done: Sequence[Destroyed]) -> Table:
+    failed = [each for each in done if each.result == "failed"]
+    gone = sum(each.result == "destroyed" for each in done)
+    return Table(
+        title="Environments",
+        verdict=f"{gone} destroyed, {len(failed)} failed" if done else "none has expired",
+        state="bad" if failed else "good",
+        columns=("name", "result", "what remains"),
+        rows=[(each.name, each.result, _remaining(each.remaining)) for each in done],
+        notes=[f"{each.name}: {each.message}" for each in done if each.message],
+    )
+
+
+def _remaining(resources: Sequence[str]) -> str:
+    more = f" and {len(resources) - _MOST_TOLD} more" if len(resources) > _MOST_TOLD else ""
+    return f"{', '.join(resources[:_MOST_TOLD])}{more}" or "nothing"

@@ -1,0 +1,99 @@
+"""What the real Pulumi remembers of a stack, asked of a sandbox's backend: no cloud and no cluster is needed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pulumi
+import pytest
+import yaml
+from pulumi import automation
+
+from cli.environments.backend import BackendError, SandboxBackend
+from cli.environments.files import Files, environment_in
+from cli.halt import Halt
+from sandbox import programs
+from sandbox.engine import environment, project_folder
+from sandbox.site import Site, create
+
+CONFIG: Mapping[str, object] = {
+    "tpu-multislice:cluster": {"name": "pr-1", "system_nodes": 1},
+    "tpu-multislice:environment": {"source": "dev", "expires_at": "2026-03-01T18:00:00Z"},
+}
+NAME = "pr-1"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    programs.prepare(lambda _: None)
+    return create(tmp_path / "sandbox")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    (tmp_path / "stacks").mkdir()
+    return Files(tmp_path / "stacks", tmp_path / "policies")
+
+
+def stack_of(site: Site) -> automation.Stack:
+    """A stack that is one record and an output."""
+    project = project_folder(site)
+    (project / "stacks" / f"Pulumi.{NAME}.yaml").write_text(yaml.safe_dump({"config": CONFIG}))
+    options = automation.LocalWorkspaceOptions(
+        work_dir=str(project),
+        pulumi_home=str(site.pulumi_home),
+        env_vars=environment(site),
+        pulumi_command=automation.PulumiCommand(root=str(programs.found().path("pulumi").parent.parent)),
+    )
+    return automation.create_or_select_stack(NAME, project_name="tpu-multislice", program=_program, opts=options)
+
+
+def _program() -> None:
+    pulumi.Stash("record", input=1)
+    pulumi.export("cluster", "pr-1")
+    if pulumi.Config().get_bool("broken"):
+        raise ValueError("broken")
+
+
+def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_failed(site: Site, files: Files) -> None:
+    stack = stack_of(site)
+    stack.up()
+    stack.set_config("broken", automation.ConfigValue("true"))
+    with pytest.raises(automation.CommandError, match="broken"):
+        stack.up()
+    for path in (project_folder(site) / "stacks").iterdir():
+        path.unlink()
+    backend = SandboxBackend(site.root, files)
+
+    assert [*backend.names()] == [NAME]
+    last, first = backend.updates(NAME)
+    assert [(each.kind, each.result) for each in (last, first)] == [("update", "failed"), ("update", "succeeded")]
+    found = environment_in(last.config)
+    assert found
+    assert found.source == "dev"
+    assert backend.outputs(NAME) == {"cluster": "pr-1"}
+    assert backend.resources(NAME) == ["pulumi:index:Stash record"]
+    backend.restore(NAME)
+    restored = yaml.safe_load(files.stack(NAME).read_text())
+    assert restored["config"] == {**CONFIG, "tpu-multislice:broken": "true"}
+    with pytest.raises(BackendError, match="still has resources"):
+        backend.remove(NAME)
+
+
+def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
+    stack_of(site)
+    backend = SandboxBackend(site.root, files)
+    assert ([*backend.names()], [*backend.updates(NAME)], [*backend.resources(NAME)]) == ([NAME], [], [])
+    backend.remove(NAME)
+    assert [*backend.names()] == []
+
+
+def test_a_sandbox_that_does_not_run_is_asked_and_not_operated(site: Site, files: Files) -> None:
+    backend = SandboxBackend(site.root, files)
+    assert [*backend.names()] == []
+    with pytest.raises(BackendError, match="does not run; start it with `make up`"):
+        backend.up(NAME)
+
+
+def test_a_folder_without_a_sandbox_is_named(tmp_path: Path, files: Files) -> None:
+    with pytest.raises(Halt, match="--sandbox must name the folder of a sandbox, got"):
+        SandboxBackend(tmp_path, files)

@@ -1,0 +1,128 @@
+import io
+import json
+from datetime import datetime
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from cli import stack_file
+from cli.environments.create import Wish, create
+from cli.environments.derivation import LONGEST, lifetime
+from cli.environments.files import Files
+from cli.halt import Halt
+from infra.faults import Fault
+from tests.cli.environments.remembered import Remembered, Stack, config_of
+
+WISH = Wish("pr-1", "dev", "8h")
+
+
+def made(wish: Wish, backend: Remembered | None, files: Files, now: datetime) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    assert create(wish, backend, files, now, console) == 0
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str:
+    before = sorted(files.stacks.iterdir())
+    with pytest.raises(Halt) as caught:
+        made(wish, backend, files, now)
+    assert sorted(files.stacks.iterdir()) == before
+    assert set(backend.stacks) <= {"dev", wish.name}
+    return str(caught.value)
+
+
+def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered, files: Files, now: datetime) -> None:
+    files.policy("dev").write_text(json.dumps({"all": "advisory"}))
+    told = made(WISH, backend, files, now)
+    settings, source = stack_file.read(files.stack("pr-1")), stack_file.read(files.stack("dev"))
+    assert settings.checkpoint_bucket == "my-project-pr-1-checkpoints"
+    assert settings.job_team.namespace == "pr-1-research"
+    assert settings.environment
+    assert (settings.environment.source, settings.environment.expires_at) == ("dev", "2026-03-01T18:00:00Z")
+    assert (settings.job, settings.slices, settings.image) == (source.job, source.slices, source.image)
+    assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
+    assert "$19.44 an hour" in told
+    assert "16 chips of v6e (spot): the quota of my-project must have them beside those of dev" in told
+    assert "pr-1 is up" in told
+
+
+def test_a_source_that_is_protected_gives_an_environment_that_is_not(
+    backend: Remembered, files: Files, now: datetime
+) -> None:
+    content = yaml.safe_load(files.stack("dev").read_text())
+    content["config"]["tpu-multislice:cluster"]["deletion_protection"] = True
+    files.stack("dev").write_text(yaml.safe_dump(content))
+    made(WISH, backend, files, now)
+    assert stack_file.read(files.stack("pr-1")).cluster.deletion_protection is False
+
+
+def test_without_a_backend_the_file_is_written_and_the_next_command_named(files: Files, now: datetime) -> None:
+    told = made(WISH, None, files, now)
+    assert "pulumi stack init pr-1" in told
+    assert files.stack("pr-1").exists()
+
+
+def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: datetime) -> None:
+    told = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
+    assert "3 fault(s)" in told
+    assert "NAME: expected a name of at most 20" in told
+    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in told
+    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in told
+
+
+def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
+    assert "Pulumi.dev.yaml and the backend" in refused(Wish("dev", "dev", "8h"), backend, files, now)
+    backend.stacks["pr-1"] = Stack()
+    assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
+
+
+@pytest.mark.parametrize("name", ["multislice-dev", "multislice-dev-2", "multislice"])
+def test_a_name_that_begins_that_of_another_cluster_is_refused(
+    name: str, backend: Remembered, files: Files, now: datetime
+) -> None:
+    assert "stack dev has multislice-dev" in refused(Wish(name, "dev", "8h"), backend, files, now)
+
+
+def test_a_namespace_of_another_stack_is_refused(backend: Remembered, files: Files, now: datetime) -> None:
+    content = yaml.safe_load(files.stack("staging").read_text())
+    content["config"]["tpu-multislice:teams"]["research"]["namespace"] = "pr-1-research"
+    files.stack("staging").write_text(yaml.safe_dump(content))
+    assert "staging has pr-1-research" in refused(WISH, backend, files, now)
+
+
+def test_an_environment_is_no_source(backend: Remembered, files: Files, now: datetime) -> None:
+    made(WISH, backend, files, now)
+    with pytest.raises(Halt, match="--from: expected a stack that stays, got the environment pr-1"):
+        create(Wish("other", "pr-1", "8h"), backend, files, now, Console(file=io.StringIO()))
+
+
+def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files: Files, now: datetime) -> None:
+    backend.refuses = "no access"
+    assert "pr-1 is not up, nothing was made\nno access" in refused(WISH, backend, files, now)
+
+
+def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: Files, now: datetime) -> None:
+    def up(name: str) -> None:
+        Remembered.up(backend, name)
+        backend.refuses = "no chips"
+        Remembered.up(backend, name)
+
+    backend.up = up
+    with pytest.raises(Halt, match="what was made is billed; go on: .* or multislice env destroy pr-1\nno chips"):
+        made(WISH, backend, files, now)
+    assert config_of(files.stack("pr-1"))
+
+
+@hypothesis_settings(deadline=None)
+@given(st.integers(0, 20000), st.sampled_from("smhdw"))
+def test_a_lifetime_is_short_and_positive_or_refused(count: int, unit: str) -> None:
+    found = lifetime(f"{count}{unit}")
+    minutes = {"m": 1, "h": 60, "d": 24 * 60}.get(unit, 0) * count
+    legal = 0 < minutes <= LONGEST.days * 24 * 60
+    assert isinstance(found, Fault) != legal
+    assert isinstance(found, Fault) or found.total_seconds() == minutes * 60

@@ -1,0 +1,83 @@
+import io
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.answer import Form
+from cli.environments.create import Wish, create
+from cli.environments.destroy import destroy, end
+from cli.environments.files import Files
+from tests.cli.environments.remembered import Remembered, Stack
+
+LATER = timedelta(hours=9)
+
+
+@pytest.fixture
+def environments(backend: Remembered, files: Files) -> Remembered:
+    """dev, and two environments of it."""
+    for name in ("pr-1", "pr-2"):
+        create(Wish(name, "dev", "8h"), backend, files, backend.now, Console(file=io.StringIO()))
+    return backend
+
+
+def test_stack_and_files_go_with_what_stood(environments: Remembered, files: Files) -> None:
+    files.policy("pr-1").write_text("{}")
+    assert end("pr-1", environments, files).result == "destroyed"
+    assert [*environments.stacks] == ["dev", "pr-2"]
+    assert not files.stack("pr-1").exists()
+    assert not files.policy("pr-1").exists()
+    assert end("pr-1", environments, files).result == "absent"
+
+
+def test_one_whose_file_was_lost_is_destroyed_all_the_same(environments: Remembered, files: Files) -> None:
+    files.remove("pr-1")
+    assert end("pr-1", environments, files).result == "destroyed"
+    assert not files.stack("pr-1").exists()
+
+
+def test_one_that_was_never_brought_up_is_its_files(environments: Remembered, files: Files, now: datetime) -> None:
+    create(Wish("pr-3", "dev", "8h"), None, files, now, Console(file=io.StringIO()))
+    assert end("pr-3", environments, files).result == "destroyed"
+    assert not files.stack("pr-3").exists()
+
+
+def test_one_of_which_nothing_stands_is_forgotten_without_the_engine(environments: Remembered, files: Files) -> None:
+    environments.stacks["pr-1"].resources = []
+    environments.stacks["pr-1"].stays = "the engine ran"
+    assert end("pr-1", environments, files).result == "destroyed"
+
+
+@pytest.mark.parametrize("known_by", ["backend and file", "file"])
+def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Remembered, files: Files) -> None:
+    if known_by == "file":
+        del environments.stacks["dev"]
+    told = end("dev", environments, files)
+    assert (told.result, "expected an environment, got the stack dev" in told.message) == ("failed", True)
+    assert files.stack("dev").exists()
+
+
+def test_a_stack_that_may_be_one_is_never_touched(environments: Remembered, files: Files) -> None:
+    environments.stacks["pr-9"] = Stack()
+    told = end("pr-9", environments, files)
+    assert (told.result, "nothing is known of it" in told.message) == ("failed", True)
+    assert "pr-9" in environments.stacks
+
+
+def test_all_that_expired_are_destroyed_and_one_that_stays_holds_up_no_other(
+    environments: Remembered, files: Files, now: datetime
+) -> None:
+    environments.stacks["pr-1"].stays = "the cluster does not answer"
+    console = Console(file=io.StringIO())
+    assert destroy(None, environments, files, now, Form.TEXT, console) == 0
+    console = Console(file=io.StringIO())
+    assert destroy(None, environments, files, now + LATER, Form.JSON, console) == 1
+    assert isinstance(console.file, io.StringIO)
+    told: dict[str, Any] = {each["name"]: each for each in json.loads(console.file.getvalue())["environments"]}
+    assert told["pr-1"]["remaining"] == ["gcp:storage/bucket:Bucket checkpoints"]
+    assert told["pr-1"]["message"] == "the cluster does not answer"
+    assert told["pr-2"]["result"] == "destroyed"
+    assert [*environments.stacks] == ["dev", "pr-1"]
+    assert files.stack("pr-1").exists()
