@@ -83,7 +83,11 @@ PROGRAMS = (
 )
 
 ACTIONLINT = Program(
-    "actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", "github.com/rhysd/actionlint", ("-version",)
+    "actionlint",
+    "actionlint",
+    "github.com/rhysd/actionlint/cmd/actionlint",
+    "github.com/rhysd/actionlint",
+    ("-version",),
 )
 """Checks the workflows of `.github`; the sandbox does without it."""
 

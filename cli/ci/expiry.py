@@ -33,4 +33,6 @@ def require_none_left(names: list[str]) -> None:
     """
     if names:
         commands = "\n".join(f"  python -m cli.multislice env destroy {name}" for name in names)
-        raise Halt(f"expected no expired environment, got {len(names)}, which still cost money. Destroy them:\n{commands}")
+        raise Halt(
+            f"expected no expired environment, got {len(names)}, which still cost money. Destroy them:\n{commands}"
+        )
