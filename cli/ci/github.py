@@ -62,7 +62,7 @@ def current_run(environment: Mapping[str, str]) -> Run:
     missing = [name for name in names if not environment.get(name)]
     if missing:
         raise Halt(
-            f"expected the variables of a GitHub workflow, got none of these: {', '.join(missing)}.\n"
+            f"expected the variables of a GitHub workflow, these are missing: {', '.join(missing)}.\n"
             "A runner sets all but the token; the step passes that: `env: GITHUB_TOKEN: ${{ github.token }}`"
         )
     return Run(*(environment[name] for name in names))
