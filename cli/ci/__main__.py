@@ -50,12 +50,12 @@ def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]
 def expired(
     none: Annotated[bool, typer.Option("--none", help="Fail if there are any, telling which.")] = False,
 ) -> None:
-    """Names of the expired environments, as JSON."""
+    """Names of the expired environments, as a job's output `names`."""
     import json
 
     from cli.ci import expiry
 
-    _run(lambda: expiry.require_none_left(expiry.expired()) if none else json.dumps(expiry.expired()))
+    _run(lambda: expiry.require_none_left(expiry.expired()) if none else f"names={json.dumps(expiry.expired())}")
 
 
 @app.command()
@@ -76,10 +76,10 @@ def sbom() -> None:
 
 @app.command()
 def pulumi_version() -> None:
-    """Version of the Pulumi engine that the tests run, for the step that installs it."""
+    """Version of the Pulumi engine that the tests run, as a step's output `version`."""
     from sandbox.programs import versions
 
-    _run(lambda: versions()["pulumi"])
+    _run(lambda: f"version={versions()['pulumi']}")
 
 
 def _run(command: Callable[[], str | None]) -> None:

@@ -29,6 +29,12 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return (folder / "asked").read_text().splitlines()
 
 
+def first(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, f"no {pattern} in {text}"
+    return found[1]
+
+
 def environments() -> set[str]:
     """Of GitHub, as the jobs name them for the stacks that are deployed."""
     stacks = [job["with"]["stack"] for name, job in jobs() if name.startswith("deploy/")]
@@ -57,11 +63,7 @@ def test_every_variable_that_the_workflows_read_is_set(asked: list[str]) -> None
 
 
 def test_a_preview_may_change_nothing_in_the_state(asked: list[str]) -> None:
-    roles = {
-        re.search(r"github-(\S+)@", line)[1]: re.search(r"--role (\S+)", line)[1]  # pyright: ignore[reportOptionalSubscript]
-        for line in asked
-        if "storage buckets" in line
-    }
+    roles = {first(r"github-(\S+)@", line): first(r"--role (\S+)", line) for line in asked if "storage buckets" in line}
     assert {role for name, role in roles.items() if name.startswith("preview-")} == {"roles/storage.objectViewer"}
     assert roles["prod"] == "roles/storage.objectUser"
 
@@ -77,7 +79,7 @@ def test_every_workflow_is_in_the_table_with_when_it_runs() -> None:
 
 def test_times_in_the_document_are_those_of_the_workflows() -> None:
     stack = (ROOT / ".github" / "workflows" / "stack.yml").read_text()
-    assert re.search(r"retention-days: (\d+)", stack)[1] == re.search(r"kept for (\d+) days", DOCUMENT)[1]  # pyright: ignore[reportOptionalSubscript]
+    assert first(r"retention-days: (\d+)", stack) == first(r"kept for (\d+) days", DOCUMENT)
     inputs = load(ROOT / ".github" / "workflows" / "environments.yml")["on"]["workflow_dispatch"]["inputs"]
     assert inputs["ttl"]["default"] == "8h"
     assert "`pr-N` for 8 hours" in DOCUMENT

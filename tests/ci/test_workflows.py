@@ -52,7 +52,7 @@ def commands() -> list[tuple[str, list[str]]]:
     """Module and arguments of each `python -m` in the workflows, up to what the shell does with its output."""
     found: list[tuple[str, list[str]]] = []
     for line in sorted(set(run_lines())):
-        for told in re.findall(r"\.venv/bin/python -m (cli\..*?)(?= >|\)|\|\||$)", line):
+        for told in re.findall(r"\.venv/bin/python -m (cli\..*?)(?= >| \|\||$)", line):
             module, *arguments = shlex.split(told)
             found.append((module, arguments))
     return found
@@ -139,6 +139,22 @@ def test_what_changes_a_stack_is_alone_on_it_and_never_cut_short() -> None:
 
 def test_the_shell_gets_what_comes_from_outside_by_its_environment() -> None:
     assert [line for line in run_lines() if "${{" in line or "\n" in line] == []
+
+
+def test_no_failure_of_a_command_is_lost_in_a_substitution() -> None:
+    # `echo "x=$(false)"` succeeds.
+    assert [line for line in run_lines() if "$(" in line or "`" in line] == []
+
+
+def test_every_output_that_is_read_is_written_by_the_command_of_its_step() -> None:
+    read = {
+        found
+        for path in [*WORKFLOWS, *ACTIONS]
+        for found in re.findall(r"steps\.\w+\.outputs\.(\w+)", path.read_text())
+    }
+    assert read == {"names", "status", "version"}
+    sources = (ROOT / "cli" / "ci" / "__main__.py").read_text() + "".join(run_lines())
+    assert [name for name in read if f"{name}=" not in sources] == []
 
 
 def test_up_carries_out_the_very_plan_that_the_preview_saved() -> None:
