@@ -47,18 +47,6 @@ def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]
 
 
 @app.command()
-def expired(
-    none: Annotated[bool, typer.Option("--none", help="Fail if there are any, telling which.")] = False,
-) -> None:
-    """Names of the expired environments, as a job's output `names`."""
-    import json
-
-    from cli.ci import expiry
-
-    _run(lambda: expiry.require_none_left(expiry.expired()) if none else f"names={json.dumps(expiry.expired())}")
-
-
-@app.command()
 def licences() -> None:
     """Check that every package of the image has a licence that is allowed."""
     from cli.ci import licences as check

@@ -13,7 +13,15 @@ from typing import Any
 from cli.ci.licences import CHECKOUT, Licences, licence_of
 from cli.halt import Halt
 
-_TOOL = (sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--short-PURLs")
+_TOOL = (
+    sys.executable,
+    "-m",
+    "cyclonedx_py",
+    "requirements",
+    "--output-reproducible",
+    "--short-PURLs",
+    "--no-validate",
+)
 _PROJECT = ("--pyproject", str(CHECKOUT / "pyproject.toml"))
 
 
