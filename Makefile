@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train test bench lint format programs lock
+.PHONY: up down train test bench lint format programs environment licences sbom audit lock
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -27,6 +27,17 @@ format: $(ENVIRONMENT) ## rewrite the sources as lint wants them
 
 programs: $(ENVIRONMENT) ## find or build the Go programs that the sandbox runs
 	@$(PYTHON) -m cli.programs
+
+environment: $(ENVIRONMENT) ## the Python environment alone, in .venv
+
+licences: $(ENVIRONMENT) ## hold the licence of every package of the image against requirements/licences.yaml
+	@$(PYTHON) -m cli.ci licences
+
+sbom: $(ENVIRONMENT) ## write image.cdx.json, the bill of materials of the image's Python packages
+	@$(PYTHON) -m cli.ci sbom > image.cdx.json
+
+audit: $(ENVIRONMENT) ## known vulnerabilities of the locked packages; asks PyPI
+	@.venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/desk.txt && .venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/image.txt
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
 	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt

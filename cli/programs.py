@@ -5,8 +5,8 @@ import sys
 from rich.console import Console
 
 from sandbox.builds import BuildProgress
-from sandbox.catalog import ProgramsError, cache_folder
-from sandbox.programs import prepare
+from sandbox.catalog import ACTIONLINT, ProgramsError, cache_folder
+from sandbox.programs import prepare, prepare_one
 
 
 def main() -> int:
@@ -27,6 +27,7 @@ def main() -> int:
                     console.print(line(progress))
 
             prepare(report)
+            prepare_one(ACTIONLINT, report)
     except ProgramsError as error:
         console.print(f"[red]error:[/] {error}")
         return 1

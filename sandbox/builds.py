@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +51,12 @@ Report = Callable[[BuildProgress], None]
 
 
 def build(missing: Sequence[Program], report: Report) -> None:
-    """Build the `missing` programs and copy the folders of data.
+    """Build the `missing` programs.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
-    _require_go(missing)
+    _require_go(program.name for program in missing)
     started = time.monotonic()
     for index, program in enumerate(missing, 1):
 
@@ -68,14 +68,23 @@ def build(missing: Sequence[Program], report: Report) -> None:
             if not cached_path(program).is_file():
                 _build(program, progress)
         progress("built")
+
+
+def copy_folders() -> None:
+    """Copy the folders of data.
+
+    Raises:
+        ProgramsError: no Go to fetch them with, or the cache folder cannot be written.
+    """
+    _require_go(COPIES)
     with _writable_cache(), _locked(module_folder("kubernetes"), lambda _: None):
         for name, go_module in COPIES.items():
             _copy_folder(name, go_module)
 
 
-def _require_go(missing: Sequence[Program]) -> None:
+def _require_go(missing: Iterable[str]) -> None:
     if shutil.which("go") is None:
-        names = ", ".join(program.name for program in missing) or ", ".join(COPIES)
+        names = ", ".join(missing)
         raise ProgramsError(
             f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer on PATH,"
             " and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"

@@ -82,6 +82,15 @@ PROGRAMS = (
     Program("fake-gcs-server", "gcs", "github.com/fsouza/fake-gcs-server", "github.com/fsouza/fake-gcs-server", None),
 )
 
+ACTIONLINT = Program(
+    "actionlint",
+    "actionlint",
+    "github.com/rhysd/actionlint/cmd/actionlint",
+    "github.com/rhysd/actionlint",
+    ("-version",),
+)
+"""Checks the workflows of `.github`; the sandbox does without it."""
+
 CHARTS = ("jobset", "kueue")
 
 GKE_KINDS = "config/crd"

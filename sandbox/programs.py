@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.builds import Report, build
+from sandbox.builds import Report, build, copy_folders
 from sandbox.catalog import CHARTS, COPIES, PROGRAMS, Program, ProgramsError, cached_path, copied_folder, version_of
 
 
@@ -38,9 +38,22 @@ def prepare(report: Report) -> Programs:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
     missing = [program for program in PROGRAMS if _existing(program) is None]
-    if missing or not all(copied_folder(name).is_dir() for name in COPIES):
+    if missing:
         build(missing, report)
+    if not all(copied_folder(name).is_dir() for name in COPIES):
+        copy_folders()
     return found()
+
+
+def prepare_one(program: Program, report: Report) -> Path:
+    """Where the program lies, built if it is missing.
+
+    Raises:
+        ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
+    """
+    if _existing(program) is None:
+        build([program], report)
+    return _existing(program) or cached_path(program)
 
 
 def found() -> Programs:

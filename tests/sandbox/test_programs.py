@@ -7,7 +7,7 @@ import pytest
 
 from sandbox import builds, catalog, programs
 from sandbox.builds import BuildProgress
-from sandbox.catalog import PROGRAMS, ProgramsError
+from sandbox.catalog import ACTIONLINT, PROGRAMS, ProgramsError
 
 
 @pytest.fixture
@@ -121,3 +121,14 @@ def test_two_builds_at_once_build_every_program_once(empty_cache: Path):
         assert first.result() == second.result()
     assert (empty_cache / "builds").read_text().count("built") == len(PROGRAMS)
     assert "waiting for another build" in {line.state for line in told}
+
+
+def test_one_program_is_built_without_those_of_the_sandbox(empty_cache: Path):
+    with_fake_go(empty_cache, BUILD)
+    told: list[BuildProgress] = []
+    built = programs.prepare_one(ACTIONLINT, told.append)
+    assert built.read_text() == "program\n"
+    assert {line.name for line in told} == {"actionlint"}
+    told.clear()
+    assert programs.prepare_one(ACTIONLINT, told.append) == built
+    assert told == []

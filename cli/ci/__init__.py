@@ -1,0 +1,1 @@
+"""What the workflows of `.github` call: `python -m cli.ci COMMAND`."""

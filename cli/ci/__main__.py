@@ -1,0 +1,83 @@
+"""`python -m cli.ci`: what the workflows of `.github` do besides the commands of `multislice`.
+
+Owns names and options; what a command does lies in the module that it loads when it runs.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.halt import exit_status
+
+app = typer.Typer(name="cli.ci", help="What the workflows call.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+Stack = Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")]
+Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to post.")]
+
+
+@app.command()
+def comment(
+    stack: Stack, text: Text, pull_request: Annotated[int, typer.Option(help="Number of the pull request.")]
+) -> None:
+    """Post a preview on its pull request, over the one posted before."""
+    from cli.ci import github, post
+
+    _run(lambda: post.comment(stack, text, pull_request, github.current_run(os.environ)))
+
+
+@app.command()
+def drift_issue(
+    stack: Stack, text: Text, status: Annotated[int, typer.Option(help="Exit status of `multislice drift`.")]
+) -> None:
+    """Open, update or close the issue about a stack's drift."""
+    from cli.ci import github, post
+
+    _run(lambda: post.drift_issue(stack, text, status, github.current_run(os.environ)))
+
+
+@app.command()
+def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]) -> None:
+    """Fail unless this run is of the branch's newest commit."""
+    from cli.ci import github, post
+
+    _run(lambda: post.require_newest(branch, github.current_run(os.environ)))
+
+
+@app.command()
+def licences() -> None:
+    """Check that every package of the image has a licence that is allowed."""
+    from cli.ci import licences as check
+
+    _run(lambda: f"{check.require_allowed(check.locked(check.IMAGE_LOCK), check.licences())} packages, all allowed")
+
+
+@app.command()
+def sbom() -> None:
+    """The bill of materials of the image's Python packages, CycloneDX as JSON."""
+    from cli.ci import licences, sbom
+
+    _run(lambda: sbom.bill_of_materials(licences.IMAGE_LOCK, licences.licences()).rstrip())
+
+
+@app.command()
+def pulumi_version() -> None:
+    """Version of the Pulumi engine that the tests run, as a step's output `version`."""
+    from sandbox.programs import versions
+
+    _run(lambda: f"version={versions()['pulumi']}")
+
+
+def _run(command: Callable[[], str | None]) -> None:
+    def told() -> int:
+        if said := command():
+            print(said)
+        return 0
+
+    raise typer.Exit(exit_status(told))
+
+
+if __name__ == "__main__":
+    app()

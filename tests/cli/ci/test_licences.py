@@ -1,0 +1,85 @@
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from cli.ci.licences import IMAGE_LOCK, Licences, is_allowed, licence_of, licences, locked, require_allowed
+from cli.halt import Halt
+
+KNOWN = Licences(allowed=frozenset({"MIT", "Apache-2.0"}), spoken={"Apache Software License": "Apache-2.0"}, read={})
+
+
+def installed(folder: Path, name: str, *lines: str) -> None:
+    made = folder / f"{name}-1.0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text(
+        "\n".join([f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0", *lines, "", "text"])
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_every_package_of_the_image_has_a_licence_that_is_allowed() -> None:
+    packages = locked(IMAGE_LOCK)
+    assert {"jax", "libtpu", "scipy"} <= set(packages)
+    assert require_allowed(packages, licences()) == len(packages)
+
+
+def test_every_allowed_licence_is_somebodys() -> None:
+    known = licences()
+    told = " AND ".join(licence_of(package, known) or "" for package in locked(IMAGE_LOCK))
+    used = {part for choice in told.split(" OR ") for part in choice.split(" AND ")}
+    assert known.allowed <= used
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("GPL-3.0-only", False),
+        ("MIT AND Apache-2.0", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("GPL-3.0-only OR MIT", True),
+        ("(MIT OR GPL-3.0-only) AND Apache-2.0", False),
+    ],
+)
+def test_of_a_choice_one_must_be_allowed_and_of_several_all(expression: str, allowed: bool) -> None:
+    assert is_allowed(expression, KNOWN.allowed) is allowed
+
+
+@pytest.mark.parametrize(
+    ("lines", "licence"),
+    [
+        (["License-Expression: MIT AND 0BSD", "License: Apache"], "MIT AND 0BSD"),
+        (["License: MIT", "Classifier: License :: OSI Approved :: Apache Software License"], "MIT"),
+        (["License: see file", "Classifier: License :: OSI Approved :: Apache Software License"], "Apache-2.0"),
+        (["Classifier: License :: OSI Approved :: Apache Software License", "Classifier: License :: Odd"], None),
+        (["License: see file"], None),
+    ],
+)
+def test_what_a_package_states_is_read_in_the_words_of_spdx(site: Path, lines: list[str], licence: str | None) -> None:
+    installed(site, "stated", *lines)
+    assert licence_of("stated", KNOWN) == licence
+
+
+def test_a_licence_that_is_not_allowed_is_told_with_the_package_and_the_file(site: Path) -> None:
+    installed(site, "copyleft", "License-Expression: AGPL-3.0-only")
+    with pytest.raises(Halt, match=r"licences\.yaml.*\n  copyleft: AGPL-3\.0-only\n.*allow the licence there"):
+        require_allowed(["copyleft"], KNOWN)
+
+
+def test_a_package_that_is_not_installed_is_not_taken_for_allowed() -> None:
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("no-such-package")
+    with pytest.raises(Halt, match="no-such-package: no licence"):
+        require_allowed(["no-such-package"], KNOWN)
+
+
+def test_what_was_read_of_a_package_that_is_gone_is_told() -> None:
+    gone = KNOWN.model_copy(update={"read": {"gone": "MIT"}})
+    with pytest.raises(Halt, match="gone: stands under `read`, and no lock names it"):
+        require_allowed([], gone)
