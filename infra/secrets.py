@@ -5,6 +5,9 @@ told when one of them changes. Which there are says `Settings.secrets`; how pods
 business of `infra.pods`.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import pulumi
 import pulumi_kubernetes as kubernetes
 
@@ -37,8 +40,8 @@ def job_secrets(
 def _rotation_told(job: str, namespace: str) -> pulumi.ResourceHook:
     """A hook that says, in previews too, which secrets change and when the job sees it."""
 
-    def tell(change: pulumi.ResourceHookArgs) -> None:
-        old, new = ((inputs or {}).get("data", {}) for inputs in (change.old_inputs, change.new_inputs))
+    async def tell(change: pulumi.ResourceHookArgs) -> None:
+        old, new = [await _data(inputs or {}) for inputs in (change.old_inputs, change.new_inputs)]
         changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
         if changed:
             pulumi.log.warn(
@@ -48,3 +51,8 @@ def _rotation_told(job: str, namespace: str) -> pulumi.ResourceHook:
             )
 
     return pulumi.ResourceHook("changed-secrets-are-told", tell, pulumi.ResourceHookOptions(on_dry_run=True))
+
+
+async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:
+    """The Secret's data, which the SDK hands to a hook as an output."""
+    return await pulumi.Output.from_input(inputs.get("data", {})).future() or {}
