@@ -13,7 +13,6 @@ from cli.halt import Halt
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
-    from infra.hidden import of_file
     from infra.settings import Settings
 
 _CONFIG_PREFIX = "tpu-multislice:"
@@ -51,6 +50,7 @@ def read(path: Path) -> "Settings":
         Halt: they are wrong; the message names every fault.
     """
     # Imports Pulumi's SDK, which takes a second; `make down` does without it.
+    from infra.hidden import of_file
     from infra.settings import SettingsError, parse
 
     try:
