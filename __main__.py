@@ -18,6 +18,7 @@ from infra.operators import Operators, OperatorsArgs
 from infra.outputs import export_outputs
 from infra.queues import Queues, QueuesArgs
 from infra.review.preview import tell_in_preview
+from infra.secrets import job_secrets
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.storage import CheckpointBucketArgs, checkpoint_bucket
@@ -58,7 +59,9 @@ on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
 queues_args = QueuesArgs(settings.slices, settings.teams, settings.scheduling.placement, held)
 queues = Queues("queues", queues_args, on_operators)
-on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access])
+on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
+secrets = job_secrets(settings, pulumi.Config(), on_queues)
+on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets])
 job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 

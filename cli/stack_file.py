@@ -50,12 +50,13 @@ def read(path: Path) -> "Settings":
         Halt: they are wrong; the message names every fault.
     """
     # Imports Pulumi's SDK, which takes a second; `make down` does without it.
+    from infra.hidden import of_file
     from infra.settings import SettingsError, parse
 
     try:
         config = _StackFile.model_validate(yaml.safe_load(path.read_text())).config
         keys = {key: key.removeprefix(_CONFIG_PREFIX) for key in config if key.startswith(_CONFIG_PREFIX)}
-        return parse({short: config[key] for key, short in keys.items()})
+        return parse({short: of_file(config[key]) for key, short in keys.items()})
     except (yaml.YAMLError, ValidationError) as error:
         raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
     except SettingsError as error:

@@ -29,7 +29,14 @@ def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.Re
     The endpoint identifies the cluster: it changes when the cluster is replaced, and only then, so
     that nothing in the cluster is replaced for a changed kubeconfig.
     """
-    return kubernetes.Provider(name, kubeconfig=endpoint.apply(kubeconfig), cluster_identifier=endpoint, opts=opts)
+    return kubernetes.Provider(
+        name,
+        kubeconfig=endpoint.apply(kubeconfig),
+        cluster_identifier=endpoint,
+        # Else a changed secret is a new object in the old one's place, and a job that restarts in between has none.
+        enable_secret_mutable=True,
+        opts=opts,
+    )
 
 
 def kubeconfig(endpoint: str) -> str:

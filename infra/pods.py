@@ -11,6 +11,7 @@ each host is one rule for all generations.
 from infra import placement
 from infra.accelerators import TPU_RESOURCE, SliceShape
 from infra.placement import Manifest
+from infra.stack_file import Job
 from infra.submission import Submission
 from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
 
@@ -31,6 +32,18 @@ _HOST_NETWORK: Manifest = {
 }
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
 """Read by JAX (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
+TAKEN_VARIABLES = frozenset(
+    (
+        *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, _COMPILE_CACHE),
+        *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
+        *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
+    )
+)
+"""Variables of a pod that are this module's, the TPU device plugin's, or the container's own."""
+TAKEN_PREFIXES = ("TPU_", "MEGASCALE_", "JOB_", "KUBERNETES_", "JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
+"""Of variables that GKE's webhook and device plugin, the Job controller and kubelet set, or that the
+trainer's programs read as they start."""
+
 _DATASETS = "datasets"
 _SHARED_MEMORY = "shared-memory"
 
@@ -42,6 +55,11 @@ def pod_template(submission: Submission) -> Manifest:
         **({"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}),
     }
     return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": _pod(submission)}
+
+
+def secret_name(job: Job) -> str:
+    """The Kubernetes Secret with the job's secrets, in its namespace."""
+    return f"{job.name}-secrets"
 
 
 def _pod(submission: Submission) -> Manifest:
@@ -89,6 +107,7 @@ def _container(submission: Submission) -> Manifest:
             _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
             _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
             *([{"name": _COMPILE_CACHE, "value": cache}] if (cache := submission.compile_cache) else ()),
+            *(_secret_variable(name, submission.job) for name in submission.secrets),
         ],
         "ports": [
             {"name": "tpu-metrics", "containerPort": _TPU_METRICS_PORT},
@@ -114,3 +133,7 @@ def resources(shape: SliceShape) -> Manifest:
 
 def _label_variable(name: str, label: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+
+
+def _secret_variable(name: str, job: Job) -> Manifest:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret_name(job), "key": name}}}

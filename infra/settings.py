@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from typing import cast
 
 import pulumi
-from pulumi.runtime.config import CONFIG
+from pulumi.runtime.config import CONFIG, is_config_secret
 from pydantic import TypeAdapter, ValidationError
 
 from infra.addresses import Network
 from infra.environment import Environment
 from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
+from infra.hidden import HIDDEN, SECTION, Hidden, of_texts
 from infra.names import GroupName, TeamName
+from infra.rules import secrets as rules_of_secrets
 from infra.rules.check import check
 from infra.rules.draft import Draft
 from infra.scheduling import Scheduling
@@ -35,15 +37,18 @@ def load(config: pulumi.Config) -> Settings:
     """
     prefix = f"{config.name}:"
     keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
-    return parse({key: _value(config.require(key)) for key in keys})
+    return parse({key: _read_key(config, key) for key in keys})
 
 
 def parse(raw: Mapping[str, object]) -> Settings:
-    """The settings in `raw`, the stack file's values by section.
+    """The settings in `raw`, the stack file's values by section, with marks of `infra.hidden` for secrets.
 
     Raises:
         SettingsError: they are not valid; names every fault.
     """
+    if misplaced := list(rules_of_secrets.misplaced(raw)):
+        # Told alone: a section that cannot be read says nothing of the others.
+        raise SettingsError(misplaced)
     faults = [unknown_key("", key, Settings.model_fields) for key in raw if key not in Settings.model_fields]
     cloud = _section(raw, "cloud", Cloud, faults)
     cluster = _section(raw, "cluster", Cluster, faults)
@@ -73,7 +78,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         budget=budget,
         environment=environment,
     )
-    faults += check(draft)
+    faults += [*check(draft), *rules_of_secrets.check(raw.get(SECTION, {}))]
     if faults or not (cloud and cluster and image and job and network and scheduling and prices and options):
         raise SettingsError(faults)
     return Settings(
@@ -89,6 +94,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         prices=prices,
         budget=budget,
         environment=environment,
+        secrets={name: value for name, value in _entries(raw.get(SECTION)).items() if isinstance(value, Hidden)},
         **dict(options),
     )
 
@@ -105,6 +111,13 @@ def _in_the_jobs_order(team: Team, job: Job) -> Team:
     """
     first = {name: team.quota[name] for name in job.slices.groups if name in team.quota}
     return team.model_copy(update={"quota": first | dict(team.quota)})
+
+
+def _read_key(config: pulumi.Config, key: str) -> object:
+    """The value of a section; marks where it is secret, for Pulumi tells no more than that some part of it is."""
+    if not is_config_secret(config.full_key(key)):
+        return _value(config.require(key))
+    return of_texts(_value(config.require(key))) if key == SECTION else HIDDEN
 
 
 def _value(text: str) -> object:

@@ -7,12 +7,13 @@ hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, InstanceOf, model_validator
 
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.environment import Environment
+from infra.hidden import Hidden
 from infra.names import BucketName, ClusterName, DiskImage, DnsLabel, Instant, JobName, Labels, PinnedImage, ProjectName
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from infra.spending import Budget, Prices
@@ -219,6 +220,11 @@ class Settings(Options):
     prices: Prices = Prices()
     budget: Budget | None = None
     environment: Environment | None = None
+    secrets: Mapping[str, InstanceOf[Hidden]] = {}
+    """Environment variables of the job's pods by name, for tokens of a data hub or an experiment tracker:
+    `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may hold a secret.
+    A changed value reaches the job at its next start, an added or removed name replaces it; see
+    `docs/backends.md`."""
 
     @property
     def checkpoint_bucket(self) -> str:

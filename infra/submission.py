@@ -31,6 +31,8 @@ class Submission:
     """Its files are seen as a folder by the pods."""
     compile_cache: str | None
     """Folder that keeps compiled programs for all starts of all jobs; None: the one in the image, for one start."""
+    secrets: tuple[str, ...]
+    """Environment variables that its pods take from the job's Secret."""
 
     @property
     def shape(self) -> SliceShape:
@@ -50,4 +52,5 @@ def submission(settings: Settings, image: pulumi.Input[str]) -> Submission:
         placement=settings.scheduling.placement,
         mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
         compile_cache=settings.compile_cache if settings.job.compile_cache == "bucket" else None,
+        secrets=tuple(sorted(settings.secrets)),
     )

@@ -2,7 +2,8 @@
 
 The program is the repository's own `__main__.py`; state lies in the site's folder, the plugins are
 the stand-ins of `sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the
-stack file, since the engine writes its salt into the stack file.
+stack file, since the engine writes its salt into the stack file. Secrets in that file are encrypted
+with a key that the sandbox lacks: values of its own stand in for them.
 """
 
 import os
@@ -12,11 +13,13 @@ import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 from pulumi import automation
 
+from infra.hidden import SECTION, encrypted, of_file
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import Programs
 from sandbox.providers import install
@@ -24,7 +27,13 @@ from sandbox.site import SITE_VARIABLE, Site
 
 OnEvent = Callable[[automation.EngineEvent], None]
 
+STAND_IN = "sandbox"
+"""Value of a secret that nobody gave the sandbox."""
+
+_ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
+"""Keys of a stack file that say how its secrets are encrypted."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
+_SECRETS = f"tpu-multislice:{SECTION}"
 _PROVIDER_PREFIX = "pulumi:providers:"
 _STACK_TYPE = "pulumi:pulumi:Stack"
 
@@ -32,11 +41,17 @@ _STACK_TYPE = "pulumi:pulumi:Stack"
 class Engine:
     """Preview, up, refresh and destroy of one stack file on a running sandbox."""
 
-    def __init__(self, site: Site, programs: Programs, stack_file: Path) -> None:
-        """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere."""
+    def __init__(
+        self, site: Site, programs: Programs, stack_file: Path, secrets: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere.
+
+        `secrets` are values of the section `secrets` by name, ahead of those that stand in.
+        """
         self._site = site
         self._programs = programs
         self._stack_file = stack_file
+        self._secrets = secrets
         self._selected: automation.Stack | None = None
 
     def preview(self, on_event: OnEvent) -> automation.PreviewResult:
@@ -103,10 +118,20 @@ class Engine:
             pulumi_command=automation.PulumiCommand(root=str(pulumi.parent.parent)),
         )
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
-        return automation.create_or_select_stack(name, project_name="tpu-multislice", program=_program, opts=options)
+        stack = automation.create_or_select_stack(name, project_name="tpu-multislice", program=_program, opts=options)
+        _, encrypted_keys = _parted(self._written()["config"])
+        given = {_secret_key(name): value for name, value in self._secrets.items()}
+        if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
+            values = {key: automation.ConfigValue(value, secret=True) for key, value in concealed.items()}
+            stack.set_all_config(values, path=True)
+        return stack
+
+    def _written(self) -> dict[str, Any]:
+        return yaml.safe_load(self._stack_file.read_text())
 
     def _copy_stack_file(self, target: Path) -> None:
-        content = yaml.safe_load(self._stack_file.read_text())
+        content = {key: value for key, value in self._written().items() if key not in _ENCRYPTION}
+        content["config"], _ = _parted(content["config"])
         if target.exists():
             # The engine wrote its salt there; with another one it could not read its own state.
             earlier = yaml.safe_load(target.read_text())
@@ -161,6 +186,21 @@ def _passphrase(site: Site) -> str:
 
 def _program() -> None:
     runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
+
+
+def _secret_key(name: str) -> str:
+    return f'{_SECRETS}["{name}"]'
+
+
+def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What of a configuration is plain, and keys of the rest: names of `secrets`, other sections as a whole."""
+    plain = {key: value for key, value in config.items() if of_file(value) == value}
+    keys = [key for key in config if key not in plain]
+    if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:
+        plain[_SECRETS] = {name: value for name, value in names.items() if not encrypted(value)}
+        keys += [_secret_key(name) for name in names if name not in plain[_SECRETS]]
+        keys.remove(_SECRETS)
+    return plain, keys
 
 
 def _needed(resource: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from infra.hidden import Hidden
 from infra.stack_file import Options, Settings
 
 _HEAD = """# The stack file
@@ -77,7 +78,7 @@ def _kind(annotation: Any) -> str:
     parts = [part for part in _leaves(annotation) if part is not type(None)]
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", date: "a date"}
     if _is_mapping(annotation):
-        values = {str: "texts", float: "numbers", object: "values"}
+        values = {str: "texts", float: "numbers", object: "values", Hidden: "Pulumi secrets"}
         return f"{values[parts[1]]} by name"
     if get_origin(_plain(annotation)) is tuple:
         return "a list of texts"

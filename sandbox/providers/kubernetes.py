@@ -71,7 +71,9 @@ class KubernetesPlugin(Plugin):
     @override
     def diff(self, old: Resource, new: Object) -> Diff:
         found = tuple(changes(old.inputs, new))
-        fixed = ("kind", "metadata.name", "metadata.namespace", *_IMMUTABLE.get(new["kind"], ()))
+        mutable = new["kind"] == "Secret" and self.config.get("enableSecretMutable") in (True, "true")
+        immutable = ("type",) if mutable else _IMMUTABLE.get(new["kind"], ())
+        fixed = ("kind", "metadata.name", "metadata.namespace", *immutable)
         replaces = frozenset(change.path for change in found if any(map(change.is_under, fixed)))
         return Diff(found, replaces, same_name=_key(old.inputs) == _key(new))
 

@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from pulumi.automation import EngineEvent
 
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
@@ -20,3 +22,19 @@ def test_every_stack_previews_without_a_cloud_or_a_cluster_and_tells_its_review(
     (told,) = reviews.told
     assert told.startswith(f"review of {stack_file.stem.removeprefix('Pulumi.')}\n\nPrice  ")
     assert "no cluster was asked" in told
+
+
+def test_a_stack_file_whose_secrets_are_encrypted_for_another_backend_previews_as_well(tmp_path: Path):
+    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
+    content["config"]["tpu-multislice:secrets"] = {"HF_TOKEN": {"secure": "v1:c29tZWJvZHk=:ZWxzZQ=="}}
+    stack_file = tmp_path / "Pulumi.local.yaml"
+    stack_file.write_text(yaml.safe_dump(content | {"secretsprovider": "gcpkms://projects/p", "encryptedkey": "a2V5"}))
+    programs.prepare(ignore)
+    planned: list[str] = []
+
+    def note(event: EngineEvent) -> None:
+        if event.resource_pre_event:
+            planned.append(event.resource_pre_event.metadata.type)
+
+    Engine(create(tmp_path / "site"), programs.found(), stack_file).preview(note)
+    assert planned.count("kubernetes:core/v1:Secret") == 1

@@ -34,6 +34,17 @@ def test_every_fault_of_the_settings_is_told_at_once(tmp_path: Path) -> None:
     assert "Nothing was started" in str(caught.value)
 
 
+def test_encrypted_values_are_known_by_name_and_refused_where_they_do_not_belong(tmp_path: Path) -> None:
+    path, text = tmp_path / "Pulumi.secret.yaml", (STACKS / "Pulumi.local.yaml").read_text()
+    with_token = f"{text}  tpu-multislice:secrets: {{HF_TOKEN: {{secure: 'v1:abc:def'}}}}\n"
+    path.write_text(with_token)
+    assert list(stack_file.read(path).secrets) == ["HF_TOKEN"]
+
+    path.write_text(with_token.replace("team: research", "team: {secure: 'v1:abc:def'}"))
+    with pytest.raises(Halt, match=r"job\.team: expected a plain value, .* got a Pulumi secret"):
+        stack_file.read(path)
+
+
 @pytest.mark.parametrize("text", ["config: [", "just text", "config: 3"])
 def test_a_file_that_is_no_stack_file_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.broken.yaml"

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import runpy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, override
@@ -124,14 +124,18 @@ class _Monitor(mocks.MockMonitor):
         return response
 
 
-def run_program(values: Mapping[str, Any], *, preview: bool = False) -> Recording:
-    """The registrations of `__main__.py` under a stack file with these values; `preview` is that of a new stack."""
+def run_program(values: Mapping[str, Any], *, preview: bool = False, secret: Sequence[str] = ()) -> Recording:
+    """The registrations of `__main__.py` under a stack file with these values.
+
+    `preview` is that of a new stack; of the sections `secret` some part is secret, as Pulumi tells it.
+    """
     # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.
     asyncio.set_event_loop(asyncio.new_event_loop())
     recording = Recording()
     cloud = _Cloud(knows_outputs=not preview)
     runtime.set_mocks(cloud, "tpu-multislice", "test", preview, monitor=_Monitor(cloud, recording))
-    runtime.set_all_config({f"tpu-multislice:{section}": json.dumps(value) for section, value in values.items()})
+    config = {f"tpu-multislice:{section}": json.dumps(value) for section, value in values.items()}
+    runtime.set_all_config(config, [f"tpu-multislice:{section}" for section in secret])
     as_test = cast(Callable[[Callable[[], object]], Callable[[], None]], cast(Any, mocks).test)
     as_test(lambda: runpy.run_path(str(ROOT / "__main__.py")) and None)()
     recording.exports |= cast(Any, runtime.get_root_resource()).outputs

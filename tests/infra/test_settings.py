@@ -219,7 +219,7 @@ def test_an_empty_stack_file_lacks_every_section() -> None:
 
 
 def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
-    runtime.set_all_config({"tpu-multislice:job": "tiny", "other:key": "ignored"})
+    runtime.set_all_config({"tpu-multislice:job": "tiny", "other:key": "ignored"}, [])
     with pytest.raises(SettingsError, match="job: expected .*, got 'tiny'"):
         load(pulumi.Config("tpu-multislice"))
 

@@ -75,6 +75,17 @@ def test_data_of_a_config_map_cannot_be_changed_in_place() -> None:
     assert found.same_name
 
 
+def test_a_secret_changes_in_place_only_where_the_provider_is_told_so() -> None:
+    def replaces(config: Object) -> frozenset[str]:
+        plugin = KubernetesPlugin()
+        plugin.config = config
+        old, new = (plugin.check(urn("core/v1:Secret"), {}, named(stringData={"a": text}), SEED) for text in "12")
+        return plugin.diff(Resource(urn("core/v1:Secret"), "team/n", old, old), new).replaces
+
+    assert replaces({}) == {"data.a"}
+    assert replaces({"enableSecretMutable": "true"}) == frozenset()
+
+
 def test_a_custom_resource_is_updated_in_place_with_the_path_that_changed() -> None:
     job = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 2}]}}
     change = {"spec": {"replicatedJobs": [{"name": "slice", "replicas": 4}]}}
