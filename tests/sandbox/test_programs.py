@@ -101,7 +101,7 @@ def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.M
     with_fake_go(empty_cache, BUILD)
     first = programs.prepare(ignore).path("helm")
     copied = empty_cache / "tools"
-    for folder in catalog.TOOLS.iterdir():
+    for folder in (lock.parent for lock in catalog.TOOLS.glob("*/go.mod")):
         (copied / folder.name).mkdir(parents=True)
         for name in ("go.mod", "go.sum"):
             (copied / folder.name / name).write_text((folder / name).read_text())
