@@ -76,8 +76,8 @@ def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) ->
 def _require_go(missing: Sequence[str]) -> None:
     if shutil.which("go") is None:
         raise ProgramsError(
-            f"these programs are neither cached nor on PATH: {', '.join(missing)}."
-            " Building them needs Go 1.26 or newer on PATH, and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
+            f"these programs are neither cached nor on PATH: {', '.join(missing)}. Building them needs Go 1.26 or newer"
+            " on PATH, and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
         )
 
 
