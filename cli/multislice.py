@@ -40,6 +40,13 @@ class Listed(StrEnum):
     SPOT = "spot"
 
 
+class AskedEngine(StrEnum):
+    """Whose Pulumi does the work."""
+
+    PULUMI = "pulumi"
+    SANDBOX = "sandbox"
+
+
 @app.command()
 def review(
     stack: Stack,
@@ -97,6 +104,25 @@ def plan(
         return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Console(highlight=False))
 
     _run(run)
+
+
+@app.command()
+def drift(
+    stack: Stack,
+    engine: Annotated[AskedEngine, typer.Option(help="Whose Pulumi is asked.")] = AskedEngine.PULUMI,
+    sandbox: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the sandbox. Unset: that of `make up`.")
+    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """What others changed in a stack's objects, and what `up` would do about it. Exit status 2: there is drift."""
+    form = _form(json, markdown)
+    from cli import drift as command
+    from cli.up import SANDBOX
+
+    folder = (sandbox or SANDBOX) if engine is AskedEngine.SANDBOX else None
+    _run(lambda: command.drift(stack, folder, form, Console(highlight=False)))
 
 
 def _form(json: bool, markdown: bool) -> Form:
