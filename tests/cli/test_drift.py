@@ -13,6 +13,7 @@ from rich.console import Console
 from cli import drift as command
 from cli.answer import Form
 from cli.drift import drift, drifted
+from cli.halt import Halt
 from infra.review.drift import Difference, Drift
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
@@ -78,6 +79,14 @@ def test_a_change_of_the_program_is_pending_not_drift() -> None:
 def test_what_up_leaves_alone_is_said_to_be_left() -> None:
     events = [*refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), *planned("same", POOL, "pool")]
     assert [each.repair for each in drifted("dev", Told(events)).objects] == ["leave it"]
+
+
+def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Halt, match=f"--sandbox must name the folder of a sandbox, got {tmp_path}; `make up` makes one"):
+        drift("dev", tmp_path, Form.TEXT, Console())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
+        drift("dev", None, Form.TEXT, Console())
 
 
 @pytest.mark.parametrize(
