@@ -62,7 +62,7 @@ def drift_tables(drift: Drift) -> list[Table]:
             title="Drift",
             verdict=told,
             state="bad" if count or drift.errors else "good",
-            columns=("object", "path", "declared", "found", "`up`"),
+            columns=("object", "path", "declared", "found", "up would"),
             rows=[row for drifted in drift.objects for row in _rows(drifted)],
             notes=list(_notes(drift)),
         )
@@ -87,8 +87,8 @@ def _value(value: JsonValue) -> str:
 
 def _notes(drift: Drift) -> Iterable[str]:
     if drift.objects:
-        yield "`up --refresh` makes it as declared again; or declare what was found."
+        yield "pulumi up --refresh makes everything as declared again; or declare what was found."
     if drift.pending:
         named = ", ".join(f"{change.operation} {change.name}" for change in drift.pending)
         yield f"Not drift, but not brought up yet: {named}."
-    yield from (f"The engine cannot say what `up` would do: {error}" for error in drift.errors)
+    yield from (f"The engine cannot say what up would do: {error}" for error in drift.errors)
