@@ -206,6 +206,22 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+@app.command()
+def drift(
+    stack: Stack,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """What others changed in a stack's objects, and what `up` would do about it. Exit status 2: there is drift."""
+    form = _form(json, markdown)
+    from cli import drift as command
+
+    folder = sandbox if engine is Engine.SANDBOX else None
+    _run(lambda: command.drift(stack, folder, form, Console(highlight=False)))
+
+
 def _form(json: bool, markdown: bool) -> Form:
     if json and markdown:
         raise typer.BadParameter("expected one of --json and --markdown, got both; leave one out")

@@ -1,16 +1,20 @@
 """`make programs`: find or build the Go programs, with a line of progress."""
 
+import argparse
 import sys
 
 from rich.console import Console
 
 from sandbox.builds import BuildProgress
 from sandbox.catalog import ACTIONLINT, ProgramsError, cache_folder
-from sandbox.programs import prepare, prepare_one
+from sandbox.programs import prepare, prepare_one, prepare_previous
 
 
 def main() -> int:
     """Exit status 0 when every program is there."""
+    parser = argparse.ArgumentParser(prog="python -m cli.programs", description="Build the sandbox's programs.")
+    parser.add_argument("--previous", action="store_true", help="also JobSet and Kueue of the minor before")
+    previous = parser.parse_args().previous
     console = Console()
     told: set[tuple[str, str]] = set()
 
@@ -28,6 +32,8 @@ def main() -> int:
 
             prepare(report)
             prepare_one(ACTIONLINT, report)
+            if previous:
+                prepare_previous(report)
     except ProgramsError as error:
         console.print(f"[red]error:[/] {error}")
         return 1

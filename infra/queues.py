@@ -9,6 +9,7 @@ held by a finalizer, for Kueue is still there to lift it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -19,6 +20,10 @@ from infra.kubernetes_objects import KubernetesObject
 from infra.pods import SERVICE_ACCOUNT
 from infra.scheduling import Placement
 from infra.stack_file import SliceGroup, Team
+
+_OURS = {"pulumi.com/patchForce": "true"}
+"""What somebody edited with kubectl becomes as declared again; without it the API server refuses, for the
+edit made kubectl the owner of those fields (https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,9 @@ class Queues(pulumi.ComponentResource):
         queue = self._declare(f"quota-{name}", manifest, needed)
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=cluster_queues.MANAGED),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name=team.namespace, labels=cluster_queues.MANAGED, annotations=_OURS
+            ),
             opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(
@@ -79,7 +86,10 @@ class Queues(pulumi.ComponentResource):
         self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), [namespace])
 
     def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, manifest, self._after(after))
+        metadata = cast(dict[str, Any], manifest["metadata"])
+        annotations = {**metadata.get("annotations", {}), **_OURS}
+        owned = {**manifest, "metadata": {**metadata, "annotations": annotations}}
+        return KubernetesObject(name, owned, self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,9 @@ from filelock import FileLock, Timeout
 
 from sandbox.catalog import (
     BUILD_FLAGS,
-    COPIES,
     KUBERNETES_STAMPS,
     TOOLS,
+    Copy,
     Program,
     ProgramsError,
     cache_folder,
@@ -50,13 +50,13 @@ class BuildProgress:
 Report = Callable[[BuildProgress], None]
 
 
-def build(missing: Sequence[Program], report: Report) -> None:
-    """Build the `missing` programs.
+def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) -> None:
+    """Build the `missing` programs and copy the folders of data `copies`.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
-    _require_go(program.name for program in missing)
+    _require_go([*(program.name for program in missing), *(copy.name for copy in copies)])
     started = time.monotonic()
     for index, program in enumerate(missing, 1):
 
@@ -68,26 +68,16 @@ def build(missing: Sequence[Program], report: Report) -> None:
             if not cached_path(program).is_file():
                 _build(program, progress)
         progress("built")
+    for copy in copies:
+        with _writable_cache(), _locked(module_folder(copy.tool), lambda _: None):
+            _copy_folder(copy)
 
 
-def copy_folders() -> None:
-    """Copy the folders of data.
-
-    Raises:
-        ProgramsError: no Go to fetch them with, or the cache folder cannot be written.
-    """
-    _require_go(COPIES)
-    with _writable_cache(), _locked(module_folder("kubernetes"), lambda _: None):
-        for name, go_module in COPIES.items():
-            _copy_folder(name, go_module)
-
-
-def _require_go(missing: Iterable[str]) -> None:
+def _require_go(missing: Sequence[str]) -> None:
     if shutil.which("go") is None:
-        names = ", ".join(missing)
         raise ProgramsError(
-            f"these programs are neither cached nor on PATH: {names}. Building them needs Go 1.26 or newer on PATH,"
-            " and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
+            f"these programs are neither cached nor on PATH: {', '.join(missing)}. Building them needs Go 1.26 or newer"
+            " on PATH, and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
         )
 
 
@@ -163,17 +153,17 @@ def _run_go(command: list[str], program: Program, progress: Callable[[str], None
         )
 
 
-def _copy_folder(name: str, go_module: str) -> None:
-    target = copied_folder(name)
+def _copy_folder(copy: Copy) -> None:
+    target = copied_folder(copy)
     if target.is_dir():
         return
-    command = ["go", "mod", "download", "-json", f"{go_module}@v{module_version('kubernetes', go_module)}"]
-    listed = subprocess.run(command, cwd=TOOLS / "kubernetes", capture_output=True, text=True, check=True)
+    command = ["go", "mod", "download", "-json", f"{copy.go_module}@v{module_version(copy.tool, copy.go_module)}"]
+    listed = subprocess.run(command, cwd=TOOLS / copy.tool, capture_output=True, text=True, check=True)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     # The module cache is read-only; without this its copy could not be removed again.
-    shutil.copytree(Path(json.loads(listed.stdout)["Dir"]) / name, partial, copy_function=shutil.copyfile)
+    shutil.copytree(Path(json.loads(listed.stdout)["Dir"]) / copy.name, partial, copy_function=shutil.copyfile)
     for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
         folder.chmod(0o755)
     partial.replace(target)

@@ -1,7 +1,7 @@
 """The programs of the sandbox and where each lies once it is built.
 
-Owns the tables of programs and of folders copied from Go modules, their versions (read from
-`tools/*/go.mod`, nowhere else written) and the layout of the user's cache folder. Building is
+Owns the tables of programs and of folders copied from Go modules, their versions (read from the
+`go.mod` files in `tools`, nowhere else written) and the layout of the user's cache folder. Building is
 `sandbox.builds`, finding is `sandbox.programs`.
 """
 
@@ -41,28 +41,24 @@ def _kubernetes(name: str, version_command: tuple[str, ...]) -> Program:
     return Program(name, "kubernetes", package, "k8s.io/kubernetes", version_command, KUBERNETES_STAMPS)
 
 
+def _jobset(module: str) -> Program:
+    stamps = ("sigs.k8s.io/jobset/pkg/version.GitVersion",)
+    return Program("jobset", module, "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", None, stamps)
+
+
+def _kueue(module: str) -> Program:
+    stamps = ("sigs.k8s.io/kueue/pkg/version.GitVersion",)
+    return Program("kueue", module, "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", None, stamps)
+
+
 PROGRAMS = (
     Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", ("--version",)),
     _kubernetes("kube-apiserver", ("--version",)),
     _kubernetes("kube-controller-manager", ("--version",)),
     _kubernetes("kube-scheduler", ("--version",)),
     _kubernetes("kubectl", ("version", "--client")),
-    Program(
-        "jobset",
-        "kubernetes",
-        "sigs.k8s.io/jobset",
-        "sigs.k8s.io/jobset",
-        None,
-        ("sigs.k8s.io/jobset/pkg/version.GitVersion",),
-    ),
-    Program(
-        "kueue",
-        "kubernetes",
-        "sigs.k8s.io/kueue/cmd/kueue",
-        "sigs.k8s.io/kueue",
-        None,
-        ("sigs.k8s.io/kueue/pkg/version.GitVersion",),
-    ),
+    _jobset("kubernetes"),
+    _kueue("kubernetes"),
     Program(
         "pulumi",
         "pulumi",
@@ -91,17 +87,32 @@ ACTIONLINT = Program(
 )
 """Checks the workflows of `.github`; the sandbox does without it."""
 
-CHARTS = ("jobset", "kueue")
+PREVIOUS = (_jobset("previous/jobset"), _kueue("previous/kueue"))
+"""The minor before: what a stack is upgraded from. Built only when somebody asks for it."""
 
-GKE_KINDS = "config/crd"
-"""Folder of the kinds that a GKE cluster has from the start: ProvisioningRequest."""
+OPERATORS = ("jobset", "kueue")
+"""Programs that come with a Helm chart, in the Go module that they are built from."""
 
-COPIES = {
-    "charts/jobset": "sigs.k8s.io/jobset",
-    "charts/kueue": "sigs.k8s.io/kueue",
-    GKE_KINDS: "k8s.io/autoscaler/cluster-autoscaler/apis",
-}
-"""Folders of data, and the Go module that carries each."""
+
+@dataclass(frozen=True)
+class Copy:
+    """A folder of data that a Go module carries."""
+
+    name: str
+    tool: str
+    """Folder in `tools/` whose lock names the version."""
+    go_module: str
+
+
+def chart_of(program: Program) -> Copy:
+    """The Helm chart of one of the OPERATORS."""
+    return Copy(f"charts/{program.name}", program.module, program.version_of)
+
+
+GKE_KINDS = Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-autoscaler/apis")
+"""The kinds that a GKE cluster has from the start: ProvisioningRequest."""
+
+COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), GKE_KINDS)
 
 
 class ProgramsError(RuntimeError):
@@ -141,6 +152,6 @@ def cached_path(program: Program) -> Path:
     return module_folder(program.module) / "bin" / program.name
 
 
-def copied_folder(name: str) -> Path:
-    """Where the folder `name` of COPIES lies once it is copied."""
-    return module_folder("kubernetes") / name
+def copied_folder(copy: Copy) -> Path:
+    """Where the folder lies once it is copied."""
+    return module_folder(copy.tool) / copy.name

@@ -59,6 +59,11 @@ class Engine:
         with self._tools_found():
             return self._stack().preview(on_event=on_event)
 
+    def preview_after_refresh(self, on_event: OnEvent) -> None:
+        """What a refresh would find, and what `up` would do then. Raises CommandError when the plan is refused."""
+        with self._tools_found():
+            self._stack().preview(on_event=on_event, refresh=True)
+
     def up(self, on_event: OnEvent) -> Mapping[str, Any]:
         """Make it so; the stack's outputs. Raises CommandError when a step fails."""
         with self._tools_found():

@@ -18,6 +18,7 @@ import yaml
 
 from sandbox import certificates
 from sandbox.api_server import JSON_PATCH, UNREACHABLE, ApiServer, Json
+from sandbox.catalog import OPERATORS, ProgramsError
 from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import Programs
 from sandbox.server_process import ServerProcess, answers
@@ -25,9 +26,8 @@ from sandbox.site import Site
 
 _log = logging.getLogger(__name__)
 
-OPERATORS = ("jobset", "kueue")
-"""Programs that are run; a Deployment is one of them when its image's last path element says so."""
-
+_VERSION_LABEL = "app.kubernetes.io/version"
+"""Of a Deployment, with its chart's version: charts that were not published yet have no version in their image."""
 _WEBHOOK_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _CONFIG_KEY = "controller_manager_config.yaml"
 _HEALTH_PORT = 8081
@@ -103,14 +103,14 @@ class Operators:
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{certificates_of['webhookServiceName']}")
         if service is None or not self._prepare_certificates(name, namespace, settings):
             return
-        kubeconfig = self._kubeconfig(deployment)
-        if kubeconfig is None:
+        kubeconfig, program = self._kubeconfig(deployment), self._program(name, deployment)
+        if kubeconfig is None or program is None:
             return
         folder, address = self._folder(name), service["spec"]["clusterIP"]
         (folder / "config.yaml").write_text(yaml.safe_dump(configuration(settings, address, self._serving(name))))
         (folder / "kubeconfig").write_text(kubeconfig)
         command = [
-            str(self._programs.path(name)),
+            str(program),
             *_flags(deployment),
             f"--config={folder / 'config.yaml'}",
             f"--kubeconfig={folder / 'kubeconfig'}",
@@ -119,6 +119,14 @@ class Operators:
         server = ServerProcess.start(name, command, self._site.logs / f"{name}.log", environment)
         health_url = f"http://{address}:{_HEALTH_PORT}/readyz"
         self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
+
+    def _program(self, name: str, deployment: Json) -> Path | None:
+        """The operator in the version that the Deployment declares."""
+        try:
+            return self._programs.operator(name, deployment["metadata"]["labels"].get(_VERSION_LABEL)).path
+        except ProgramsError as error:
+            _log.error("%s is not started: %s", name, error)
+            return None
 
     def _chart_settings(self, deployment: Json) -> Json | None:
         volumes = deployment["spec"]["template"]["spec"]["volumes"]
@@ -212,7 +220,7 @@ class Operators:
 
 
 def program_of(deployment: Json) -> str | None:
-    """The program that stands for the Deployment's image, or None if the Deployment is no operator."""
+    """The operator that the last path element of the Deployment's image names, or None if it is none."""
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     name = image.split("@")[0].rpartition("/")[2].partition(":")[0]
     return name if name in OPERATORS else None

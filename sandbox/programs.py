@@ -12,23 +12,59 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.builds import Report, build, copy_folders
-from sandbox.catalog import CHARTS, COPIES, PROGRAMS, Program, ProgramsError, cached_path, copied_folder, version_of
+from sandbox.builds import Report, build
+from sandbox.catalog import (
+    COPIES,
+    OPERATORS,
+    PREVIOUS,
+    PROGRAMS,
+    Program,
+    ProgramsError,
+    cached_path,
+    chart_of,
+    copied_folder,
+    version_of,
+)
+
+_BUILD_PREVIOUS = "python -m cli.programs --previous"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """JobSet or Kueue in one version."""
+
+    path: Path
+    chart: Path
+    """Folder of its Helm chart."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Where each program and chart lies."""
+    """Where each program lies."""
 
     paths: Mapping[str, Path]
-    charts: Mapping[str, Path]
 
     def path(self, name: str) -> Path:
         return self.paths[name]
 
-    def chart(self, name: str) -> Path:
-        """Folder of the Helm chart `name`."""
-        return self.charts[name]
+    def operator(self, name: str, version: str | None) -> Operator:
+        """The operator of that name and version; None: the newest version.
+
+        Raises:
+            ProgramsError: the sandbox does not have it; the message says what to do.
+        """
+        known = {version_of(program): program for program in (*PROGRAMS, *PREVIOUS) if program.name == name}
+        if name not in OPERATORS:
+            raise ProgramsError(f"the sandbox has no chart {name!r}; it has {', '.join(OPERATORS)}")
+        wanted = next(iter(known)) if version is None else version.removeprefix("v")
+        if wanted not in known:
+            raise ProgramsError(
+                f"chart {name}: the sandbox has versions {', '.join(known)}, got {wanted}; set one of them"
+            )
+        found = Operator(cached_path(known[wanted]), copied_folder(chart_of(known[wanted])))
+        if not (found.path.is_file() and found.chart.is_dir()):
+            raise ProgramsError(f"{name} {wanted} is not built yet; build it with `{_BUILD_PREVIOUS}`")
+        return found
 
 
 def prepare(report: Report) -> Programs:
@@ -38,10 +74,9 @@ def prepare(report: Report) -> Programs:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
     missing = [program for program in PROGRAMS if _existing(program) is None]
-    if missing:
-        build(missing, report)
-    if not all(copied_folder(name).is_dir() for name in COPIES):
-        copy_folders()
+    copies = [copy for copy in COPIES if not copied_folder(copy).is_dir()]
+    if missing or copies:
+        build(missing, copies, report)
     return found()
 
 
@@ -52,8 +87,20 @@ def prepare_one(program: Program, report: Report) -> Path:
         ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
     """
     if _existing(program) is None:
-        build([program], report)
+        build([program], [], report)
     return _existing(program) or cached_path(program)
+
+
+def prepare_previous(report: Report) -> None:
+    """JobSet and Kueue as of the minor before, built where they are missing, for upgrades.
+
+    Raises:
+        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
+    """
+    missing = [program for program in PREVIOUS if not cached_path(program).is_file()]
+    copies = [copy for copy in map(chart_of, PREVIOUS) if not copied_folder(copy).is_dir()]
+    if missing or copies:
+        build(missing, copies, report)
 
 
 def found() -> Programs:
@@ -64,13 +111,10 @@ def found() -> Programs:
     """
     paths = {program.name: _existing(program) for program in PROGRAMS}
     missing = [name for name, path in paths.items() if path is None]
-    missing += [name for name in COPIES if not copied_folder(name).is_dir()]
+    missing += [copy.name for copy in COPIES if not copied_folder(copy).is_dir()]
     if missing:
         raise ProgramsError(f"not built yet: {', '.join(missing)}; build them with `make programs`")
-    return Programs(
-        {name: path for name, path in paths.items() if path is not None},
-        {name: copied_folder(f"charts/{name}") for name in CHARTS},
-    )
+    return Programs({name: path for name, path in paths.items() if path is not None})
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,6 @@ from math import floor
 from infra.bill import group_bill, job_group_bills, total
 from infra.faults import Fault
 from infra.rules.draft import Draft, Shapes, listed
-from infra.spending import Budget
 from infra.stack_file import HOURS_PER_YEAR, Cloud, Job, JobSlices
 
 _DECIMALS = 4

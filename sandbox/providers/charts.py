@@ -1,7 +1,7 @@
 """Helm charts as components: renders a chart and registers each object as a child.
 
-Renders the chart that the sandbox ships of that name, whatever repository the program names, and
-refuses another version than the shipped one. Like the published provider it drops hooks, and
+Renders the chart that the sandbox ships of that name and version, whatever repository the program
+names, and refuses versions that it does not ship. Like the published provider it drops hooks, and
 orders only what must be ordered.
 """
 
@@ -17,6 +17,7 @@ import yaml
 from pulumi.provider.experimental.property_value import PropertyValue, ResourceReference
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
+from sandbox.catalog import ProgramsError
 from sandbox.programs import Programs
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown, reveal
@@ -57,10 +58,9 @@ def render(inputs: Object, default_name: str, programs: Programs) -> list[Object
     """
     name = str(inputs["chart"]).rstrip("/").rpartition("/")[2]
     try:
-        folder = programs.chart(name)
-    except KeyError:
-        raise Refusal(f"the sandbox has no chart {name!r}; it has {', '.join(programs.charts)}") from None
-    _require_version(folder, name, inputs.get("version"))
+        folder = programs.operator(name, inputs.get("version")).chart
+    except ProgramsError as error:
+        raise Refusal(str(error)) from None
     with tempfile.TemporaryDirectory() as scratch:
         values = Path(scratch) / "values.json"
         values.write_text(json.dumps(inputs.get("values", {})))
@@ -123,9 +123,3 @@ def _without_prose(manifest: Object) -> Object:
         return {key: stripped(item) for key, item in value.items() if key != "description" or not isinstance(item, str)}
 
     return stripped(manifest)
-
-
-def _require_version(folder: Path, name: str, wanted: str | None) -> None:
-    shipped = str(yaml.safe_load((folder / "Chart.yaml").read_text())["version"])
-    if wanted is not None and wanted.removeprefix("v") != shipped.removeprefix("v"):
-        raise Refusal(f"chart {name}: the sandbox ships version {shipped}, got {wanted}; set that version")

@@ -1,7 +1,8 @@
 """The stand-in `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
 
-Follows the published provider: objects are created, never taken over; updates are server-side apply
-without force; a refused webhook call is not tried again; reads show only what the program wrote.
+Follows the published provider: objects are created, never taken over; updates are server-side apply,
+forced only where an annotation says so; a refused webhook call is not tried again; reads show only
+what the program wrote.
 """
 
 import base64
@@ -35,6 +36,8 @@ _IMMUTABLE = {
     "ClusterRoleBinding": ("roleRef",),
 }
 """Paths whose change needs a new object. Only built-in kinds: of others the published provider knows none."""
+
+_PATCH_FORCE = "pulumi.com/patchForce"
 
 _DELETE_OPTION, _DELETE_VARIABLE = "deleteUnreachable", "PULUMI_K8S_DELETE_UNREACHABLE"
 
@@ -109,7 +112,8 @@ class KubernetesPlugin(Plugin):
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
         if preview and (has_unknown(new) or self._unreachable()):
             return merged(old.state, new)
-        query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if preview else {})
+        force = new["metadata"].get("annotations", {}).get(_PATCH_FORCE, "false")
+        query = {"fieldManager": FIELD_MANAGER, "force": force} | ({"dryRun": "All"} if preview else {})
         try:
             live = self._cluster().server.request("PATCH", self._path(new), reveal(new), query, APPLY_PATCH)
         except ApiError as error:

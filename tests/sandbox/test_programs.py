@@ -7,7 +7,7 @@ import pytest
 
 from sandbox import builds, catalog, programs
 from sandbox.builds import BuildProgress
-from sandbox.catalog import ACTIONLINT, PROGRAMS, ProgramsError
+from sandbox.catalog import ACTIONLINT, OPERATORS, PREVIOUS, PROGRAMS, Program, ProgramsError, version_of
 
 
 @pytest.fixture
@@ -42,6 +42,24 @@ def ignore(_: BuildProgress) -> None:
 def test_every_program_has_a_version_in_its_lock():
     assert programs.versions().keys() == {program.name for program in PROGRAMS}
     assert programs.versions()["kubectl"] == programs.versions()["kube-apiserver"]
+
+
+def test_the_previous_operators_are_one_minor_behind():
+    def minors(where: tuple[Program, ...]) -> dict[str, list[int]]:
+        found = [program for program in where if program.name in OPERATORS]
+        return {program.name: [int(part) for part in version_of(program).split(".")[:2]] for program in found}
+
+    assert minors(PREVIOUS) == {name: [major, minor - 1] for name, (major, minor) in minors(PROGRAMS).items()}
+
+
+def test_the_previous_operators_are_built_only_when_asked_for(empty_cache: Path):
+    with_fake_go(empty_cache, BUILD)
+    (before,) = [version_of(program) for program in PREVIOUS if program.name == "kueue"]
+    built = programs.prepare(ignore)
+    with pytest.raises(ProgramsError, match=f"kueue {before} is not built yet"):
+        built.operator("kueue", before)
+    programs.prepare_previous(ignore)
+    assert built.operator("kueue", before).path != built.operator("kueue", None).path
 
 
 def test_without_go_and_programs_the_error_names_go_and_what_is_missing(empty_cache: Path):
@@ -101,7 +119,7 @@ def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.M
     with_fake_go(empty_cache, BUILD)
     first = programs.prepare(ignore).path("helm")
     copied = empty_cache / "tools"
-    for folder in catalog.TOOLS.iterdir():
+    for folder in (lock.parent for lock in catalog.TOOLS.glob("*/go.mod")):
         (copied / folder.name).mkdir(parents=True)
         for name in ("go.mod", "go.sum"):
             (copied / folder.name / name).write_text((folder / name).read_text())

@@ -1,7 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
+from sandbox.catalog import OPERATORS, PREVIOUS, PROGRAMS, cached_path, chart_of, copied_folder, version_of
 from sandbox.programs import Programs
 from sandbox.providers.charts import render, type_token
 from sandbox.providers.plugin import Refusal
@@ -30,20 +32,24 @@ END
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Programs:
-    """A chart of version 0.19.2, and in place of Helm a script that prints objects."""
-    helm, chart = tmp_path / "helm", tmp_path / "kueue"
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """The operators of this version, not those before, and in place of Helm a script that prints objects."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for operator in (program for program in PROGRAMS if program.name in OPERATORS):
+        copied_folder(chart_of(operator)).mkdir(parents=True)
+        cached_path(operator).parent.mkdir(exist_ok=True)
+        cached_path(operator).touch()
+    helm = tmp_path / "helm"
     helm.write_text(HELM.replace("%s", "$*").replace("'END'", "END"))
     helm.chmod(0o755)
-    chart.mkdir()
-    (chart / "Chart.yaml").write_text("version: 0.19.2\n")
-    return Programs({"helm": helm}, {"kueue": chart})
+    return Programs({"helm": helm})
 
 
 def test_the_chart_of_the_last_path_element_is_rendered_for_its_namespace(programs: Programs) -> None:
-    inputs = {"chart": "oci://example.org/charts/kueue", "version": "v0.19.2", "namespace": "kueue-system"}
+    newest = version_of(next(program for program in PROGRAMS if program.name == "kueue"))
+    inputs = {"chart": "oci://example.org/charts/kueue", "version": f"v{newest}", "namespace": "kueue-system"}
     arguments = render(inputs, "queue", programs)[0]["data"]["arguments"]
-    assert arguments.startswith(f"template queue {programs.chart('kueue')} ")
+    assert arguments.startswith(f"template queue {programs.operator('kueue', newest).chart} ")
     assert "--namespace kueue-system" in arguments
     assert "--include-crds" in arguments
 
@@ -58,13 +64,20 @@ def test_schemas_lose_their_prose_but_no_property(programs: Programs) -> None:
     assert schema == {"properties": {"description": {"type": "string"}}}
 
 
-def test_another_version_than_the_shipped_one_is_refused(programs: Programs) -> None:
-    with pytest.raises(Refusal, match=r"ships version 0\.19\.2, got 0\.18\.0"):
-        render({"chart": "kueue", "version": "0.18.0"}, "queue", programs)
+def test_a_version_that_nobody_knows_is_refused_with_those_there_are(programs: Programs) -> None:
+    known = ", ".join(version_of(program) for program in (*PROGRAMS, *PREVIOUS) if program.name == "kueue")
+    with pytest.raises(Refusal, match=re.escape(f"has versions {known}, got 0.1.0; set one of them")):
+        render({"chart": "kueue", "version": "0.1.0"}, "queue", programs)
+
+
+def test_the_version_before_is_refused_with_the_command_that_builds_it(programs: Programs) -> None:
+    (before,) = [version_of(program) for program in PREVIOUS if program.name == "kueue"]
+    with pytest.raises(Refusal, match=f"kueue {before} is not built yet; build it with `python -m cli.programs --prev"):
+        render({"chart": "kueue", "version": before}, "queue", programs)
 
 
 def test_an_unknown_chart_is_refused_with_those_there_are(programs: Programs) -> None:
-    with pytest.raises(Refusal, match="no chart 'volcano'; it has kueue"):
+    with pytest.raises(Refusal, match="no chart 'volcano'; it has jobset, kueue"):
         render({"chart": "oci://example.org/volcano"}, "v", programs)
 
 

@@ -1,0 +1,115 @@
+"""What `multislice drift` makes of an engine's events, in the form in which the event log has them."""
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.automation import CommandError, EngineEvent
+from rich.console import Console
+
+from cli import drift as command
+from cli.answer import Form
+from cli.drift import drift, drifted
+from cli.halt import Halt
+from infra.review.drift import Difference, Drift
+
+QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
+
+
+class Told:
+    """An engine that tells these events, and refuses the plan if there is a reason."""
+
+    def __init__(self, events: Sequence[Mapping[str, Any]], refusal: str = "") -> None:
+        self._events = events
+        self._refusal = refusal
+
+    def preview_after_refresh(self, on_event: Callable[[EngineEvent], None]) -> None:
+        for event in self._events:
+            on_event(EngineEvent.from_json(dict(event)))
+        if self._refusal:
+            raise CommandError(self._refusal)  # pyright: ignore[reportArgumentType]
+
+
+def step(operation: str, kind: str, name: str, old: object, new: object, paths: Sequence[str]) -> dict[str, Any]:
+    def state(inputs: object) -> object:
+        return None if inputs is None else {"type": kind, "urn": name, "inputs": inputs}
+
+    urn = f"urn:pulumi:dev::tpu-multislice::{kind}::{name}"
+    differ = {path: {"diffKind": "update", "inputDiff": True} for path in paths}
+    return {"op": operation, "urn": urn, "type": kind, "old": state(old), "new": state(new), "detailedDiff": differ}
+
+
+def refreshed(kind: str, name: str, old: object, new: object, paths: Sequence[str] = ()) -> list[dict[str, Any]]:
+    before, after = step("refresh", kind, name, old, old, ()), step("refresh", kind, name, old, new, paths)
+    return [{"resourcePreEvent": {"metadata": before}}, {"resOutputsEvent": {"metadata": after}}]
+
+
+def planned(operation: str, kind: str, name: str) -> list[dict[str, Any]]:
+    told = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
+    return [{"resourcePreEvent": told}, {"resOutputsEvent": told}]
+
+
+def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
+    pool, found = {"labels": {"team": "a"}, "taints": [{"key": "x"}]}, {"labels": {}, "taints": [{"key": "y"}]}
+    events = [
+        *refreshed(POOL, "pool", pool, found, ['labels["team"]', "taints[0].key"]),
+        *refreshed(QUEUE, "queue", {"spec": {}}, None),
+        *refreshed(QUEUE, "clean", {"spec": {}}, {"spec": {}}),
+        *planned("update", POOL, "pool"),
+        *planned("create", QUEUE, "queue"),
+        *planned("same", QUEUE, "clean"),
+    ]
+    gone, changed = sorted(drifted("dev", Told(events)).objects, key=lambda each: not each.gone)
+    assert (gone.name, gone.gone, gone.differences, gone.repair) == ("queue", True, (), "create")
+    assert (changed.name, changed.gone, changed.repair) == ("pool", False, "update")
+    assert changed.differences == (
+        Difference(path='labels["team"]', declared="a", found=None),
+        Difference(path="taints[0].key", declared="x", found="y"),
+    )
+
+
+def test_a_change_of_the_program_is_pending_not_drift() -> None:
+    found = drifted("dev", Told([*refreshed(POOL, "pool", {}, {}), *planned("update", POOL, "pool")]))
+    assert (found.objects, [change.name for change in found.pending]) == ((), ["pool"])
+
+
+def test_what_up_leaves_alone_is_said_to_be_left() -> None:
+    events = [*refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), *planned("same", POOL, "pool")]
+    assert [each.repair for each in drifted("dev", Told(events)).objects] == ["leave it"]
+
+
+def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Halt, match=f"--sandbox must name the folder of a sandbox, got {tmp_path}; `make up` makes one"):
+        drift("dev", tmp_path, Form.TEXT, Console())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
+        drift("dev", None, Form.TEXT, Console())
+
+
+@pytest.mark.parametrize(
+    ("engine", "status"),
+    [
+        (Told(refreshed(POOL, "pool", {}, {})), 0),
+        (Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])), 2),
+        (Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"]), "the budget has expired"), 1),
+    ],
+)
+def test_the_exit_status_tells_clean_from_drift_from_fault(
+    engine: Told, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(path: Path, sandbox: Path | None) -> Told:
+        del path, sandbox
+        return engine
+
+    monkeypatch.setattr(command, "_engine", asked)
+    console = Console(file=io.StringIO(), highlight=False)
+    assert drift("dev", None, Form.JSON, console) == status
+    assert isinstance(console.file, io.StringIO)
+    found = Drift.model_validate(json.loads(console.file.getvalue()))
+    assert [each.name for each in found.objects] == (["pool"] if status else [])
+    if status == 1:
+        assert [each.repair for each in found.objects] == [None]
+        assert "the budget has expired" in found.errors[0]
