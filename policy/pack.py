@@ -55,7 +55,7 @@ def finding(about: About, broken: Broken, expired: Iterable[GrantedException]) -
 
 def _resource_policy(rule: ResourceRule, today: Today) -> ResourceValidationPolicy:
     def validate(args: ResourceValidationArgs, report: Report) -> None:
-        if args.resource_type in rule.types:
+        if rule.looks_at(args.resource_type):
             faults = (Broken(says, args.urn) for says in rule.check(_declared(args)))
             _tell(rule.about, faults, args.get_config(), today(), report)
 
