@@ -1,10 +1,10 @@
 """What a rule is shown in tests: resources that keep it and resources that break it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from policy.rule import Declared
+from policy.rule import Broken, Declared, ResourceRule, Rule
 
 _STACK = "urn:pulumi:test::tpu-multislice"
 
@@ -40,3 +40,11 @@ def declared(
         ignored_changes=ignored_changes,
         parent=parent,
     )
+
+
+def faults(rule: Rule, plan: Sequence[Declared]) -> list[Broken]:
+    """All that the rule says of a plan, before any exception."""
+    if isinstance(rule, ResourceRule):
+        looked_at = (resource for resource in plan if rule.looks_at(resource.type))
+        return [Broken(says, resource.urn) for resource in looked_at for says in rule.check(resource)]
+    return list(rule.check(plan))

@@ -24,7 +24,7 @@ def _control_plane(cluster: Declared) -> Iterator[str]:
     by_address = at(cluster.properties, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled") is not False
     private = at(cluster.properties, "privateClusterConfig.enablePrivateEndpoint")
     if by_address and not private and at(cluster.properties, "masterAuthorizedNetworksConfig") is None:
-        yield "expected the DNS endpoint alone or networks that may use the IP endpoint, got an IP endpoint for everyone"
+        yield "expected the DNS endpoint alone or networks that may use the IP endpoint, got one for everyone"
 
 
 def _authorized_networks(cluster: Declared) -> Iterator[str]:

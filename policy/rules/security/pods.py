@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from infra.accelerators import TPU_RESOURCE
 from policy.rule import Declared, ResourceRule, Rule, Severity
@@ -68,7 +69,8 @@ def _unprivileged(declared: Declared) -> Iterator[str]:
 def _no_escalation(declared: Declared) -> Iterator[str]:
     for container in containers(declared):
         if at(container, "securityContext.allowPrivilegeEscalation") is not False:
-            yield f"expected container {container['name']} to set allowPrivilegeEscalation to false, got nothing or true"
+            name = container["name"]
+            yield f"expected container {name} to set allowPrivilegeEscalation to false, got nothing or true"
 
 
 def _confined(declared: Declared) -> Iterator[str]:
@@ -81,8 +83,8 @@ def _confined(declared: Declared) -> Iterator[str]:
 def _no_host_paths(declared: Declared) -> Iterator[str]:
     for pod in pods(declared):
         for volume in pod.get("volumes") or ():
-            if "hostPath" in volume:
-                yield f"expected volume {volume['name']} not to be a folder of the host, got {volume['hostPath']['path']}"
+            if path := at(volume, "hostPath.path"):
+                yield f"expected volume {volume['name']} not to be a folder of the host, got {path}"
 
 
 def _own_account(declared: Declared) -> Iterator[str]:
@@ -105,20 +107,22 @@ def _own_namespace(declared: Declared) -> Iterator[str]:
 
 
 def _no_secrets(declared: Declared) -> Iterator[str]:
-    if declared.type == _CONFIG_MAP:
-        for key, value in (declared.properties.get("data") or {}).items():
-            if is_known(value) and _SECRET_VALUE.search(value):
-                yield f"expected {key} to hold no credential, got what looks like one"
-        return
     for container in containers(declared):
         for variable in container.get("env") or ():
-            value = variable.get("value")
-            if (
-                value
-                and is_known(value)
-                and (_SECRET_NAME.search(variable["name"].upper()) or _SECRET_VALUE.search(value))
-            ):
+            if _is_secret(variable["name"], variable.get("value")):
                 yield f"expected {variable['name']} to come from a Secret or a service, got its value in the plan"
+
+
+def _no_secrets_in_files(config_map: Declared) -> Iterator[str]:
+    for name, value in (config_map.properties.get("data") or {}).items():
+        if _is_secret("", value):
+            yield f"expected {name} to hold no credential, got what looks like one"
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if not is_known(value) or not value:
+        return False
+    return bool(_SECRET_NAME.search(name.upper()) or _SECRET_VALUE.search(value))
 
 
 RULES: tuple[Rule, ...] = (
@@ -251,7 +255,19 @@ RULES: tuple[Rule, ...] = (
             fix="Use workload identity, or a secretKeyRef on a Secret that is made outside the plan.",
             link="https://cloud.google.com/kubernetes-engine/docs/concepts/secrets",
         ),
-        (*OBJECTS_WITH_PODS, _CONFIG_MAP),
+        OBJECTS_WITH_PODS,
         _no_secrets,
+    ),
+    ResourceRule(
+        must(
+            "no-secrets-in-config-maps",
+            Severity.HIGH,
+            "No credential lies in a ConfigMap",
+            why="Whoever may list a namespace reads its ConfigMaps, and so do Pulumi's state and its diffs.",
+            fix="Use workload identity, or mount a Secret that is made outside the plan.",
+            link="https://cloud.google.com/kubernetes-engine/docs/concepts/secrets",
+        ),
+        (_CONFIG_MAP,),
+        _no_secrets_in_files,
     ),
 )
