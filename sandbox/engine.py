@@ -55,6 +55,10 @@ class Engine:
         self._pack_settings = [str(policy.settings)] if policy else None
         self._selected: automation.Stack | None = None
 
+    def program(self) -> None:
+        """What declares the resources: the repository's own program."""
+        runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
+
     def preview(self, on_event: OnEvent) -> automation.PreviewResult:
         """What `up` would do. Raises CommandError when the plan is refused."""
         with self._tools_found():
@@ -122,7 +126,9 @@ class Engine:
             pulumi_command=automation.PulumiCommand(root=str(pulumi.parent.parent)),
         )
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
-        return automation.create_or_select_stack(name, project_name="tpu-multislice", program=_program, opts=options)
+        return automation.create_or_select_stack(
+            name, project_name="tpu-multislice", program=self.program, opts=options
+        )
 
     def _project_folder(self) -> Path:
         project = self._site.root / "project"
@@ -172,10 +178,6 @@ class Engine:
             path.touch(mode=0o600)
             path.write_text(secrets.token_hex(16))
         return path.read_text()
-
-
-def _program() -> None:
-    runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
 
 def _needed(resource: dict[str, Any]) -> list[str]:

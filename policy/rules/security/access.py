@@ -10,7 +10,7 @@ from policy.rules.security.about import must
 from policy.rules.security.cluster import CLUSTER
 from policy.values import at
 
-_SERVICE = "kubernetes:core/v1:Service"
+SERVICE = "kubernetes:core/v1:Service"
 _INGRESS = "kubernetes:networking.k8s.io/v1:Ingress"
 _ROUTED = (_INGRESS, "kubernetes:gateway.networking.k8s.io/v1:Gateway")
 _EVERYWHERE = {"0.0.0.0/0", "::/0"}
@@ -219,7 +219,7 @@ RULES: tuple[Rule, ...] = (
             fix="Use a ClusterIP and `kubectl port-forward`, or an internal load balancer.",
             link="https://cloud.google.com/kubernetes-engine/docs/how-to/internal-load-balancing",
         ),
-        (_SERVICE, *_ROUTED),
+        (SERVICE, *_ROUTED),
         _exposed,
     ),
 )

@@ -6,9 +6,9 @@ from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
 from policy.values import at
 
-_RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
-_BINDINGS = (f"{_RBAC}:ClusterRoleBinding", f"{_RBAC}:RoleBinding")
-_ROLES = (f"{_RBAC}:ClusterRole", f"{_RBAC}:Role")
+RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
+_BINDINGS = (f"{RBAC}:ClusterRoleBinding", f"{RBAC}:RoleBinding")
+_ROLES = (f"{RBAC}:ClusterRole", f"{RBAC}:Role")
 _EVERYONE = ("system:anonymous", "system:unauthenticated", "system:authenticated", "system:serviceaccounts")
 _ESCALATING = ("bind", "escalate", "impersonate")
 _ENFORCED = "pod-security.kubernetes.io/enforce"

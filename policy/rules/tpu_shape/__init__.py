@@ -1,4 +1,4 @@
-"""Filled in by the group's rules."""
+"""Rules of this group."""
 
 from policy.rule import Rule
 
