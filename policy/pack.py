@@ -32,6 +32,14 @@ type Report = Callable[[str, str | None], None]
 _UNKNOWN = {value for name, value in vars(sdk).items() if name.startswith("UNKNOWN_")}
 
 
+@contextmanager
+def _unknown_as_pulumi_knows_it() -> Generator[None]:
+    try:
+        yield
+    except NotKnownYetError as unknown:
+        raise sdk.UnknownValueError(sdk.UNKNOWN_STRING_VALUE, list(unknown.path)) from unknown
+
+
 def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
     """The rules as Pulumi runs them; exceptions are held against `today`."""
     return [
@@ -54,6 +62,7 @@ def finding(about: About, broken: Broken, expired: Iterable[GrantedException]) -
 
 
 def _resource_policy(rule: ResourceRule, today: Today) -> ResourceValidationPolicy:
+    @_unknown_as_pulumi_knows_it()
     def validate(args: ResourceValidationArgs, report: Report) -> None:
         if rule.looks_at(args.resource_type):
             faults = (Broken(says, args.urn) for says in rule.check(_declared(args)))
@@ -63,6 +72,7 @@ def _resource_policy(rule: ResourceRule, today: Today) -> ResourceValidationPoli
 
 
 def _stack_policy(rule: StackRule, today: Today) -> StackValidationPolicy:
+    @_unknown_as_pulumi_knows_it()
     def validate(args: StackValidationArgs, report: Report) -> None:
         faults = rule.check([_declared(resource) for resource in args.resources])
         _tell(rule.about, faults, args.get_config(), today(), report)
@@ -85,19 +95,10 @@ def _described(about: About) -> dict[str, Any]:
 
 def _tell(about: About, faults: Iterable[Broken], settings: Mapping[str, Any], day: date, report: Report) -> None:
     exceptions = granted(settings)
-    with _unknown_as_pulumi_knows_it():
-        for broken in faults:
-            expired = lapsed(exceptions, _name(broken.urn), day)
-            if expired is not None:
-                report(finding(about, broken, expired), broken.urn)
-
-
-@contextmanager
-def _unknown_as_pulumi_knows_it() -> Generator[None]:
-    try:
-        yield
-    except NotKnownYetError as unknown:
-        raise sdk.UnknownValueError(sdk.UNKNOWN_STRING_VALUE, list(unknown.path)) from unknown
+    for broken in faults:
+        expired = lapsed(exceptions, _name(broken.urn), day)
+        if expired is not None:
+            report(finding(about, broken, expired), broken.urn)
 
 
 def _declared(resource: ResourceValidationArgs | PolicyResource) -> Declared:

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+from policy.rule import About, Level
 from policy.rules import ALL_RULES
 
 BEGIN, END = "<!-- rules: made by tests/policy_reference.py -->\n", "<!-- end of rules -->\n"
@@ -20,12 +21,10 @@ def _table() -> str:
     for group, rules in groupby(ALL_RULES, key=lambda rule: rule.about.group):
         abouts = [rule.about for rule in rules]
         parts.append(f"\n### {group} ({len(abouts)})\n\n{_COLUMNS}")
-        parts += [
-            f"| [`{about.id}`]({about.link}) | {about.title}. {about.why} | {about.severity} | {_effect(about.level)} |\n"
-            for about in abouts
-        ]
+        parts += [_row(about) for about in abouts]
     return "".join(parts) + "\n"
 
 
-def _effect(level: str) -> str:
-    return {"mandatory": "stops", "advisory": "warns"}[level]
+def _row(about: About) -> str:
+    effect = "stops" if about.level == Level.MANDATORY else "warns"
+    return f"| [`{about.id}`]({about.link}) | {about.title}. {about.why} | {about.severity} | {effect} |\n"
