@@ -92,11 +92,21 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
             workload_pool=f"{args.cloud.project}.svc.id.goog"
         ),
-        logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
-        monitoring_config=container.ClusterMonitoringConfigArgs(
-            enable_components=["SYSTEM_COMPONENTS", "JOBSET"],
-            managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
+        # Without signing in one sees whether the control plane is well, and no binding changes that.
+        anonymous_authentication_config=container.ClusterAnonymousAuthenticationConfigArgs(mode="LIMITED"),
+        rbac_binding_config=container.ClusterRbacBindingConfigArgs(
+            enable_insecure_binding_system_authenticated=False, enable_insecure_binding_system_unauthenticated=False
         ),
+        logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
+        monitoring_config=_monitoring(),
+    )
+
+
+def _monitoring() -> gcp.container.ClusterMonitoringConfigArgs:
+    container = gcp.container
+    return container.ClusterMonitoringConfigArgs(
+        enable_components=["SYSTEM_COMPONENTS", "JOBSET"],
+        managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
     )
 
 

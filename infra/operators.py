@@ -16,6 +16,7 @@ from infra.capacity import FlexStart
 from infra.cluster_queues import MANAGED
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
+from infra.pods import admitted_pods
 from infra.scheduling import Requeueing, Scheduling
 from infra.stack_file import SliceGroup
 
@@ -54,7 +55,7 @@ class Operators(pulumi.ComponentResource):
     ) -> kubernetes.helm.v4.Chart:
         in_namespace = kubernetes.core.v1.Namespace(
             namespace,
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace, labels=admitted_pods(host_network=False)),
             opts=pulumi.ResourceOptions(parent=self),
         )
         return kubernetes.helm.v4.Chart(

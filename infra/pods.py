@@ -48,6 +48,15 @@ _DATASETS = "datasets"
 _SHARED_MEMORY = "shared-memory"
 
 
+def admitted_pods(*, host_network: bool) -> dict[str, str]:
+    """Label of a namespace that takes no pods with power over their host, whoever makes them.
+
+    Kubernetes counts the host's network among such power and has no level for it alone
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+    """
+    return {"pod-security.kubernetes.io/enforce": "privileged" if host_network else "baseline"}
+
+
 def pod_template(submission: Submission) -> Manifest:
     """Metadata and spec of the pods."""
     annotations = {
@@ -114,6 +123,7 @@ def _container(submission: Submission) -> Manifest:
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
         ],
         "resources": resources(submission.shape),
+        "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": mounts,
     }
 

@@ -17,7 +17,7 @@ import pulumi_kubernetes as kubernetes
 from infra import cluster_queues, flavors
 from infra.capacity import Queued
 from infra.kubernetes_objects import KubernetesObject
-from infra.pods import SERVICE_ACCOUNT
+from infra.pods import SERVICE_ACCOUNT, admitted_pods
 from infra.scheduling import Placement
 from infra.stack_file import SliceGroup, Team
 
@@ -33,6 +33,8 @@ class QueuesArgs:
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     placement: Placement
+    host_network: bool
+    """Whether pods of the teams may use the network of their host."""
     hooks: pulumi.ResourceHookBinding
     """Of every object that others may hold."""
 
@@ -71,11 +73,10 @@ class Queues(pulumi.ComponentResource):
         team = args.teams[name]
         manifest = cluster_queues.cluster_queue(name, team, args.groups, args.placement)
         queue = self._declare(f"quota-{name}", manifest, needed)
+        labels = cluster_queues.MANAGED | admitted_pods(host_network=args.host_network)
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=team.namespace, labels=cluster_queues.MANAGED, annotations=_OURS
-            ),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=_OURS),
             opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(

@@ -6,6 +6,7 @@ Owns the types. Knows neither Pulumi's policy SDK nor any rule, so that a rule i
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Any
 
 
@@ -88,9 +89,12 @@ class ResourceRule:
 
     about: About
     types: tuple[str, ...]
-    """Tokens of the resources that it looks at."""
+    """Tokens of the resources that it looks at, or patterns of them such as `gcp:*Binding`."""
     check: Callable[[Declared], Iterable[str]]
     """What is wrong; nothing if all is well."""
+
+    def looks_at(self, resource_type: str) -> bool:
+        return any(fnmatchcase(resource_type, pattern) for pattern in self.types)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,26 +39,50 @@ _PROVIDER_PREFIX = "pulumi:providers:"
 _STACK_TYPE = "pulumi:pulumi:Stack"
 
 
+@dataclass(frozen=True)
+class PolicyPack:
+    """Rules that a plan is held to."""
+
+    folder: Path
+    """With a `PulumiPolicy.yaml`."""
+    settings: Path
+    """Levels and exceptions, as `--policy-pack-config` takes them."""
+
+
 class Engine:
     """Preview, up, refresh and destroy of one stack file on a running sandbox."""
 
     def __init__(
-        self, site: Site, programs: Programs, stack_file: Path, secrets: Mapping[str, str] = MappingProxyType({})
+        self,
+        site: Site,
+        programs: Programs,
+        stack_file: Path,
+        policy: PolicyPack | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere.
 
-        `secrets` are values of the section `secrets` by name, ahead of those that stand in.
+        Previews and `up` are held to `policy`, if there is one. `secrets` are values of the section `secrets` by
+        name, ahead of those that stand in.
         """
         self._site = site
         self._programs = programs
         self._stack_file = stack_file
         self._secrets = secrets
+        self._packs = [str(policy.folder)] if policy else None
+        self._pack_settings = [str(policy.settings)] if policy else None
         self._selected: automation.Stack | None = None
+
+    def program(self) -> None:
+        """What declares the resources: the repository's own program."""
+        runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
     def preview(self, on_event: OnEvent) -> automation.PreviewResult:
         """What `up` would do. Raises CommandError when the plan is refused."""
         with self._tools_found():
-            return self._stack().preview(on_event=on_event)
+            return self._stack().preview(
+                on_event=on_event, policy_packs=self._packs, policy_pack_configs=self._pack_settings
+            )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """What a refresh would find, and what `up` would do then. Raises CommandError when the plan is refused."""
@@ -67,8 +92,10 @@ class Engine:
     def up(self, on_event: OnEvent) -> Mapping[str, Any]:
         """Make it so; the stack's outputs. Raises CommandError when a step fails."""
         with self._tools_found():
-            outputs = self._stack().up(on_event=on_event).outputs
-        return {name: output.value for name, output in outputs.items()}
+            done = self._stack().up(
+                on_event=on_event, policy_packs=self._packs, policy_pack_configs=self._pack_settings
+            )
+        return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
         """Read what is there into the state."""
@@ -123,7 +150,9 @@ class Engine:
             pulumi_command=automation.PulumiCommand(root=str(pulumi.parent.parent)),
         )
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
-        stack = automation.create_or_select_stack(name, project_name="tpu-multislice", program=_program, opts=options)
+        stack = automation.create_or_select_stack(
+            name, project_name="tpu-multislice", program=self.program, opts=options
+        )
         _, encrypted_keys = _parted(self._written()["config"])
         given = {_secret_key(name): value for name, value in self._secrets.items()}
         if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
@@ -187,10 +216,6 @@ def _passphrase(site: Site) -> str:
         path.touch(mode=0o600)
         path.write_text(secrets.token_hex(16))
     return path.read_text()
-
-
-def _program() -> None:
-    runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
 
 def _secret_key(name: str) -> str:

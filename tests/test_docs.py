@@ -1,5 +1,6 @@
 """What the documents name exists: commands, files, links and figures' sources."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from policy.exceptions import granted
+from policy.pack import finding
+from policy.rules import ALL_RULES
+from tests.policy.example import faults
+from tests.policy.examples import EXAMPLES
+from tests.policy_reference import with_table
 from tests.settings_reference import reference
 
 ROOT = Path(__file__).parent.parent
@@ -45,3 +52,22 @@ def test_the_reference_of_the_stack_file_is_what_its_classes_say() -> None:
     if os.environ.get("UPDATE_GOLDEN") == "1":
         written.write_text(reference())
     assert written.read_text() == reference()
+
+
+def test_the_table_of_rules_is_what_the_rules_say() -> None:
+    written = ROOT / "docs" / "policy.md"
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        written.write_text(with_table(written.read_text()))
+    assert written.read_text() == with_table(written.read_text())
+
+
+def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
+    text = (ROOT / "docs" / "policy.md").read_text()
+    shown = next(block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Why:" in block)
+    (rule,) = (rule for rule in ALL_RULES if rule.about.id == "no-keys")
+    (fault,) = faults(rule, EXAMPLES["no-keys"].failing)
+    assert shown == f"{rule.about.title}\n{finding(rule.about, fault, [])}\n"
+    (settings,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    rules = json.loads(settings)
+    assert granted(rules.pop("no-host-namespaces"))[0].covers("training")
+    assert rules == {"all": {"enforcementLevel": "mandatory"}}

@@ -1,4 +1,4 @@
-"""Puts the plugins where the Pulumi engine looks, and the credential plugin of GKE's kubeconfigs on the way to PATH.
+"""Puts the plugins where the Pulumi engine looks, and on the way to PATH what it or a kubeconfig names.
 
 Writes files and starts nothing. What the files do is in `gcp`, `kubernetes` and `gke_auth`.
 """
@@ -19,6 +19,8 @@ def install(site: Site) -> None:
         folder = site.pulumi_home / "plugins" / f"resource-{name}-v{version(f'pulumi_{name}')}"
         _write_program(folder / f"pulumi-resource-{name}", f"sandbox.providers.{name}")
     _write_program(site.root / "bin" / "gke-gcloud-auth-plugin", "sandbox.providers.gke_auth")
+    # Where there is no language plugin for Python, the engine starts a policy pack by this name.
+    _write_program(site.root / "bin" / "pulumi-analyzer-policy-python", "sandbox.providers.analyzer")
 
 
 def _write_program(path: Path, module: str) -> None:

@@ -6,21 +6,32 @@ from pulumi.automation import EngineEvent
 
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
-from sandbox.engine import Engine
+from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
+from tests.chain.findings import Findings
 from tests.chain.stack import Reviews, ignore
 
 STACKS = sorted((CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
 
 
 @pytest.mark.parametrize("stack_file", STACKS, ids=lambda path: path.stem)
-def test_every_stack_previews_without_a_cloud_or_a_cluster_and_tells_its_review(stack_file: Path, tmp_path: Path):
+def test_every_stack_previews_without_a_cloud_or_a_cluster_keeps_its_rules_and_tells_its_review(
+    stack_file: Path, tmp_path: Path
+):
     programs.prepare(ignore)
-    reviews = Reviews()
-    planned = Engine(create(tmp_path), programs.found(), stack_file).preview(reviews)
+    reviews, findings = Reviews(), Findings()
+    stack = stack_file.stem.removeprefix("Pulumi.")
+
+    def tell(event: EngineEvent) -> None:
+        reviews(event)
+        findings(event)
+
+    pack = PolicyPack(CHECKOUT / "policy", CHECKOUT / "policy" / "stacks" / f"{stack}.json")
+    planned = Engine(create(tmp_path), programs.found(), stack_file, pack).preview(tell)
+    assert findings.told == []
     assert set(planned.change_summary) == {"create"}
     (told,) = reviews.told
-    assert told.startswith(f"review of {stack_file.stem.removeprefix('Pulumi.')}\n\nPrice  ")
+    assert told.startswith(f"review of {stack}\n\nPrice  ")
     assert "no cluster was asked" in told
 
 

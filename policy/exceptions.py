@@ -1,0 +1,75 @@
+"""What a stack's policy file lets pass, why, and until when.
+
+Owns the form of an exception and when it counts. Whether there should be one is for those to say who
+own `policy/stacks`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+from typing import Any
+
+KEY = "exceptions"
+"""In the settings of a rule in a policy file."""
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "resource": {"type": "string", "minLength": 1},
+            "reason": {"type": "string", "minLength": 1},
+            "expires_on": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+        },
+        "required": ["resource", "reason", "expires_on"],
+        "additionalProperties": False,
+    },
+}
+"""JSON schema that Pulumi holds the list to before any rule runs."""
+
+
+@dataclass(frozen=True)
+class GrantedException:
+    """Resources on which a rule may be broken."""
+
+    resource: str
+    """Pattern of names within the program, such as `slices-*`; `*` holds for the stack as a whole, too."""
+    reason: str
+    expires_on: date
+    """The last day on which it counts."""
+
+    def covers(self, name: str) -> bool:
+        """Whether it is about the resource of this name; the stack as a whole has an empty one."""
+        return fnmatchcase(name, self.resource)
+
+    def expired(self, today: date) -> bool:
+        return today > self.expires_on
+
+
+def granted(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
+    """The exceptions in a rule's settings, which Pulumi has held to `SCHEMA`.
+
+    Raises:
+        ValueError: a date that the calendar does not have.
+    """
+    return tuple(_granted(entry) for entry in settings.get(KEY, ()))
+
+
+def lapsed(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[GrantedException, ...] | None:
+    """Of the exceptions that cover a resource those that have expired; None if one of them counts."""
+    covering = [exception for exception in exceptions if exception.covers(name)]
+    if any(not exception.expired(today) for exception in covering):
+        return None
+    return tuple(covering)
+
+
+def _granted(entry: Mapping[str, str]) -> GrantedException:
+    try:
+        expires_on = date.fromisoformat(entry["expires_on"])
+    except ValueError as fault:
+        raise ValueError(
+            f"exception for {entry['resource']!r}: expected expires_on to be a day such as 2027-01-31,"
+            f" got {entry['expires_on']!r}; correct it in the stack's policy file"
+        ) from fault
+    return GrantedException(entry["resource"], entry["reason"], expires_on)

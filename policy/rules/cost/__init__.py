@@ -1,0 +1,5 @@
+"""Rules of this group."""
+
+from policy.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

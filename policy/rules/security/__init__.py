@@ -1,0 +1,14 @@
+"""Rules that a security reviewer of GKE would ask about."""
+
+from policy.rule import Rule
+from policy.rules.security import access, cluster, grants, nodes, pods, roles, storage
+
+RULES: tuple[Rule, ...] = (
+    *cluster.RULES,
+    *access.RULES,
+    *nodes.RULES,
+    *storage.RULES,
+    *grants.RULES,
+    *pods.RULES,
+    *roles.RULES,
+)

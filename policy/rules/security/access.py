@@ -1,0 +1,225 @@
+"""Who reaches a cluster and its machines from outside.
+
+Owns the endpoints of the control plane, how one signs in there, firewalls, and Services with addresses.
+"""
+
+from collections.abc import Iterator
+
+from policy.rule import Declared, ResourceRule, Rule, Severity
+from policy.rules.security.about import must
+from policy.rules.security.cluster import CLUSTER
+from policy.values import at
+
+SERVICE = "kubernetes:core/v1:Service"
+_INGRESS = "kubernetes:networking.k8s.io/v1:Ingress"
+_ROUTED = (_INGRESS, "kubernetes:gateway.networking.k8s.io/v1:Gateway")
+_EVERYWHERE = {"0.0.0.0/0", "::/0"}
+_INTERNAL = "networking.gke.io/load-balancer-type"
+_HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
+_ISOLATION = "https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"
+
+
+def _control_plane(cluster: Declared) -> Iterator[str]:
+    # GKE's default is an IP endpoint.
+    by_address = at(cluster.properties, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled") is not False
+    private = at(cluster.properties, "privateClusterConfig.enablePrivateEndpoint")
+    if by_address and not private and at(cluster.properties, "masterAuthorizedNetworksConfig") is None:
+        yield "expected the DNS endpoint alone or networks that may use the IP endpoint, got one for everyone"
+
+
+def _authorized_networks(cluster: Declared) -> Iterator[str]:
+    networks = at(cluster.properties, "masterAuthorizedNetworksConfig")
+    for block in at(networks, "cidrBlocks") or ():
+        if block["cidrBlock"] in _EVERYWHERE:
+            yield f"expected networks that you know, got {block['cidrBlock']}"
+    if at(networks, "gcpPublicCidrsAccessEnabled"):
+        yield "expected gcpPublicCidrsAccessEnabled to be false, got every machine that is rented from Google Cloud"
+
+
+def _sign_in(cluster: Declared) -> Iterator[str]:
+    if at(cluster.properties, "enableLegacyAbac"):
+        yield "expected RBAC alone, got enableLegacyAbac true"
+    if at(cluster.properties, "masterAuth.clientCertificateConfig.issueClientCertificate"):
+        yield "expected no client certificate, got issueClientCertificate true"
+    if at(cluster.properties, "masterAuth.username"):
+        yield "expected no password for the control plane, got masterAuth.username"
+
+
+def _anonymous(cluster: Declared) -> Iterator[str]:
+    mode = at(cluster.properties, "anonymousAuthenticationConfig.mode")
+    if mode != "LIMITED":
+        yield f"expected anonymousAuthenticationConfig.mode LIMITED, got {mode}"
+
+
+def _bindings(cluster: Declared) -> Iterator[str]:
+    for who in ("Unauthenticated", "Authenticated"):
+        setting = f"enableInsecureBindingSystem{who}"
+        if at(cluster.properties, f"rbacBindingConfig.{setting}") is not False:
+            yield f"expected rbacBindingConfig.{setting} to be false, got nothing or true"
+
+
+def _private_nodes(resource: Declared) -> Iterator[str]:
+    config = "privateClusterConfig" if resource.type == CLUSTER else "networkConfig"
+    if at(resource.properties, f"{config}.enablePrivateNodes") is not True:
+        yield f"expected {config}.enablePrivateNodes to be true, got nothing or false"
+
+
+def _firewall(rule: Declared) -> Iterator[str]:
+    properties = rule.properties
+    if (
+        properties.get("direction", "INGRESS") != "INGRESS"
+        or properties.get("disabled")
+        or not properties.get("allows")
+    ):
+        return
+    sources = properties.get("sourceRanges") or ()
+    narrowed = any(properties.get(key) for key in ("sourceTags", "sourceServiceAccounts"))
+    if not sources and not narrowed:
+        yield "expected sources that may come in, got none, which means everyone"
+    for source in sources:
+        if source in _EVERYWHERE:
+            yield f"expected sources that you know, got {source}"
+
+
+def _chosen_subnets(network: Declared) -> Iterator[str]:
+    if network.properties.get("autoCreateSubnetworks") is not False:
+        yield "expected autoCreateSubnetworks to be false, got a subnetwork in every region"
+
+
+def _google_access(subnetwork: Declared) -> Iterator[str]:
+    if not subnetwork.properties.get("privateIpGoogleAccess"):
+        yield "expected privateIpGoogleAccess to be true, got nothing or false"
+
+
+def _exposed(resource: Declared) -> Iterator[str]:
+    if resource.type in _ROUTED:
+        yield f"expected nothing in the cluster to be reached from outside, got a {resource.type.rpartition(':')[2]}"
+        return
+    kind = at(resource.properties, "spec.type")
+    annotations = at(resource.properties, "metadata.annotations") or {}
+    if kind == "NodePort" or (kind == "LoadBalancer" and annotations.get(_INTERNAL) != "Internal"):
+        yield f"expected a Service within the cluster or an internal load balancer, got {kind}"
+
+
+RULES: tuple[Rule, ...] = (
+    ResourceRule(
+        must(
+            "control-plane-endpoint",
+            Severity.HIGH,
+            "Not everyone can try to sign in to the control plane",
+            why="An open IP endpoint is one leaked credential or one bug of the API server away from a lost cluster.",
+            fix="Leave cluster.authorized_networks empty for the DNS endpoint alone, or name your networks there.",
+            link=_ISOLATION,
+        ),
+        (CLUSTER,),
+        _control_plane,
+    ),
+    ResourceRule(
+        must(
+            "authorized-networks",
+            Severity.HIGH,
+            "Authorized networks are known ones",
+            why="A list that holds everyone protects from nobody.",
+            fix="Name the networks that you work from in cluster.authorized_networks of the stack file.",
+            link="https://cloud.google.com/kubernetes-engine/docs/how-to/authorized-networks",
+        ),
+        (CLUSTER,),
+        _authorized_networks,
+    ),
+    ResourceRule(
+        must(
+            "no-legacy-authentication",
+            Severity.HIGH,
+            "One signs in to the control plane through Google alone",
+            why="Passwords and client certificates cannot be revoked, and ABAC gives rights that RBAC does not show.",
+            fix="Remove enableLegacyAbac and masterAuth.",
+            link=_HARDENING,
+        ),
+        (CLUSTER,),
+        _sign_in,
+    ),
+    ResourceRule(
+        must(
+            "no-anonymous-access",
+            Severity.MEDIUM,
+            "Without signing in one sees the health of the control plane alone",
+            why="A wrong binding would otherwise open the API to callers without any credential.",
+            fix="Set anonymousAuthenticationConfig.mode to LIMITED.",
+            link=_HARDENING + "#restrict-anon-access",
+        ),
+        (CLUSTER,),
+        _anonymous,
+    ),
+    ResourceRule(
+        must(
+            "no-bindings-for-everyone",
+            Severity.MEDIUM,
+            "The control plane refuses bindings for everyone",
+            why="Every Google account in the world is authenticated: such a binding is a public one.",
+            fix="Set both switches of rbacBindingConfig to false.",
+            link="https://cloud.google.com/kubernetes-engine/docs/best-practices/rbac#default-roles-groups",
+        ),
+        (CLUSTER,),
+        _bindings,
+    ),
+    ResourceRule(
+        must(
+            "private-nodes",
+            Severity.HIGH,
+            "Nodes have no public addresses",
+            why="A public address makes every port that a node opens by mistake one for the internet.",
+            fix="Set enablePrivateNodes on the cluster and on every pool.",
+            link=_ISOLATION,
+        ),
+        (CLUSTER, "gcp:container/nodePool:NodePool"),
+        _private_nodes,
+    ),
+    ResourceRule(
+        must(
+            "no-open-firewall",
+            Severity.CRITICAL,
+            "No firewall rule lets everyone in",
+            why="Hosts of a slice talk to each other without passwords.",
+            fix="Name source ranges, tags or service accounts that you know.",
+            link="https://cloud.google.com/firewall/docs/firewalls",
+        ),
+        ("gcp:compute/firewall:Firewall",),
+        _firewall,
+    ),
+    ResourceRule(
+        must(
+            "chosen-subnetworks",
+            Severity.MEDIUM,
+            "A network has the subnetworks that the program declares",
+            why="Subnetworks in every region overlap with those of other networks and hold what nobody looks at.",
+            fix="Set autoCreateSubnetworks to false.",
+            link="https://cloud.google.com/vpc/docs/subnets#subnet-types",
+        ),
+        ("gcp:compute/network:Network",),
+        _chosen_subnets,
+    ),
+    ResourceRule(
+        must(
+            "private-google-access",
+            Severity.MEDIUM,
+            "Private nodes reach Google's APIs without the internet",
+            why="Checkpoints and images would otherwise take the way through NAT, where there is one.",
+            fix="Set privateIpGoogleAccess on the subnetwork.",
+            link="https://cloud.google.com/vpc/docs/private-google-access",
+        ),
+        ("gcp:compute/subnetwork:Subnetwork",),
+        _google_access,
+    ),
+    ResourceRule(
+        must(
+            "no-public-services",
+            Severity.HIGH,
+            "Nothing in the cluster is reached from outside",
+            why="Nothing that trains has to be, and a load balancer's firewall rules outlive the cluster.",
+            fix="Use a ClusterIP and `kubectl port-forward`, or an internal load balancer.",
+            link="https://cloud.google.com/kubernetes-engine/docs/how-to/internal-load-balancing",
+        ),
+        (SERVICE, *_ROUTED),
+        _exposed,
+    ),
+)

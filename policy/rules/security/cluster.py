@@ -1,0 +1,197 @@
+"""What a cluster must be.
+
+Owns what is decided for a control plane as a whole. Who reaches it is in `access`, its machines are in `nodes`.
+"""
+
+from collections.abc import Iterator
+
+from policy.rule import Declared, ResourceRule, Rule, Severity
+from policy.rules.security.about import must, should
+from policy.values import at, is_known
+
+CLUSTER = "gcp:container/cluster:Cluster"
+
+_HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
+
+
+def _workload_identity(cluster: Declared) -> Iterator[str]:
+    if not at(cluster.properties, "workloadIdentityConfig.workloadPool"):
+        yield "expected workloadIdentityConfig.workloadPool to name the project's pool, got none"
+
+
+def _release_channel(cluster: Declared) -> Iterator[str]:
+    channel = at(cluster.properties, "releaseChannel.channel")
+    if channel in (None, "UNSPECIFIED"):
+        yield f"expected a release channel, got {channel}"
+
+
+def _vpc_native(cluster: Declared) -> Iterator[str]:
+    mode = at(cluster.properties, "networkingMode")
+    if mode != "VPC_NATIVE":
+        yield f"expected networkingMode VPC_NATIVE, got {mode}"
+
+
+def _dataplane(cluster: Declared) -> Iterator[str]:
+    provider = at(cluster.properties, "datapathProvider")
+    if provider != "ADVANCED_DATAPATH" and not at(cluster.properties, "networkPolicy.enabled"):
+        yield f"expected datapathProvider ADVANCED_DATAPATH or network policies to be on, got {provider}"
+
+
+def _own_pools(cluster: Declared) -> Iterator[str]:
+    if at(cluster.properties, "nodePools"):
+        yield "expected every node pool to be a resource of its own, got pools within the cluster"
+    if not at(cluster.properties, "removeDefaultNodePool"):
+        yield "expected removeDefaultNodePool to be true, got a cluster that keeps its default pool"
+
+
+def _shielded(cluster: Declared) -> Iterator[str]:
+    if at(cluster.properties, "enableShieldedNodes") is False:
+        yield "expected shielded nodes, got enableShieldedNodes false"
+
+
+def _released_features(cluster: Declared) -> Iterator[str]:
+    if at(cluster.properties, "enableKubernetesAlpha"):
+        yield "expected released features alone, got enableKubernetesAlpha true"
+
+
+def _own_network(cluster: Declared) -> Iterator[str]:
+    # What is not known yet is the output of a network that the program makes.
+    network = cluster.properties.get("network")
+    if network is None or (is_known(network) and str(network).rpartition("/")[2] == "default"):
+        yield f"expected a network of the program's own, got {network or 'none, which means the default network'}"
+
+
+def _encrypted_secrets(cluster: Declared) -> Iterator[str]:
+    state = at(cluster.properties, "databaseEncryption.state")
+    if state not in ("ENCRYPTED", "ALL_OBJECTS_ENCRYPTION_ENABLED"):
+        yield f"expected databaseEncryption.state ENCRYPTED, got {state}"
+
+
+def _signed_images(cluster: Declared) -> Iterator[str]:
+    mode = at(cluster.properties, "binaryAuthorization.evaluationMode")
+    if mode in (None, "DISABLED"):
+        yield f"expected binaryAuthorization.evaluationMode to name a policy, got {mode}"
+
+
+RULES: tuple[Rule, ...] = (
+    ResourceRule(
+        must(
+            "workload-identity",
+            Severity.HIGH,
+            "Pods have identities of their own",
+            why="Without workload identity every pod of a node may do what the node may do.",
+            fix="Set workloadIdentityConfig.workloadPool to PROJECT.svc.id.goog.",
+            link="https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity",
+        ),
+        (CLUSTER,),
+        _workload_identity,
+    ),
+    ResourceRule(
+        must(
+            "release-channel",
+            Severity.MEDIUM,
+            "Google keeps the cluster's version patched",
+            why="Outside a release channel security patches come late or not at all.",
+            fix="Set cluster.release_channel of the stack file.",
+            link="https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels",
+        ),
+        (CLUSTER,),
+        _release_channel,
+    ),
+    ResourceRule(
+        must(
+            "vpc-native",
+            Severity.MEDIUM,
+            "Pods have addresses of the VPC",
+            why="Routes-based clusters can have neither private nodes nor Dataplane V2.",
+            fix="Set networkingMode to VPC_NATIVE and name ranges for pods and services.",
+            link="https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips",
+        ),
+        (CLUSTER,),
+        _vpc_native,
+    ),
+    ResourceRule(
+        must(
+            "network-policy",
+            Severity.MEDIUM,
+            "The cluster enforces network policies",
+            why="Otherwise a NetworkPolicy is accepted and does nothing; the choice cannot be changed later.",
+            fix="Set datapathProvider to ADVANCED_DATAPATH.",
+            link="https://cloud.google.com/kubernetes-engine/docs/concepts/dataplane-v2",
+        ),
+        (CLUSTER,),
+        _dataplane,
+    ),
+    ResourceRule(
+        must(
+            "own-node-pools",
+            Severity.MEDIUM,
+            "Every node pool is a resource of its own",
+            why="A pool within the cluster is replaced with it, and the default pool has Google's default account.",
+            fix="Set removeDefaultNodePool and declare each pool as a NodePool.",
+            link=_HARDENING,
+        ),
+        (CLUSTER,),
+        _own_pools,
+    ),
+    ResourceRule(
+        must(
+            "shielded-nodes",
+            Severity.HIGH,
+            "Only machines of the project can join as nodes",
+            why="Without shielded nodes a stolen bootstrap credential lets any machine pose as a node.",
+            fix="Remove enableShieldedNodes, whose default is true.",
+            link="https://cloud.google.com/kubernetes-engine/docs/how-to/shielded-gke-nodes",
+        ),
+        (CLUSTER,),
+        _shielded,
+    ),
+    ResourceRule(
+        must(
+            "no-alpha-features",
+            Severity.MEDIUM,
+            "The cluster has released features alone",
+            why="An alpha cluster gets no upgrades and is deleted after 30 days.",
+            fix="Remove enableKubernetesAlpha.",
+            link="https://cloud.google.com/kubernetes-engine/docs/concepts/alpha-clusters",
+        ),
+        (CLUSTER,),
+        _released_features,
+    ),
+    ResourceRule(
+        must(
+            "own-network",
+            Severity.MEDIUM,
+            "The cluster has a network of its own",
+            why="The default network of a project is shared, and its firewall lets SSH in from everywhere.",
+            fix="Declare a network and a subnetwork and name them.",
+            link="https://cloud.google.com/vpc/docs/vpc#default-network",
+        ),
+        (CLUSTER,),
+        _own_network,
+    ),
+    ResourceRule(
+        should(
+            "encrypted-secrets",
+            Severity.LOW,
+            "Secrets of the cluster are encrypted with a key of your own",
+            why="Whoever gets at a backup of the control plane's database could read them.",
+            fix="Set databaseEncryption to a Cloud KMS key, or grant an exception where no Secret matters.",
+            link="https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets",
+        ),
+        (CLUSTER,),
+        _encrypted_secrets,
+    ),
+    ResourceRule(
+        should(
+            "signed-images",
+            Severity.LOW,
+            "The cluster runs images that a policy admits",
+            why="A digest says which image runs, and not that it was built by whom you trust.",
+            fix="Set binaryAuthorization.evaluationMode to PROJECT_SINGLETON_POLICY_ENFORCE.",
+            link="https://cloud.google.com/binary-authorization/docs/overview",
+        ),
+        (CLUSTER,),
+        _signed_images,
+    ),
+)

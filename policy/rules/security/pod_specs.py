@@ -1,0 +1,45 @@
+"""The pods that an object of Kubernetes declares.
+
+Owns where each kind keeps its pod template. What pods must be is in `pods`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.rule import Declared
+from policy.values import at
+
+JOBSET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
+JOB = "kubernetes:batch/v1:Job"
+POD = "kubernetes:core/v1:Pod"
+
+_TEMPLATES = {
+    POD: "spec",
+    JOB: "spec.template.spec",
+    "kubernetes:batch/v1:CronJob": "spec.jobTemplate.spec.template.spec",
+    "kubernetes:core/v1:ReplicationController": "spec.template.spec",
+    "kubernetes:apps/v1:DaemonSet": "spec.template.spec",
+    "kubernetes:apps/v1:Deployment": "spec.template.spec",
+    "kubernetes:apps/v1:ReplicaSet": "spec.template.spec",
+    "kubernetes:apps/v1:StatefulSet": "spec.template.spec",
+}
+OBJECTS_WITH_PODS = (*_TEMPLATES, JOBSET)
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+
+type Part = Mapping[str, Any]
+
+
+def pods(declared: Declared) -> Iterator[Part]:
+    """The specs of its pods; of a JobSet one for each of its replicated jobs."""
+    if declared.type == JOBSET:
+        for job in at(declared.properties, "spec.replicatedJobs") or ():
+            yield at(job, "template.spec.template.spec") or {}
+    else:
+        yield at(declared.properties, _TEMPLATES[declared.type]) or {}
+
+
+def containers(declared: Declared) -> Iterator[Part]:
+    """The containers of its pods, those that run first among them."""
+    for pod in pods(declared):
+        for kind in _CONTAINERS:
+            yield from pod.get(kind) or ()

@@ -1,0 +1,118 @@
+"""The rules in the real engine: that each reaches a person, and what exceptions do."""
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, override
+
+import pulumi
+import pytest
+import yaml
+from pulumi.automation import CommandError
+
+from policy.exceptions import granted, lapsed
+from policy.rule import Declared, Level, ResourceRule, Rule
+from policy.rules import ALL_RULES
+from sandbox import programs
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine, PolicyPack
+from sandbox.providers.charts import render, type_token
+from sandbox.site import create
+from tests.chain.findings import Findings
+from tests.chain.stack import ignore
+from tests.infra.recording import run_program, stack_values
+from tests.policy.example import declared, faults
+from tests.policy.examples import EXAMPLES
+
+EXCEPTED = "no-keys"
+"""The rule whose example is declared twice more, for exceptions."""
+SETTINGS: Mapping[str, Any] = {
+    EXCEPTED: {
+        "exceptions": [
+            {"resource": "granted.*", "reason": "An old partner.", "expires_on": "9999-12-31"},
+            {"resource": "expired.*", "reason": "A demonstration.", "expires_on": "2020-01-31"},
+        ]
+    }
+}
+
+
+class _Shown(pulumi.ComponentResource):
+    """A resource of any type, without a provider that could refuse it before the rules see it."""
+
+    def __init__(self, name: str, shown: Declared) -> None:
+        options = pulumi.ResourceOptions(
+            protect=shown.protected,
+            delete_before_replace=shown.delete_before_replace,
+            ignore_changes=list(shown.ignored_changes),
+        )
+        super().__init__(shown.type, name, {**shown.properties}, options)
+        self.register_outputs({**shown.properties})
+
+
+class _Examples(Engine):
+    """The engine on a program that declares what breaks every rule."""
+
+    @override
+    def program(self) -> None:
+        for prefix, rule in (*((rule, rule) for rule in EXAMPLES), ("granted", EXCEPTED), ("expired", EXCEPTED)):
+            for shown in EXAMPLES[rule].failing:
+                _Shown(f"{prefix}.{shown.name}", shown)
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """What one preview of all examples tells."""
+    programs.prepare(ignore)
+    folder = tmp_path_factory.mktemp("examples")
+    stack_file, settings = folder / "Pulumi.examples.yaml", folder / "examples.json"
+    stack_file.write_text(yaml.safe_dump({"config": {}}))
+    settings.write_text(json.dumps(SETTINGS))
+    told = Findings()
+    pack = PolicyPack(CHECKOUT / "policy", settings)
+    with pytest.raises(CommandError):
+        _Examples(create(folder / "site"), programs.found(), stack_file, pack).preview(told)
+    return told
+
+
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.about.id)
+def test_what_breaks_a_rule_reaches_a_person_with_its_fix(findings: Findings, rule: Rule):
+    about = rule.about
+    # All examples together are one plan, of which a rule on the whole may say something else.
+    of_one = isinstance(rule, ResourceRule)
+    told = findings.of(about.id, f"{about.id}." if of_one else "")
+    text = "\n".join(finding.message for finding in told)
+    assert about.title in text
+    assert EXAMPLES[about.id].says in text or not of_one
+    assert f"Why: {about.why}\nFix: {about.fix}\nSee: {about.link}" in text
+    assert {finding.enforcement_level for finding in told} == {about.level}
+
+
+def test_a_mandatory_rule_stops_the_preview(findings: Findings):
+    assert any(told.enforcement_level == Level.MANDATORY for told in findings.told)
+
+
+def test_an_exception_silences_its_rule_and_an_expired_one_says_so(findings: Findings):
+    assert findings.of(EXCEPTED, "granted.") == []
+    (told,) = findings.of(EXCEPTED, "expired.")
+    assert "The exception until 2020-01-31 (A demonstration.) has expired." in told.message
+
+
+def test_the_controllers_of_the_charts_keep_the_rules_but_for_what_is_granted():
+    programs.prepare(ignore)
+    charts = run_program(stack_values("dev")).of_type("kubernetes:helm.sh/v4:Chart")
+    policy = json.loads((CHECKOUT / "policy" / "stacks" / "dev.json").read_text())
+    plan = [
+        declared(type_token(manifest), f"{chart.name}:{manifest['metadata']['name']}", manifest)
+        for chart in charts
+        for manifest in render(chart.inputs, chart.name, programs.found())
+    ]
+    broken = [
+        (rule.about.id, fault)
+        for rule in ALL_RULES
+        if isinstance(rule, ResourceRule)
+        for fault in faults(rule, plan)
+        if lapsed(granted(policy.get(rule.about.id, {})), (fault.urn or "").rpartition("::")[2], date.today())
+        is not None
+    ]
+    assert plan
+    assert broken == []

@@ -1,0 +1,113 @@
+"""What the rules of security on pods are shown."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy.rule import Declared
+from policy.rules.security.pod_specs import JOBSET
+from tests.policy.example import Example, declared
+
+_DIGEST = f"example.com/trainer@sha256:{'0' * 64}"
+_POD: Mapping[str, Any] = {"serviceAccountName": "trainer", "automountServiceAccountToken": False}
+_CONTAINER: Mapping[str, Any] = {
+    "name": "trainer",
+    "image": _DIGEST,
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi", "google.com/tpu": "4"}, "limits": {"google.com/tpu": "4"}},
+    "securityContext": {"allowPrivilegeEscalation": False},
+}
+
+
+def _deployment(name: str, pod: Mapping[str, Any], container: Mapping[str, Any], namespace: str) -> Declared:
+    spec = {**_POD, **pod, "containers": [{**_CONTAINER, **container}]}
+    metadata = {"name": name, "namespace": namespace}
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    properties = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    return declared("kubernetes:apps/v1:Deployment", name, properties)
+
+
+def _jobset(name: str, pod: Mapping[str, Any], container: Mapping[str, Any]) -> Declared:
+    spec = {**_POD, **pod, "restartPolicy": "Never", "containers": [{**_CONTAINER, **container}]}
+    job = {"name": "slice", "replicas": 2, "template": {"spec": {"template": {"spec": spec}}}}
+    properties = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "research"},
+        "spec": {"replicatedJobs": [job]},
+    }
+    return declared(JOBSET, name, properties)
+
+
+def _pods(rule: str, says: str, pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str, Example]:
+    """The same fault in a JobSet and in a Deployment."""
+    passing = (_jobset(rule, {}, {}), _deployment(f"{rule}-beside", {}, {}, "research"))
+    failing = (_jobset(rule, pod, container), _deployment(f"{rule}-beside", pod, container, "research"))
+    return rule, Example(passing, failing, says)
+
+
+def _config_map(name: str, value: str) -> Declared:
+    metadata = {"name": name, "namespace": "research"}
+    properties = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"settings": value}}
+    return declared("kubernetes:core/v1:ConfigMap", name, properties)
+
+
+EXAMPLES: dict[str, Example] = {
+    **dict(
+        (
+            _pods("image-by-digest", "got example.com/trainer:latest", {}, {"image": "example.com/trainer:latest"}),
+            _pods("no-host-namespaces", "got hostNetwork", {"hostNetwork": True}, {}),
+            _pods(
+                "pod-requests",
+                "got no cpu and no memory",
+                {},
+                {"resources": {"requests": {"google.com/tpu": "4"}, "limits": {"google.com/tpu": "4"}}},
+            ),
+            _pods(
+                "no-privileges",
+                "got the capability SYS_ADMIN",
+                {},
+                {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
+            ),
+            _pods("no-privilege-escalation", "allowPrivilegeEscalation", {}, {"securityContext": {}}),
+            _pods(
+                "confined-pods",
+                "expected the runtime's seccompProfile, got Unconfined",
+                {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+                {},
+            ),
+            _pods(
+                "no-host-paths",
+                "got /var/run",
+                {"volumes": [{"name": "runtime", "hostPath": {"path": "/var/run"}}]},
+                {},
+            ),
+            _pods("own-service-account", "every pod of the namespace", {"serviceAccountName": "default"}, {}),
+            _pods(
+                "no-plain-secrets",
+                "expected HF_TOKEN to come from a Secret",
+                {},
+                {"env": [{"name": "HF_TOKEN", "value": "not-a-real-one"}]},
+            ),
+        )
+    ),
+    "no-api-token": Example(
+        (_jobset("no-api-token", {}, {}),),
+        (_jobset("no-api-token", {"automountServiceAccountToken": True}, {}),),
+        "expected automountServiceAccountToken to be false",
+    ),
+    "own-namespace": Example(
+        (_deployment("own-namespace", {}, {}, "research"),),
+        (_deployment("own-namespace", {}, {}, "kube-system"),),
+        "got kube-system",
+    ),
+    "no-secrets-in-config-maps": Example(
+        (_config_map("no-secrets-in-config-maps", "steps: 100"),),
+        (_config_map("no-secrets-in-config-maps", "-----BEGIN RSA PRIVATE KEY-----"),),
+        "expected settings to hold no credential",
+    ),
+}

@@ -1,0 +1,35 @@
+from datetime import date
+
+import pytest
+
+from policy.exceptions import GrantedException, granted, lapsed
+
+LAST_DAY = date(2027, 1, 31)
+GRANTED = GrantedException("slices-*", "An old partner.", LAST_DAY)
+
+
+def test_an_exception_counts_until_the_end_of_its_last_day() -> None:
+    assert lapsed([GRANTED], "slices-trillium-0", LAST_DAY) is None
+    assert lapsed([GRANTED], "slices-trillium-0", date(2027, 2, 1)) == (GRANTED,)
+
+
+def test_an_exception_is_for_the_names_of_its_pattern_alone() -> None:
+    assert lapsed([GRANTED], "cluster", LAST_DAY) == ()
+    assert lapsed([GRANTED], "", LAST_DAY) == ()
+
+
+def test_a_pattern_for_everything_holds_for_the_stack_as_a_whole() -> None:
+    assert lapsed([GrantedException("*", "All of it.", LAST_DAY)], "", LAST_DAY) is None
+
+
+def test_one_exception_that_counts_is_enough() -> None:
+    expired = GrantedException("*", "Earlier.", date(2020, 1, 1))
+    assert lapsed([expired, GRANTED], "slices-trillium-0", LAST_DAY) is None
+
+
+def test_a_day_that_the_calendar_does_not_have_is_told_with_its_exception() -> None:
+    entry = {"resource": "cluster", "reason": "Because.", "expires_on": "2027-02-30"}
+    with pytest.raises(
+        ValueError, match=r"exception for 'cluster': expected expires_on to be a day .* got '2027-02-30'"
+    ):
+        granted({"exceptions": [entry]})

@@ -1,0 +1,70 @@
+"""What Pulumi's SDK hands over, and what it is handed back; the engine itself is in tests/chain."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import pytest
+from pulumi_policy import (
+    PolicyCustomTimeouts,
+    PolicyResourceOptions,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+)
+from pulumi_policy import proxy as sdk
+
+from policy.pack import policies
+from policy.rule import About, Declared, Group, Level, ResourceRule, Severity
+
+TODAY = date(2027, 1, 15)
+ABOUT = About("named", Group.SECURITY, Severity.LOW, Level.ADVISORY, "It has a name", "A.", "B.", "https://c.example")
+OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
+
+
+def told(check: Any, properties: dict[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """What a policy reports of one resource."""
+    (policy,) = policies([ResourceRule(ABOUT, ("gcp:*Bucket",), check)], lambda: TODAY)
+    assert isinstance(policy, ResourceValidationPolicy)
+    handed = sdk.unknown_checking_proxy(properties)
+    args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, "u::v::t::b", "b", OPTIONS, None, settings)
+    messages: list[str] = []
+    policy.validate(args, lambda message, urn=None: messages.append(message))
+    return messages
+
+
+def nameless(bucket: Declared) -> list[str]:
+    return [] if "name" in bucket.properties else ["expected a name, got none"]
+
+
+def labelled(bucket: Declared) -> list[str]:
+    return [] if bucket.properties["labels"] == ["a", {"b": 1}] else ["expected labels, got others"]
+
+
+def called_default(bucket: Declared) -> list[str]:
+    return ["expected another name, got default"] if bucket.properties["name"] == "default" else []
+
+
+def test_a_finding_says_what_why_what_to_do_and_where_to_read_on() -> None:
+    (message,) = told(nameless, {}, {})
+    assert message == "expected a name, got none\nWhy: A.\nFix: B.\nSee: https://c.example"
+
+
+def test_whether_there_will_be_a_value_can_be_asked_of_one_that_is_not_known() -> None:
+    assert told(nameless, {"name": sdk.UNKNOWN_STRING_VALUE}, {}) == []
+
+
+def test_what_a_value_will_be_cannot_be_asked_and_pulumi_is_told() -> None:
+    with pytest.raises(sdk.UnknownValueError) as caught:
+        told(called_default, {"name": sdk.UNKNOWN_STRING_VALUE}, {})
+    assert caught.value.props == ["name"]
+
+
+def test_lists_and_objects_compare_as_they_look() -> None:
+    assert told(labelled, {"labels": ["a", {"b": 1}]}, {}) == []
+
+
+def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
+    entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
+    assert told(nameless, {}, {"exceptions": [entry]}) == []
+    (message,) = told(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
+    assert "The exception until 2027-01-14 (It is old.) has expired." in message

@@ -1,0 +1,84 @@
+"""The plans of this repository keep the rules, but for what their policy files grant."""
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from policy.exceptions import granted, lapsed
+from policy.rules import ALL_RULES
+from tests.infra.legal_values import legal_values
+from tests.infra.recording import ROOT, Values, run_program, values_of
+from tests.policy.example import faults
+from tests.policy.plans import plan_of
+
+STACK_FILES = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
+POLICY_FILES = sorted((ROOT / "policy" / "stacks").glob("*.json"))
+GRANTED_ON = date(2026, 12, 1)
+"""Every exception counts then; whether it still does is asked by previews."""
+
+
+def policy_of(stack: str) -> Values:
+    return json.loads((ROOT / "policy" / "stacks" / f"{stack}.json").read_text())
+
+
+def broken(values: Values, policy: Values, *, preview: bool) -> list[tuple[str, str]]:
+    """Rule and fault of all that no exception covers."""
+    plan = plan_of(run_program(values, preview=preview))
+    return [
+        (rule.about.id, fault.says)
+        for rule in ALL_RULES
+        for fault in faults(rule, plan)
+        if lapsed(granted(policy.get(rule.about.id, {})), (fault.urn or "").rpartition("::")[2], GRANTED_ON) is not None
+    ]
+
+
+def test_every_stack_has_its_policy_file() -> None:
+    assert [path.stem for path in POLICY_FILES] == [path.stem.removeprefix("Pulumi.") for path in STACK_FILES]
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+@pytest.mark.parametrize("stack_file", STACK_FILES, ids=lambda path: path.stem)
+def test_every_stack_keeps_the_rules_and_each_can_be_asked(stack_file: Path, preview: bool) -> None:
+    policy = policy_of(stack_file.stem.removeprefix("Pulumi."))
+    assert broken(values_of(stack_file), policy, preview=preview) == []
+
+
+def test_a_stack_of_two_teams_keeps_the_rules(two_teams: Values) -> None:
+    assert broken(two_teams, policy_of("dev"), preview=False) == []
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(legal_values())
+def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
+    assert broken(values, policy_of("dev"), preview=False) == []
+
+
+@pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
+def test_a_policy_file_names_rules_that_there_are(path: Path) -> None:
+    assert set(json.loads(path.read_text())) <= {"all", *(rule.about.id for rule in ALL_RULES)}
+
+
+@pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
+def test_every_exception_is_for_something_that_the_stack_or_a_chart_declares(path: Path) -> None:
+    plan = plan_of(run_program(values_of(ROOT / "stacks" / f"Pulumi.{path.stem}.yaml")))
+    charts = [f"{chart.name}:" for chart in plan if chart.type.endswith(":Chart")]
+    names = {resource.name for resource in plan}
+    unused = [
+        (rule.about.id, exception.resource)
+        for rule in ALL_RULES
+        for exception in granted(json.loads(path.read_text()).get(rule.about.id, {}))
+        if not any(exception.covers(name) for name in names | set(charts))
+    ]
+    assert unused == []
+
+
+@pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
+def test_every_exception_has_a_reason_and_lasts_a_year_at_most(path: Path) -> None:
+    rules: Any = json.loads(path.read_text())
+    exceptions = [exception for rule in rules.values() for exception in granted(rule)]
+    assert all(exception.reason.endswith(".") for exception in exceptions)
+    assert all((exception.expires_on - GRANTED_ON).days < 365 for exception in exceptions)

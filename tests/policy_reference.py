@@ -1,0 +1,30 @@
+"""The table of rules in docs/policy.md, made from the rules."""
+
+from itertools import groupby
+
+from policy.rule import About, Level
+from policy.rules import ALL_RULES
+
+BEGIN, END = "<!-- rules: made by tests/policy_reference.py -->\n", "<!-- end of rules -->\n"
+_COLUMNS = "| rule | what must hold | severity | if broken |\n|---|---|---|---|\n"
+
+
+def with_table(document: str) -> str:
+    """The document with the table as the rules have it."""
+    before, _, rest = document.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}{_table()}{END}{after}"
+
+
+def _table() -> str:
+    parts: list[str] = []
+    for group, rules in groupby(ALL_RULES, key=lambda rule: rule.about.group):
+        abouts = [rule.about for rule in rules]
+        parts.append(f"\n### {group} ({len(abouts)})\n\n{_COLUMNS}")
+        parts += [_row(about) for about in abouts]
+    return "".join(parts) + "\n"
+
+
+def _row(about: About) -> str:
+    effect = "stops" if about.level == Level.MANDATORY else "warns"
+    return f"| [`{about.id}`]({about.link}) | {about.title}. {about.why} | {about.severity} | {effect} |\n"
