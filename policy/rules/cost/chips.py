@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
             Level.MANDATORY,
             f"A stack has at most {_MOST_ON_DEMAND_CHIPS} chips on demand",
             "They are billed by the second at the full price from `up` to `destroy`, whether a job runs or not.",
-            "Choose another capacity for a slice group, lower its count, or grant an exception in the stack's policy file.",
+            "Choose another capacity, lower the slice group's count, or grant an exception in the stack's policy file.",
             "https://cloud.google.com/tpu/pricing",
         ),
         _few_on_demand,

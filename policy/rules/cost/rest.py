@@ -161,8 +161,8 @@ RULES: tuple[Rule, ...] = (
             Severity.MEDIUM,
             Level.MANDATORY,
             "Nothing in the cluster asks for a load balancer",
-            "It is billed, is reached from the internet, and its firewall rules outlive the cluster and keep the network"
-            " from being deleted.",
+            "It is billed and reached from the internet, and its firewall rules outlive the cluster and keep the"
+            " network from being deleted.",
             "Use a Service of type ClusterIP and `kubectl port-forward`.",
             "https://cloud.google.com/kubernetes-engine/docs/concepts/service-load-balancer",
         ),

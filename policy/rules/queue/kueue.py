@@ -85,7 +85,7 @@ RULES: tuple[Rule, ...] = (
             Severity.MEDIUM,
             Level.ADVISORY,
             "Kueue waits for pods of flex-start as long as chips may take to come",
-            "Pods that wait are the request for the chips: to evict them sends the job to the end of the line each time.",
+            "Pods that wait are the request for the chips: to evict them sends the job to the end of the line.",
             "Remove scheduling.ready_minutes, or raise it.",
             "https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/",
         ),

@@ -63,8 +63,8 @@ RULES: tuple[Rule, ...] = (
             Severity.HIGH,
             Level.MANDATORY,
             "Each team's namespace has exactly one queue",
-            "Without a queue no job of the team ever runs, for Kueue holds it back; with two it depends on a label whose"
-            " chips a job takes.",
+            "Without a queue no job of the team ever runs, for Kueue holds it back; with two it depends on a label"
+            " whose chips a job takes.",
             "Declare the team once under teams, with a namespace of its own.",
             _LOCAL_QUEUE,
         ),

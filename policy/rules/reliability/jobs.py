@@ -62,8 +62,8 @@ RULES: tuple[Rule, ...] = (
             Severity.HIGH,
             Level.MANDATORY,
             "No pod of a job restarts on its own",
-            "A single new process cannot join a running JAX program: the others hang in their next collective until they"
-            " time out.",
+            "A single new process cannot join a running JAX program: the others hang in their next collective until"
+            " they time out.",
             "Set backoffLimit 0 and restartPolicy Never; JobSet restarts all pods.",
             _FAILURE_POLICY,
         ),

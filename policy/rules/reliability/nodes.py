@@ -78,8 +78,8 @@ RULES: tuple[Rule, ...] = (
             Severity.HIGH,
             Level.MANDATORY,
             "No upgrade interrupts a slice while its version is supported",
-            "An upgrade of one host recreates the whole slice: every job on it restarts. It must be there when the pool is"
-            " made, for the provider drops a later change.",
+            "An upgrade of one host recreates the whole slice: every job on it restarts. It must be there when the"
+            " pool is made, for the provider drops a later change.",
             "Keep maintenancePolicies with exclusionUntilEndOfSupports on the pools of slices.",
             "https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions",
         ),

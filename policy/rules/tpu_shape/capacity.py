@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
             Severity.CRITICAL,
             Level.MANDATORY,
             "A flex-start pool grows from nothing, is not repaired and ends",
-            "GKE refuses flex-start with spot, repair or nodes of its own, and takes back each node after its run time.",
+            "GKE refuses flex-start with spot, repair or nodes of its own, and takes each node back after its time.",
             "Write capacity: {kind: flex-start, max_run_hours: H} and leave the rest to it.",
             _FLEX_START,
         ),
@@ -83,8 +83,8 @@ RULES: tuple[Rule, ...] = (
             Severity.CRITICAL,
             Level.MANDATORY,
             "A queued pool is a flex-start pool whose nodes have the label of queued ones",
-            "GKE refuses queued TPUs without flex-start; without the label the job finds none of the nodes that came for"
-            " it.",
+            "GKE refuses queued TPUs without flex-start; without the label the job finds none of the nodes that came"
+            " for it.",
             "Write capacity: {kind: queued, max_run_hours: H} and leave the rest to it.",
             "https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest",
         ),

@@ -166,8 +166,8 @@ RULES: tuple[Rule, ...] = (
             Severity.CRITICAL,
             Level.MANDATORY,
             "A slice lies in one zone",
-            "ICI does not cross zones: GKE refuses a compact pool of several, and one of none lands in every zone of the"
-            " cluster, with its hosts billed in each.",
+            "ICI does not cross zones: GKE refuses a compact pool of several, and one of none lands in every zone of"
+            " the cluster, with its hosts billed in each.",
             "Set cloud.zone to the zone that has the chips.",
             _POOLS,
         ),
