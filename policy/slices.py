@@ -6,6 +6,7 @@ pool is the business of the rules.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from infra.accelerators import SliceShape, all_shapes, shape_of
 from policy.resources import NODE_POOL, at, of_type
@@ -74,8 +75,7 @@ def shape(pool: Declared) -> SliceShape:
     """
     machine_type = at(pool.properties, "nodeConfig", "machineType")
     topology = at(pool.properties, "placementPolicy", "tpuTopology")
-    alone = (each.topology for each in all_shapes() if each.machine_type == machine_type and not each.multi_host)
-    return shape_of(machine_type, topology or next(alone, ""))
+    return _shape(machine_type, topology)
 
 
 def tpu_pools(resources: Iterable[Declared]) -> list[TpuPool]:
@@ -99,3 +99,10 @@ def _tpu_pool(pool: Declared) -> TpuPool | None:
         return TpuPool(pool, shape(pool))
     except ValueError:
         return None
+
+
+@cache
+def _shape(machine_type: str, topology: str | None) -> SliceShape:
+    """Looked up once: each rule asks for all slices of a plan."""
+    alone = (each.topology for each in all_shapes() if each.machine_type == machine_type and not each.multi_host)
+    return shape_of(machine_type, topology or next(alone, ""))
