@@ -57,12 +57,9 @@ class SliceJob:
     @property
     def specification(self) -> Any:
         """What the trainer is told: the environment's only variable of JSON with a section `training`."""
-        for container in self.containers:
-            for variable in every(container, "env"):
-                told = at(variable, "value")
-                if told is not None and told.startswith("{") and "training" in (read := json.loads(told)):
-                    return read
-        return None
+        told = (at(variable, "value") for container in self.containers for variable in every(container, "env"))
+        read = (_json(value) for value in told if value is not None and value.startswith("{"))
+        return next((section for section in read if at(section, "training") is not None), None)
 
     def may_run_on(self, labels: dict[str, str]) -> bool:
         """Whether node selector and required node affinity let its pods go to nodes with these labels."""
@@ -113,6 +110,13 @@ def of_jobs(check: Callable[[SliceJob], Iterable[str]]) -> Callable[[Declared], 
 def pools_of(job: SliceJob, pools: Iterable[TpuPool]) -> list[TpuPool]:
     """The slices that a job may run on."""
     return [pool for pool in pools if job.may_run_on(pool.labels)]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _matches(term: Any, labels: dict[str, str]) -> bool:

@@ -25,7 +25,8 @@ def at(value: Any, *path: str | int) -> Any:
         if value is None:
             return None
         value = value.get(key) if isinstance(value, Mapping) else value[key]
-    return value
+    # Pulumi carries every number as a float, which reads badly in a message.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def every(value: Any, *path: str | int) -> list[Any]:

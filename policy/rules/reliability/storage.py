@@ -31,7 +31,7 @@ def _kept(bucket: Declared) -> Iterator[str]:
     for rule in every(bucket.properties, "lifecycleRules"):
         condition = at(rule, "condition")
         if at(rule, "action", "type") == "Delete" and not every(condition, "matchesPrefixes"):
-            yield f"expected no rule that deletes objects of any name, got one by {dict(condition or {})}"
+            yield f"expected no rule that deletes objects of any name, got one by {', '.join(condition or ())}"
 
 
 def _near(resources: Sequence[Declared]) -> Iterator[Broken]:

@@ -3,7 +3,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.rule import Declared
+from policy.rule import Declared, StackRule
 from policy.rules.cost import RULES
 from tests.policy.example import declared
 from tests.policy.examples.plan import (
@@ -21,7 +21,9 @@ from tests.policy.examples.plan import (
 def says(rule_id: str, *plan: Declared) -> list[str]:
     """What a rule says of a plan."""
     (rule,) = (rule for rule in RULES if rule.about.id == rule_id)
-    return [getattr(fault, "says", fault) for fault in rule.check(plan)]  # pyright: ignore[reportArgumentType]
+    if isinstance(rule, StackRule):
+        return [fault.says for fault in rule.check(plan)]
+    return [fault for found in plan if found.type in rule.types for fault in rule.check(found)]
 
 
 @settings(deadline=None, max_examples=40)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from infra.cluster_queues import quantity
 from policy.resources import chips
-from policy.rule import Declared
+from policy.rule import Declared, StackRule
 from policy.rules.queue import RULES
 from tests.policy.example import declared
 from tests.policy.examples.plan import (
@@ -28,7 +28,9 @@ NAMES = st.sets(st.sampled_from(["cpu", "memory", "google.com/tpu", "ephemeral-s
 def says(rule_id: str, *plan: Declared) -> list[str]:
     """What a rule says of a plan."""
     (rule,) = (rule for rule in RULES if rule.about.id == rule_id)
-    return [getattr(fault, "says", fault) for fault in rule.check(plan)]  # pyright: ignore[reportArgumentType]
+    if isinstance(rule, StackRule):
+        return [fault.says for fault in rule.check(plan)]
+    return [fault for found in plan if found.type in rule.types for fault in rule.check(found)]
 
 
 def queue_of(quota: int, index: int) -> Declared:

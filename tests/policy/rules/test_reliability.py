@@ -1,6 +1,6 @@
 import pytest
 
-from policy.rule import Declared
+from policy.rule import Declared, StackRule
 from policy.rules.reliability import RULES
 from tests.policy.examples.plan import bucket, flex_start_pool, having, spot_pool, system_pool
 
@@ -8,8 +8,9 @@ from tests.policy.examples.plan import bucket, flex_start_pool, having, spot_poo
 def says(rule_id: str, *plan: Declared) -> list[str]:
     """What a rule says of a plan."""
     (rule,) = (rule for rule in RULES if rule.about.id == rule_id)
-    checked = plan if rule.about.id == "bucket-region" else plan[0]
-    return [getattr(fault, "says", fault) for fault in rule.check(checked)]  # pyright: ignore[reportArgumentType]
+    if isinstance(rule, StackRule):
+        return [fault.says for fault in rule.check(plan)]
+    return [fault for found in plan if found.type in rule.types for fault in rule.check(found)]
 
 
 @pytest.mark.parametrize("location", ["us-east5", "us-east5-b"])
