@@ -7,7 +7,6 @@ from policy.jobs import slice_jobs
 from policy.resources import CLUSTER, at, every, of_type
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 
-_CHANNELS = ("RAPID", "REGULAR", "STABLE", "EXTENDED")
 _ZONE = re.compile(r".+-[a-z]")
 _MOUNT_DRIVER = "gcsfuse.csi.storage.gke.io"
 
@@ -15,12 +14,6 @@ _MOUNT_DRIVER = "gcsfuse.csi.storage.gke.io"
 def _deletion_protection(cluster: Declared) -> Iterator[str]:
     if at(cluster.properties, "deletionProtection") is False:
         yield "expected deletionProtection to be true, got false"
-
-
-def _release_channel(cluster: Declared) -> Iterator[str]:
-    channel = at(cluster.properties, "releaseChannel", "channel")
-    if channel not in _CHANNELS:
-        yield f"expected releaseChannel {', '.join(_CHANNELS)}, got {channel!r}"
 
 
 def _regional(cluster: Declared) -> Iterator[str]:
@@ -65,21 +58,6 @@ RULES: tuple[Rule, ...] = (
         ),
         (CLUSTER,),
         _deletion_protection,
-    ),
-    ResourceRule(
-        About(
-            "release-channel",
-            Group.RELIABILITY,
-            Severity.HIGH,
-            Level.MANDATORY,
-            "A cluster is in a release channel",
-            "Without one GKE upgrades it when its version ends, exclusions do not hold, and new TPUs never come"
-            " (CKV_GCP_70).",
-            "Set cluster.release_channel.",
-            "https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels",
-        ),
-        (CLUSTER,),
-        _release_channel,
     ),
     ResourceRule(
         About(

@@ -17,7 +17,6 @@ _DELETE_BY_AGE = [{"action": {"type": "Delete"}, "condition": {"age": 30}}]
 
 EXAMPLES: dict[str, Example] = {
     **alone("deletion-protection", cluster, ("deletionProtection",), False, "to be true, got false"),
-    **alone("release-channel", cluster, ("releaseChannel", "channel"), "UNSPECIFIED", "got 'UNSPECIFIED'"),
     **alone("regional-control-plane", cluster, ("location",), "us-east5-b", "got 'us-east5-b'"),
     **alone(
         "cluster-observed",
