@@ -64,12 +64,6 @@ def _images_go(repository: Declared) -> Iterator[str]:
         yield "expected a clean-up policy that deletes, got none"
 
 
-def _no_load_balancer(service: Declared) -> Iterator[str]:
-    kind = at(service.properties, "spec", "type")
-    if service.type.endswith(":Ingress") or kind == "LoadBalancer":
-        yield "expected nothing that is reached from outside, got a load balancer"
-
-
 RULES: tuple[Rule, ...] = (
     ResourceRule(
         About(
@@ -153,20 +147,5 @@ RULES: tuple[Rule, ...] = (
         ),
         (REPOSITORY,),
         _images_go,
-    ),
-    ResourceRule(
-        About(
-            "no-load-balancer",
-            Group.COST,
-            Severity.MEDIUM,
-            Level.MANDATORY,
-            "Nothing in the cluster asks for a load balancer",
-            "It is billed and reached from the internet, and its firewall rules outlive the cluster and keep the"
-            " network from being deleted.",
-            "Use a Service of type ClusterIP and `kubectl port-forward`.",
-            "https://cloud.google.com/kubernetes-engine/docs/concepts/service-load-balancer",
-        ),
-        ("kubernetes:core/v1:Service", "kubernetes:networking.k8s.io/v1:Ingress"),
-        _no_load_balancer,
     ),
 )

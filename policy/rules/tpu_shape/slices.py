@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from policy.resources import CLUSTER, NODE_POOL, WORKLOAD_POLICY, at, every, of_type
+from policy.resources import NODE_POOL, WORKLOAD_POLICY, at, every, of_type
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 from policy.slices import TpuPool, is_tpu, of_slices, shape, tpu_pools
 
@@ -83,16 +83,6 @@ def _upgraded_in_place(pool: TpuPool) -> Iterator[str]:
 def _deleted_first(pool: Declared) -> Iterator[str]:
     if is_tpu(pool) and not pool.delete_before_replace:
         yield "expected the option deleteBeforeReplace, got none"
-
-
-def _pools_of_their_own(cluster: Declared) -> Iterator[str]:
-    if every(cluster.properties, "nodePools"):
-        yield "expected node pools as resources of their own, got nodePools within the cluster"
-    autopilot = at(cluster.properties, "enableAutopilot")
-    if not at(cluster.properties, "removeDefaultNodePool") and not autopilot:
-        yield "expected removeDefaultNodePool to be true, got nothing or false"
-    if at(cluster.properties, "enableTpu"):
-        yield "expected no enableTpu, which is of the retired Cloud TPU nodes and replaces the cluster, got true"
 
 
 def _labels_agree(pool: TpuPool) -> Iterator[str]:
@@ -201,20 +191,6 @@ RULES: tuple[Rule, ...] = (
         ),
         (NODE_POOL,),
         _deleted_first,
-    ),
-    ResourceRule(
-        About(
-            "pools-of-their-own",
-            Group.TPU_SHAPE,
-            Severity.HIGH,
-            Level.MANDATORY,
-            "Node pools are resources of their own",
-            "A change of a pool that is written within the cluster replaces the cluster with all that runs in it.",
-            "Set removeDefaultNodePool and declare each pool as a NodePool (CKV_GCP_123).",
-            "https://www.pulumi.com/registry/packages/gcp/api-docs/container/cluster/",
-        ),
-        (CLUSTER,),
-        _pools_of_their_own,
     ),
     ResourceRule(
         About(

@@ -1,7 +1,6 @@
 """Plans that keep and break the rules of `policy.rules.cost`."""
 
-from policy.rule import Declared
-from tests.policy.example import Example, declared
+from tests.policy.example import Example
 from tests.policy.examples.plan import (
     POD,
     alone,
@@ -21,11 +20,6 @@ _BIG_TOPOLOGY = ("placementPolicy", "tpuTopology")
 _LABELS = ("metadata", "labels")
 _SPECIFICATION = '{"training": {"save_every_minutes": 240}, "storage": {"path": "gs://bucket/job"}}'
 _DAYS_31 = 31 * 24 * 60 * 60
-
-
-def _service(name: str) -> Declared:
-    head = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": name}}
-    return declared("kubernetes:core/v1:Service", name, {**head, "spec": {"type": "ClusterIP"}})
 
 
 EXAMPLES: dict[str, Example] = {
@@ -62,5 +56,4 @@ EXAMPLES: dict[str, Example] = {
     **alone("soft-delete-ends", bucket, ("softDeletePolicy", "retentionDurationSeconds"), _DAYS_31, "30 days, got 31"),
     **alone("uploads-end", bucket, ("lifecycleRules",), None, "AbortIncompleteMultipartUpload, got none"),
     **alone("images-go", repository, ("cleanupPolicies",), None, "a clean-up policy that deletes"),
-    **alone("no-load-balancer", _service, ("spec", "type"), "LoadBalancer", "got a load balancer"),
 }

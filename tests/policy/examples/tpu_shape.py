@@ -52,7 +52,6 @@ EXAMPLES: dict[str, Example] = {
     **alone("slice-zone", spot_pool, ("nodeLocations",), _TWO_ZONES, "one zone in nodeLocations, got us-east5-a"),
     **alone("slice-upgrade", spot_pool, ("upgradeSettings", "maxSurge"), 1, "('SURGE', 1, 1)"),
     **without_option("slice-deleted-first", spot_pool, "delete_before_replace", "the option deleteBeforeReplace"),
-    **alone("pools-of-their-own", cluster, ("nodePools",), [{"name": "pool"}], "got nodePools within the cluster"),
     **alone(
         "slice-labels",
         spot_pool,
