@@ -6,9 +6,6 @@ from policy.resources import BUCKET, NODE_POOL, at, every, of_type
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 from policy.slices import is_tpu
 
-_LEAST_RETENTION_SECONDS = 7 * 24 * 60 * 60
-"""The least that Cloud Storage has (https://cloud.google.com/storage/docs/soft-delete)."""
-
 
 def _protected(bucket: Declared) -> Iterator[str]:
     if not bucket.protected:
@@ -18,13 +15,6 @@ def _protected(bucket: Declared) -> Iterator[str]:
 def _not_emptied(bucket: Declared) -> Iterator[str]:
     if at(bucket.properties, "forceDestroy"):
         yield "expected forceDestroy to be false, got true"
-
-
-def _brought_back(bucket: Declared) -> Iterator[str]:
-    seconds = at(bucket.properties, "softDeletePolicy", "retentionDurationSeconds")
-    # Unset is Cloud Storage's own default, which is as long.
-    if seconds is not None and seconds < _LEAST_RETENTION_SECONDS:
-        yield f"expected softDeletePolicy of {_LEAST_RETENTION_SECONDS} seconds or more, got {int(seconds)}"
 
 
 def _kept(bucket: Declared) -> Iterator[str]:
@@ -83,20 +73,6 @@ RULES: tuple[Rule, ...] = (
         ),
         (BUCKET,),
         _not_emptied,
-    ),
-    ResourceRule(
-        About(
-            "bucket-soft-delete",
-            Group.RELIABILITY,
-            Severity.MEDIUM,
-            Level.MANDATORY,
-            "A deleted checkpoint can be brought back",
-            "Without soft delete a wrong path in a clean-up is the end of a run.",
-            f"Set softDeletePolicy to {_LEAST_RETENTION_SECONDS} seconds or more.",
-            "https://cloud.google.com/storage/docs/soft-delete",
-        ),
-        (BUCKET,),
-        _brought_back,
     ),
     ResourceRule(
         About(

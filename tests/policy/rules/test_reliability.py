@@ -29,10 +29,6 @@ def test_nodes_without_chips_may_be_upgraded_at_any_time() -> None:
     assert says("slice-not-interrupted", system_pool("system")) == []
 
 
-def test_soft_delete_that_is_not_mentioned_is_cloud_storages_own() -> None:
-    assert says("bucket-soft-delete", having(bucket("checkpoints"), ("softDeletePolicy",), None)) == []
-
-
 def test_a_rule_that_deletes_below_a_folder_may_stay() -> None:
     rule = {"action": {"type": "Delete"}, "condition": {"age": 1, "matchesPrefixes": ["scratch/"]}}
     assert says("bucket-keeps-checkpoints", having(bucket("checkpoints"), ("lifecycleRules",), [rule])) == []
