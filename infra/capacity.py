@@ -3,8 +3,7 @@
 Owns the kinds of capacity, their settings, and what Compute Engine asks of each. How a kind is
 declared is the business of `infra.slices`; what Kueue has to do for it, of `infra.flavors`.
 
-Sources: https://cloud.google.com/compute/docs/instances/provisioning-models for flex-start,
-https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-all-capacity-mode for blocks of a reservation.
+Source: https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-all-capacity-mode for blocks of a reservation.
 """
 
 from typing import Annotated, Literal, Self
@@ -12,13 +11,13 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from infra.accelerators import SliceShape, all_shapes
+from infra.generations import FLEX_START_GENERATIONS
 from infra.names import DnsLabel, ProjectName
 from workloads.spec import Spec
 
 CHIPS_OF_A_SUB_BLOCK = 64
 CHIPS_OF_A_BLOCK = 144 * CHIPS_OF_A_SUB_BLOCK
 GENERATION_WITH_BLOCKS = "7x"
-FLEX_START_GENERATIONS = ("v5p", "v6e", "7x")
 
 _SECONDS_PER_HOUR = 3600
 _LEAST_RUN_SECONDS = 600

@@ -13,6 +13,9 @@ GoogleCloudPlatform/cluster-autoscaler.
 from dataclasses import dataclass
 from functools import cache
 
+FLEX_START_GENERATIONS = ("v5p", "v6e", "7x")
+"""Those that Compute Engine grants by flex-start, queued or not
+(https://cloud.google.com/compute/docs/instances/provisioning-models)."""
 
 @dataclass(frozen=True)
 class Generation:

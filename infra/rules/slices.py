@@ -6,7 +6,6 @@ from infra.accelerators import all_shapes, resolve
 from infra.capacity import (
     CHIPS_OF_A_BLOCK,
     CHIPS_OF_A_SUB_BLOCK,
-    FLEX_START_GENERATIONS,
     GENERATION_WITH_BLOCKS,
     FlexStart,
     Queued,
@@ -15,6 +14,7 @@ from infra.capacity import (
     offers_flex_start,
 )
 from infra.faults import Fault
+from infra.generations import FLEX_START_GENERATIONS
 from infra.rules.draft import Draft, Written
 from infra.stack_file import SliceGroup
 

@@ -1,0 +1,60 @@
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.rule import Declared, StackRule
+from policy.rules.cost import RULES
+from tests.policy.example import declared
+from tests.policy.examples.plan import (
+    POD,
+    flex_start_pool,
+    having,
+    job_set,
+    on_demand_pool,
+    queued_pool,
+    reserved_pool,
+    spot_pool,
+)
+
+
+def says(rule_id: str, *plan: Declared) -> list[str]:
+    """What a rule says of a plan."""
+    (rule,) = (rule for rule in RULES if rule.about.id == rule_id)
+    if isinstance(rule, StackRule):
+        return [fault.says for fault in rule.check(plan)]
+    return [fault for found in plan if found.type in rule.types for fault in rule.check(found)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 20), st.integers(0, 3))
+def test_chips_that_are_bought_on_demand_are_counted_and_no_others(bought: int, others: int) -> None:
+    makes = (spot_pool, reserved_pool, flex_start_pool, queued_pool)
+    plan = [on_demand_pool(str(index)) for index in range(bought)]
+    plan += [make(f"{make.__name__}-{index}") for index in range(others) for make in makes]
+    expected = [f"expected at most 256 chips on demand, got {16 * bought}"] if 16 * bought > 256 else []
+    assert says("on-demand-chips", *plan) == expected
+
+
+def test_chips_that_fall_back_to_the_full_price_count_as_bought() -> None:
+    fallback = {"consumeReservationType": "ANY_RESERVATION"}
+    pools = [having(on_demand_pool(str(index)), ("nodeConfig", "reservationAffinity"), fallback) for index in range(17)]
+    assert says("on-demand-chips", *pools)
+
+
+def test_a_job_on_demand_ends_by_a_deadline_or_with_its_stack() -> None:
+    endless = having(job_set("job"), ("metadata", "labels"), {})
+    budget = declared("pulumi:index:Stash", "budget", {"input": {"expires_on": "2027-01-31", "expired": False}})
+    assert says("job-ends", job_set("job"), on_demand_pool("job")) == []
+    assert says("job-ends", endless, on_demand_pool("job"), budget) == []
+    assert says("job-ends", endless, reserved_pool("job")) == []
+    assert says("job-ends", endless, on_demand_pool("job"))
+
+
+def test_a_job_that_saves_on_its_own_disk_is_refused_where_hosts_are_taken_away() -> None:
+    told = json.dumps({"training": {"save_every_minutes": 10}, "storage": {"path": "/scratch"}})
+    job = having(job_set("job"), (*POD, "containers", 0, "env", 0, "value"), told)
+    assert says("job-saves", job, spot_pool("job")) == [
+        "replicated job 'slice': expected checkpoints in a bucket, got '/scratch'"
+    ]
+    assert says("job-saves", job, on_demand_pool("job")) == []
