@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +30,51 @@ _PROVIDER_PREFIX = "pulumi:providers:"
 _STACK_TYPE = "pulumi:pulumi:Stack"
 
 
+@dataclass(frozen=True)
+class PolicyPack:
+    """Rules that a plan is held to."""
+
+    folder: Path
+    """With a `PulumiPolicy.yaml`."""
+    settings: Path
+    """Levels and exceptions, as `--policy-pack-config` takes them."""
+
+
 class Engine:
     """Preview, up, refresh and destroy of one stack file on a running sandbox."""
 
-    def __init__(self, site: Site, programs: Programs, stack_file: Path) -> None:
-        """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere."""
+    def __init__(self, site: Site, programs: Programs, stack_file: Path, policy: PolicyPack | None = None) -> None:
+        """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere.
+
+        Previews and `up` are held to `policy`, if there is one.
+        """
         self._site = site
         self._programs = programs
         self._stack_file = stack_file
+        self._packs = [str(policy.folder)] if policy else None
+        self._pack_settings = [str(policy.settings)] if policy else None
         self._selected: automation.Stack | None = None
 
-    def preview(self, on_event: OnEvent) -> automation.PreviewResult:
-        """What `up` would do. Raises CommandError when the plan is refused."""
+    def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
+        """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
         with self._tools_found():
-            return self._stack().preview(on_event=on_event)
+            return self._stack().preview(
+                on_event=on_event,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(save_plan.resolve()) if save_plan else None,
+            )
 
-    def up(self, on_event: OnEvent) -> Mapping[str, Any]:
-        """Make it so; the stack's outputs. Raises CommandError when a step fails."""
+    def up(self, on_event: OnEvent, plan: Path | None = None) -> Mapping[str, Any]:
+        """Make it so, or `plan` and nothing else; the stack's outputs. Raises CommandError when a step fails."""
         with self._tools_found():
-            outputs = self._stack().up(on_event=on_event).outputs
-        return {name: output.value for name, output in outputs.items()}
+            done = self._stack().up(
+                on_event=on_event,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(plan.resolve()) if plan else None,
+            )
+        return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
         """Read what is there into the state."""

@@ -40,6 +40,8 @@ class Table:
     notes: Sequence[str]
     whole: Sequence[int] = ()
     """Columns whose cells are short and stay on one line."""
+    folded: bool = False
+    """Whether a comment shows the rows only when somebody opens them."""
 
 
 def renderable(tables: Iterable[Table]) -> RenderableType:
@@ -77,9 +79,11 @@ def _parts(table: Table) -> Iterable[RenderableType]:
 def _markdown(table: Table) -> str:
     lines = [f"### {table.title}", "", f"**{_cell(table.verdict)}**"]
     if table.rows:
+        lines += ["", "<details><summary>each one</summary>"] if table.folded else []
         marks = ["--:" if _numeric(table, index) else "---" for index in range(len(table.columns))]
         lines += ["", *(f"| {' | '.join(row)} |" for row in (map(_cell, table.columns), marks))]
         lines += [f"| {' | '.join(map(_cell, row))} |" for row in table.rows]
+        lines += ["", "</details>"] if table.folded else []
     lines += [line for note in table.notes for line in ("", _cell(note))]
     return "\n".join(lines)
 
