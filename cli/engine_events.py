@@ -5,6 +5,7 @@ Owns their meaning. Who runs the engine is no concern of this module, nor how th
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from infra.review.previewed import Change, Finding
@@ -18,8 +19,11 @@ _OF_A_REPLACEMENT = ("replace", "-replacement", "-replaced", "-replace")
 _PROVIDER = "pulumi:providers:"
 """Pulumi counts its own default ones neither as made nor as kept."""
 
+_STACK = "::pulumi:pulumi:Stack::"
+_TRACEBACK = "Traceback (most recent call last)"
 _COLOUR = re.compile(r"<\{%.*?%\}>")
 _LEVELS = ("mandatory", "advisory")
+_SUMS_UP = ("preview failed", "update failed")
 _ONLY_PLANNED = "expected resource operations for "
 """After the first failure of an `up` by a plan, Pulumi says this of every resource that comes later."""
 
@@ -59,7 +63,7 @@ def findings(events: Iterable["EngineEvent"], severities: Mapping[str, str]) -> 
             rule=told.policy_name,
             level=level,
             severity=severities.get(told.policy_name, "unknown"),
-            resource=_name(told.resource_urn) if told.resource_urn else None,
+            resource=_of_a_resource(told.resource_urn),
             message=_plain(told.message),
         )
         for level in _LEVELS
@@ -70,13 +74,15 @@ def findings(events: Iterable["EngineEvent"], severities: Mapping[str, str]) -> 
 
 def errors(events: Iterable["EngineEvent"]) -> tuple[str, ...]:
     """Why the engine refuses the plan; what broken rules say is not among it."""
-    told = [event.diagnostic_event for event in events if event.diagnostic_event]
+    # After its summary the engine tells of plugins that were slow to end, as errors.
+    planning = takewhile(lambda event: event.summary_event is None, events)
+    told = (event.diagnostic_event for event in planning if event.diagnostic_event)
     texts = (
         f"{_name(each.urn)}: {_plain(each.message)}" if each.urn else _plain(each.message)
         for each in told
         if each.severity == "error" and not each.message.startswith(_ONLY_PLANNED)
     )
-    return tuple(dict.fromkeys(texts))
+    return tuple(dict.fromkeys(text for text in texts if text not in _SUMS_UP))
 
 
 def _steps(events: Iterable["EngineEvent"]) -> Iterable["StepEventMetadata"]:
@@ -89,9 +95,15 @@ def _differ(step: "StepEventMetadata") -> Iterable[str]:
     return step.detailed_diff or step.diffs or step.keys or ()
 
 
+def _of_a_resource(urn: str | None) -> str | None:
+    """A rule on the stack as a whole is told of the resource that stands for it."""
+    return _name(urn) if urn and _STACK not in urn else None
+
+
 def _name(urn: str) -> str:
     return urn.rpartition("::")[2]
 
 
 def _plain(message: str) -> str:
-    return _COLOUR.sub("", message).strip()
+    """Without colours, and without where in the program it was raised."""
+    return _COLOUR.sub("", message).partition(_TRACEBACK)[0].strip()

@@ -70,12 +70,15 @@ def _losses(changes: Sequence[Change]) -> Iterable[Table]:
             verdict=told,
             state="bad",
             columns=("operation", "resource", "name", "inputs that differ"),
-            rows=[
-                (change.operation.upper(), _kind(change.type), change.name, ", ".join(change.properties))
-                for change in lost
-            ],
+            rows=[(change.operation.upper(), _kind(change.type), change.name, _cause(change)) for change in lost],
             notes=(),
         )
+
+
+def _cause(change: Change) -> str:
+    if change.properties or change.operation == "delete":
+        return ", ".join(change.properties)
+    return "none: goes with what it depends on"
 
 
 def _errors(errors: Sequence[str]) -> Iterable[Table]:

@@ -89,10 +89,17 @@ def _markdown(table: Table) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that Markdown leaves as it is."""
+    """Text that Markdown leaves as it is; addresses stay addresses."""
+    lines = (" ".join(map(_word, line.split())) for line in text.splitlines())
+    return "<br>".join(lines)
+
+
+def _word(text: str) -> str:
+    if text.startswith("https://"):
+        return text
     for mark in "\\|*_<>`":
         text = text.replace(mark, f"\\{mark}")
-    return text.replace("\n", " ")
+    return text
 
 
 def _numeric(table: Table, index: int) -> bool:
