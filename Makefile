@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train test bench lint format programs environment licences sbom audit lock
+.PHONY: up down train preview test bench lint format programs environment licences sbom audit lock
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -12,6 +12,9 @@ down: $(ENVIRONMENT) ## destroy what `make up` made; the checkpoint bucket stays
 
 train: $(ENVIRONMENT) ## the same trainer in four processes, with no cluster and no Go
 	@$(PYTHON) -m cli.train $(ARGS)
+
+preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: make preview STACK=dev
+	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
 test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
 	@$(PYTHON) -m pytest $(ARGS)

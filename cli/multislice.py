@@ -49,6 +49,13 @@ Json = Annotated[bool, typer.Option("--json", help="Everything, as one JSON obje
 Markdown = Annotated[bool, typer.Option("--markdown", help="For a comment on a pull request.")]
 
 
+class EngineKind(StrEnum):
+    """Whose Pulumi runs."""
+
+    SANDBOX = "sandbox"
+    PULUMI = "pulumi"
+
+
 class Order(StrEnum):
     """What comes first."""
 
@@ -93,6 +100,30 @@ def review(
     from cli import review as command
 
     _run(lambda: command.review(stack, outputs, workloads, form, Console(highlight=False)))
+
+
+@app.command()
+def preview(
+    stack: Stack,
+    engine: Annotated[
+        EngineKind,
+        typer.Option(help="sandbox: offline, from an empty state; pulumi: your own, against what is deployed."),
+    ] = EngineKind.SANDBOX,
+    save_plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For `pulumi up --plan FILE`: this plan and nothing else.")
+    ] = None,
+    sandbox: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A sandbox of `make up`, whose state to compare with.")
+    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Changes, rules, price and queue of a stack, by a real engine. Exit status 2: a rule or the job forbids it."""
+    form = _form(json, markdown)
+    from cli import preview as command
+
+    asked = command.Asked(stack, engine.value, save_plan, sandbox)
+    _run(lambda: command.preview(asked, form, Console(highlight=False)))
 
 
 @app.command()

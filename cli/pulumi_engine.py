@@ -5,22 +5,36 @@ credentials, backend and everything else of the environment are the user's.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import override
 
 from pulumi import automation
 
 from cli.halt import Halt
 from sandbox.daemon import CHECKOUT
+from sandbox.engine import PolicyPack
 
 OnEvent = Callable[[automation.EngineEvent], None]
 
 
 class PulumiEngine:
-    """A stack that exists already."""
+    """Previews of a stack that exists already."""
 
-    def __init__(self, stack: str) -> None:
+    def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
+        """Previews are held to `policy`, if there is one."""
         self._name = stack
+        self._packs = [str(policy.folder)] if policy else None
+        self._pack_settings = [str(policy.settings)] if policy else None
         self._selected: automation.Stack | None = None
+
+    def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
+        """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
+        return self._stack().preview(
+            on_event=on_event,
+            policy_packs=self._packs,
+            policy_pack_configs=self._pack_settings,
+            plan=str(save_plan.resolve()) if save_plan else None,
+        )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """What a refresh would find, and what `up` would do then. Raises CommandError when the plan is refused."""

@@ -17,6 +17,7 @@ FLEX_START_GENERATIONS = ("v5p", "v6e", "7x")
 """Those that Compute Engine grants by flex-start, queued or not
 (https://cloud.google.com/compute/docs/instances/provisioning-models)."""
 
+
 @dataclass(frozen=True)
 class Generation:
     """One TPU generation. Peaks and memory are per chip, as Google's system architecture pages state them."""

@@ -77,11 +77,14 @@ class Engine:
         """What declares the resources: the repository's own program."""
         runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
-    def preview(self, on_event: OnEvent) -> automation.PreviewResult:
-        """What `up` would do. Raises CommandError when the plan is refused."""
+    def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
+        """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
         with self._tools_found():
             return self._stack().preview(
-                on_event=on_event, policy_packs=self._packs, policy_pack_configs=self._pack_settings
+                on_event=on_event,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(save_plan.resolve()) if save_plan else None,
             )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
@@ -89,11 +92,14 @@ class Engine:
         with self._tools_found():
             self._stack().preview(on_event=on_event, refresh=True)
 
-    def up(self, on_event: OnEvent) -> Mapping[str, Any]:
-        """Make it so; the stack's outputs. Raises CommandError when a step fails."""
+    def up(self, on_event: OnEvent, plan: Path | None = None) -> Mapping[str, Any]:
+        """Make it so, or `plan` and nothing else; the stack's outputs. Raises CommandError when a step fails."""
         with self._tools_found():
             done = self._stack().up(
-                on_event=on_event, policy_packs=self._packs, policy_pack_configs=self._pack_settings
+                on_event=on_event,
+                policy_packs=self._packs,
+                policy_pack_configs=self._pack_settings,
+                plan=str(plan.resolve()) if plan else None,
             )
         return {name: output.value for name, output in done.outputs.items()}
 

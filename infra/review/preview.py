@@ -1,4 +1,4 @@
-"""The review of a stack in the log of its preview.
+"""The review of a stack in the log of its preview, and in a file where a command waits for it.
 
 Owns what the running program finds out for it: the bill of what is deployed, and what is in the cluster's queues.
 """
@@ -6,6 +6,7 @@ Owns what the running program finds out for it: the bill of what is deployed, an
 import asyncio
 import os
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -19,6 +20,9 @@ from infra.review.table import as_text
 from infra.review.tables import tables
 from infra.stack_file import Settings
 from workloads.preflight_result import cache_folder, cached
+
+REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
+"""Environment variable that names the file for the review as JSON."""
 
 
 def tell_in_preview(settings: Settings, guard: Guard, today: date) -> None:
@@ -42,6 +46,8 @@ async def _tell(settings: Settings, guard: Guard, today: date) -> None:
             workloads=await _workloads(endpoint) if endpoint else None,
         ),
     )
+    if REVIEW_FILE in os.environ:
+        Path(os.environ[REVIEW_FILE]).write_text(found.model_dump_json())
     pulumi.log.info(f"review of {found.stack}\n\n{as_text(tables(found))}")
 
 

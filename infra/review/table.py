@@ -40,6 +40,8 @@ class Table:
     notes: Sequence[str]
     whole: Sequence[int] = ()
     """Columns whose cells are short and stay on one line."""
+    folded: bool = False
+    """Whether a comment shows the rows only when somebody opens them."""
 
 
 def renderable(tables: Iterable[Table]) -> RenderableType:
@@ -77,18 +79,27 @@ def _parts(table: Table) -> Iterable[RenderableType]:
 def _markdown(table: Table) -> str:
     lines = [f"### {table.title}", "", f"**{_cell(table.verdict)}**"]
     if table.rows:
+        lines += ["", "<details><summary>each one</summary>"] if table.folded else []
         marks = ["--:" if _numeric(table, index) else "---" for index in range(len(table.columns))]
         lines += ["", *(f"| {' | '.join(row)} |" for row in (map(_cell, table.columns), marks))]
         lines += [f"| {' | '.join(map(_cell, row))} |" for row in table.rows]
+        lines += ["", "</details>"] if table.folded else []
     lines += [line for note in table.notes for line in ("", _cell(note))]
     return "\n".join(lines)
 
 
 def _cell(text: str) -> str:
-    """Text that Markdown leaves as it is."""
+    """Text that Markdown leaves as it is; addresses stay addresses."""
+    lines = (" ".join(map(_word, line.split())) for line in text.splitlines())
+    return "<br>".join(lines)
+
+
+def _word(text: str) -> str:
+    if text.startswith("https://"):
+        return text
     for mark in "\\|*_<>`":
         text = text.replace(mark, f"\\{mark}")
-    return text.replace("\n", " ")
+    return text
 
 
 def _numeric(table: Table, index: int) -> bool:

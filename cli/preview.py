@@ -1,0 +1,150 @@
+"""`multislice preview`: everything that is known of a plan before it is carried out, on a real Pulumi engine.
+
+Owns which engine runs and how what it tells becomes one object. What the plan costs and whether its job goes is found
+out by the program itself (`infra.review`), what may not be by the rules (`policy`).
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pulumi.automation import CommandError, EngineEvent
+from rich.console import Console
+
+from cli import engine_events, stack_file
+from cli.answer import Form, write
+from cli.halt import Halt, changing
+from cli.pulumi_engine import PulumiEngine
+from cli.review import DOES_NOT_GO
+from infra.review.comment import comment
+from infra.review.preview import REVIEW_FILE
+from infra.review.preview_tables import preview_tables
+from infra.review.previewed import Previewed
+from infra.review.review import Review
+from policy.rules import ALL_RULES
+from sandbox import programs
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine, PolicyPack
+from sandbox.site import create, load
+
+_POLICY = CHECKOUT / "policy"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to preview."""
+
+    stack: str
+    engine: Literal["sandbox", "pulumi"]
+    """That of the sandbox, offline; or the user's own with its backend, against what is deployed."""
+    save_plan: Path | None
+    sandbox: Path | None
+    """Folder of a sandbox that exists; its state is what the plan is compared with."""
+
+
+class Previewing(Protocol):
+    """An engine on one stack."""
+
+    def preview(self, on_event: Callable[[EngineEvent], None], save_plan: Path | None) -> object:
+        """Raises CommandError when the plan is refused."""
+        ...
+
+
+def preview(asked: Asked, form: Form, console: Console) -> int:
+    """Print the preview of a stack; the exit status.
+
+    Raises:
+        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine to run.
+    """
+    path = stack_file.find(asked.stack)
+    stack_file.read(path)
+    policy = _policy(asked.stack)
+    # Progress goes beside the answer, which another program may read.
+    waiting = Console(stderr=True).status(f"the engine plans {asked.stack}")
+    with _engine(asked, path, policy) as engine, waiting:
+        found = previewed(asked.stack, engine, asked.save_plan)
+    if form is Form.MARKDOWN:
+        console.out(comment(found))
+    else:
+        write(found.model_dump_json(indent=1), preview_tables(found), form, console)
+    return _status(found)
+
+
+def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:
+    """What the engine tells of the stack of that name."""
+    events: list[EngineEvent] = []
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "review.json"
+        with _review_goes_to(file):
+            refusal = _refusal(engine, events, save_plan)
+        review = Review.model_validate_json(file.read_text()) if file.exists() else None
+    findings = engine_events.findings(events, {rule.about.id: rule.about.severity for rule in ALL_RULES})
+    refused_by_rules = any(finding.level == "mandatory" for finding in findings)
+    told = engine_events.errors(events) if refusal else ()
+    return Previewed(
+        stack=stack,
+        review=review,
+        changes=engine_events.changes(events),
+        unchanged=engine_events.unchanged(events),
+        findings=findings,
+        errors=told or (() if refused_by_rules or not refusal else (refusal,)),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _refusal(engine: Previewing, events: list[EngineEvent], save_plan: Path | None) -> str | None:
+    """What Pulumi says when it refuses the plan."""
+    try:
+        engine.preview(events.append, save_plan)
+    except CommandError as error:
+        return str(error).strip()
+    return None
+
+
+@contextmanager
+def _review_goes_to(file: Path) -> Generator[None]:
+    """The program runs in this process or below it."""
+    os.environ[REVIEW_FILE] = str(file)
+    try:
+        yield
+    finally:
+        del os.environ[REVIEW_FILE]
+
+
+@contextmanager
+def _engine(asked: Asked, path: Path, policy: PolicyPack) -> Generator[Previewing]:
+    if asked.engine == "pulumi":
+        if asked.sandbox:
+            raise Halt(f"--sandbox goes with --engine sandbox, got {asked.sandbox}; leave it out")
+        yield PulumiEngine(asked.stack, policy)
+    elif asked.sandbox:
+        if not (asked.sandbox / "site.json").exists():
+            raise Halt(f"--sandbox must name the folder of a sandbox, got {asked.sandbox}; `make up` makes one")
+        site = load(asked.sandbox)
+        with changing(site):
+            yield Engine(site, programs.found(), path, policy)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Engine(create(Path(folder)), programs.found(), path, policy)
+
+
+def _policy(stack: str) -> PolicyPack:
+    settings = _POLICY / "stacks" / f"{stack}.json"
+    if not settings.is_file():
+        raise Halt(
+            f"the rules of stack {stack!r} must stand in {settings}, got no such file;"
+            " write {} there, and every rule has its own level"
+        )
+    return PolicyPack(_POLICY, settings)
+
+
+def _status(found: Previewed) -> int:
+    if found.errors or found.review is None:
+        return 1
+    return 0 if found.passes else DOES_NOT_GO

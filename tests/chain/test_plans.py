@@ -1,0 +1,34 @@
+"""A plan that a preview saved is carried out as it was previewed, or not at all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.automation import CommandError
+
+from tests.chain.stack import Chain, Operations, ignore
+from tests.infra.recording import Values, stack_values
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_saved_plan_is_carried_out_and_nothing_else(chain: Chain, tmp_path: Path):
+    plan, previewed, happened = tmp_path / "plan.json", Operations(), Operations()
+    chain.engine_on(_of_system_nodes(1)).up(ignore)
+
+    chain.engine_on(_of_system_nodes(2)).preview(previewed, plan)
+    with pytest.raises(CommandError, match="violates plan"):
+        chain.engine_on(_of_system_nodes(3)).up(ignore, plan)
+    chain.engine_on(_of_system_nodes(2)).up(happened, plan)
+
+    assert previewed.changes == {("update", "cluster-system")}
+    assert happened.changes == previewed.changes
+
+
+def _of_system_nodes(count: int) -> Values:
+    """The local stack with a queue that starts nothing."""
+    values: Any = stack_values("local")
+    values["teams"]["research"]["admission"] = "hold"
+    values["job"]["name"] = "held"
+    values["cluster"]["system_nodes"] = count
+    return values

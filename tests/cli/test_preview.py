@@ -1,0 +1,94 @@
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pulumi.automation import CommandError, EngineEvent
+from pulumi.automation._cmd import CommandResult
+from rich.console import Console
+from typer.testing import CliRunner
+
+from cli.answer import Form
+from cli.halt import Halt
+from cli.multislice import app
+from cli.preview import Asked, preview, previewed
+from infra.review.preview import REVIEW_FILE
+from infra.review.previewed import Previewed
+from infra.review.review import Review
+from tests.cli.test_engine_events import error, recorded
+from tests.infra.review.previews import passing
+
+DEV = Asked("dev", "sandbox", save_plan=None, sandbox=None)
+
+
+class Played:
+    """An engine that tells what was recorded, and a program that writes its review."""
+
+    def __init__(self, events: list[EngineEvent], review: Review | None, *, refuses: bool) -> None:
+        self._events, self._review, self._refuses = events, review, refuses
+
+    def preview(self, on_event: Callable[[EngineEvent], None], save_plan: Path | None) -> None:
+        del save_plan
+        for event in self._events:
+            on_event(event)
+        if self._review:
+            Path(os.environ[REVIEW_FILE]).write_text(self._review.model_dump_json())
+        if self._refuses:
+            raise CommandError(CommandResult(stdout="", stderr="no backend", code=255))
+
+
+def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path) -> None:
+    plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
+    status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
+    assert isinstance(console.file, io.StringIO)
+    found = Previewed.model_validate_json(console.file.getvalue())
+    known = passing().review
+    assert found.review
+    assert known
+    assert found.review.bill == known.bill
+    assert found.errors == ()
+    assert {change.operation for change in found.changes} == {"create"}
+    assert {"slices-trillium-0", "training", "queue-research"} <= {change.name for change in found.changes}
+    planned = {urn.rpartition("::")[2] for urn in json.loads(plan.read_text())["resourcePlans"]}
+    assert planned - {"default"} == {change.name for change in found.changes}
+    assert status == (0 if found.passes else 2)
+
+
+def test_a_mandatory_rule_that_is_broken_is_no_error_of_the_engine() -> None:
+    found = previewed("dev", Played(recorded("refused"), passing().review, refuses=True), None)
+    assert (found.errors, found.passes, found.review) == ((), False, passing().review)
+    assert len(found.changes) == 51
+
+
+def test_a_program_that_ends_early_has_no_review_and_the_errors_say_why() -> None:
+    told = previewed("dev", Played([error("no program")], None, refuses=True), None)
+    assert (told.review, told.errors) == (None, ("no program",))
+    silent = previewed("dev", Played([], None, refuses=True), None)
+    assert "no backend" in silent.errors[0]
+
+
+def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
+    found = previewed("dev", Played([error("plugin was slow")], passing().review, refuses=False), None)
+    assert found.errors == ()
+    assert found.passes
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (replace(DEV, stack="prd"), r"--stack must name a file .*, got 'prd'; choose one of: dev, "),
+        (replace(DEV, sandbox=Path("nowhere")), r"--sandbox must name the folder of a sandbox, got nowhere"),
+        (replace(DEV, engine="pulumi", sandbox=Path("here")), r"--sandbox goes with --engine sandbox, got here"),
+    ],
+)
+def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, message: str) -> None:
+    with pytest.raises(Halt, match=message):
+        preview(asked, Form.TEXT, Console())
+
+
+def test_the_command_takes_one_form() -> None:
+    found = CliRunner().invoke(app, ["preview", "-s", "dev", "--json", "--markdown"])
+    assert (found.exit_code, "got both" in found.output) == (2, True)

@@ -1,0 +1,65 @@
+import pytest
+
+from infra.review.preview_tables import preview_tables
+from infra.review.previewed import Previewed
+from infra.review.table import WIDTH, as_text
+from tests.infra.review.previews import POOL, change, finding, losing, passing
+
+
+def told(previewed: Previewed) -> str:
+    return as_text(preview_tables(previewed))
+
+
+def titles(previewed: Previewed) -> list[str]:
+    return [table.title for table in preview_tables(previewed)]
+
+
+def test_what_is_lost_stands_first_and_one_by_one() -> None:
+    lines = told(losing()).splitlines()
+    assert titles(losing())[:3] == ["Preview of dev", "Taken away", "Rules"]
+    assert "Taken away  1 DELETED and 2 REPLACED" in lines
+    lost = [line.split(maxsplit=4) for line in lines if line.startswith(("DELETE", "REPLACE"))]
+    assert [row[:4] for row in lost] == [
+        ["DELETE", "gcp", "NodePool", "slices-trillium-1"],
+        ["REPLACE", "gcp", "NodePool", "slices-trillium-0"],
+        ["REPLACE", "kubernetes", "JobSet", "training"],
+    ]
+    assert [row[4] for row in lost[1:]] == ["nodeConfig.spot", "none: goes with what it depends on"]
+
+
+def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
+    text = told(losing())
+    assert "Changes  1 to create, 1 to delete, 2 to replace, 1 to update, 40 unchanged" in text
+    assert "quota-research (spec.cohort)" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"),
+    [
+        ({}, "passes"),
+        ({"changes": (change("delete", POOL, "a"),)}, "passes, and takes resources away: read the next table"),
+        ({"findings": (finding("few", "advisory", None),)}, "passes"),
+        ({"findings": (finding("few", "mandatory", None),) * 2}, "REFUSED: 1 mandatory rule broken"),
+        ({"errors": ("no quota",)}, "REFUSED: the engine cannot carry this plan out"),
+        ({"review": None, "errors": ("no program",)}, "REFUSED: the engine cannot carry this plan out"),
+    ],
+)
+def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: str) -> None:
+    previewed = passing().model_copy(update=difference)
+    assert told(previewed).splitlines()[0] == f"Preview of dev  {verdict}"
+    assert previewed.passes == verdict.startswith("passes")
+
+
+def test_a_job_that_is_never_admitted_does_not_go() -> None:
+    review = passing().review
+    assert review
+    never = review.model_copy(update={"admission": review.admission.model_copy(update={"outcome": "never"})})
+    first = told(passing().model_copy(update={"review": never})).splitlines()[0]
+    assert first == "Preview of dev  DOES NOT GO: the plan is legal, but its job cannot run"
+
+
+def test_every_error_is_told_as_it_is() -> None:
+    refused = passing().model_copy(update={"review": None, "errors": ("cluster: quota [8] is used up", "no disk")})
+    assert "Errors  2 errors of the engine\ncluster: quota [8] is used up\nno disk" in told(refused)
+    assert "Price" not in titles(refused)
