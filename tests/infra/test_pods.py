@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from infra.accelerators import SliceShape, all_shapes
-from infra.pods import pod_template, resources
+from infra.pods import admitted_pods, pod_template, resources
 from infra.settings import parse
 from infra.submission import submission
 from sandbox.providers.nodes import allocatable
@@ -59,3 +59,8 @@ def test_compiled_programs_are_kept_in_the_bucket_only_where_the_stack_file_says
     values["job"]["compile_cache"] = "bucket"
     assert cache() == [parse(values).compile_cache]
     assert parse(values).compile_cache.startswith(f"gs://{parse(values).checkpoint_bucket}/")
+
+
+@pytest.mark.parametrize(("host_network", "level"), [(False, "baseline"), (True, "privileged")])
+def test_namespaces_admit_pods_with_power_over_their_host_only_for_its_network(host_network: bool, level: str) -> None:
+    assert admitted_pods(host_network=host_network) == {"pod-security.kubernetes.io/enforce": level}

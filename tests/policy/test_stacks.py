@@ -51,7 +51,7 @@ def test_a_stack_of_two_teams_keeps_the_rules(two_teams: Values) -> None:
     assert broken(two_teams, policy_of("dev"), preview=False) == []
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(legal_values())
 def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
     assert broken(values, policy_of("dev"), preview=False) == []

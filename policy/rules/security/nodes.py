@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
             "no-legacy-metadata",
             Severity.HIGH,
             "The metadata server answers requests with its header alone",
-            why="The endpoints without it hand the node's token to anyone who can make a pod fetch an address.",
+            why="The endpoints without it hand the node's token to anyone who gets a pod to fetch an address.",
             fix="Remove disable-legacy-endpoints from the metadata, or set it to true.",
             link=_HARDENING,
         ),
