@@ -22,7 +22,7 @@ import psutil
 import pytest
 from pulumi.automation import CommandError, ConfigValue, EngineEvent
 
-from sandbox.engine import Engine
+from sandbox.engine import Engine, environment
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from tests.chain.stack import NAMESPACE, Chain, wait_until
 
@@ -43,8 +43,7 @@ class Opened(Engine):
 
     def preview_into(self, plan: Path, told: "Told") -> None:
         """A preview with its plan saved."""
-        with self._tools_found():
-            self._stack().preview(plan=str(plan), on_event=told)
+        self.preview(told, plan)
 
     def hide(self, path: str, value: str) -> None:
         """`pulumi config set --secret --path`."""
@@ -53,9 +52,9 @@ class Opened(Engine):
     def printed(self, *command: str) -> str:
         """What a command of Pulumi prints about the stack; the Automation API itself asks for secrets in plain."""
         workspace = self._stack().workspace
-        environment = self._environment() | {"PULUMI_HOME": str(self._site.pulumi_home)}
+        variables = environment(self._site) | {"PULUMI_HOME": str(self._site.pulumi_home)}
         asked = [*command, "--stack", self._stack().name]
-        return workspace.pulumi_command.run(asked, workspace.work_dir, environment).stdout
+        return workspace.pulumi_command.run(asked, workspace.work_dir, variables).stdout
 
 
 @dataclass
@@ -185,7 +184,7 @@ def test_no_process_but_those_of_the_job_has_it_in_its_environment_and_none_in_i
 def _engine(chain: Chain, value: str) -> Opened:
     short = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
     file = chain.stack_file(name=JOB, slices={"group": "trillium", "count": 1}, training=short)
-    return Opened(chain.site, chain.programs, file, {VARIABLE: value})
+    return Opened(chain.site, chain.programs, file, secrets={VARIABLE: value})
 
 
 def _refused(engine: Engine, told: Told) -> str:

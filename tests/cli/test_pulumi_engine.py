@@ -64,18 +64,12 @@ def test_a_preview_is_held_to_the_rules_and_writes_its_plan(calls: Path) -> None
     } <= pairs
 
 
-def test_an_update_is_that_plan_and_nothing_else(calls: Path) -> None:
+def test_drift_is_looked_for_without_a_change_of_the_state(calls: Path) -> None:
     with pytest.raises(CommandError, match="recorded"):
-        PulumiEngine("dev", PACK).up(ignore, Path("/plans/dev.json"))
-    updated = told(calls)[-1]
-    assert updated[:3] == ["up", "--yes", "--skip-preview"]
-    assert ("--plan", "/plans/dev.json") in zip(updated, updated[1:], strict=False)
-
-
-def test_a_destroy_leaves_what_is_protected_and_runs_the_program(calls: Path) -> None:
-    with pytest.raises(CommandError, match="recorded"):
-        PulumiEngine("dev").destroy(ignore)
-    assert {"destroy", "--exclude-protected", "--run-program=true"} <= set(told(calls)[-1])
+        PulumiEngine("dev").preview_after_refresh(ignore)
+    looked = told(calls)[-1]
+    assert looked[0] == "preview"
+    assert "--refresh" in looked
 
 
 def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
@@ -87,4 +81,4 @@ def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
 def test_without_pulumi_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
-        PulumiEngine("dev").outputs()
+        PulumiEngine("dev").preview(ignore)

@@ -19,6 +19,8 @@ STACK_FILES = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
 POLICY_FILES = sorted((ROOT / "policy" / "stacks").glob("*.json"))
 GRANTED_ON = date(2026, 12, 1)
 """Every exception counts then; whether it still does is asked by previews."""
+CHOICES = {"job-ends", "on-demand-chips"}
+"""Rules about what somebody may well want, and then grants as an exception."""
 
 
 def policy_of(stack: str) -> Values:
@@ -51,10 +53,11 @@ def test_a_stack_of_two_teams_keeps_the_rules(two_teams: Values) -> None:
     assert broken(two_teams, policy_of("dev"), preview=False) == []
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=(HealthCheck.too_slow,))
 @given(legal_values())
 def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
-    assert broken(values, policy_of("dev"), preview=False) == []
+    told = broken(values, policy_of("dev"), preview=False)
+    assert [entry for entry in told if entry[0] not in CHOICES] == []
 
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
