@@ -44,6 +44,12 @@ def test_policies_are_in_kueues_words(program: Recording) -> None:
     assert "fairSharing" not in _queue(program, "product")["spec"]
 
 
+def test_what_others_edited_of_kueues_objects_is_taken_back(program: Recording) -> None:
+    declared = [found for found in program.registrations if ":kueue.x-k8s.io/" in found.type]
+    assert declared
+    assert {found.inputs["metadata"]["annotations"]["pulumi.com/patchForce"] for found in declared} == {"true"}
+
+
 @pytest.mark.parametrize(
     ("admission", "policy", "awaited"),
     [
@@ -60,7 +66,7 @@ def test_a_queue_that_is_closed_is_not_awaited_to_become_active(
     queue = _queue(recording, "research")
     local = recording.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research").inputs
     assert queue["spec"]["stopPolicy"] == policy
-    assert queue["metadata"]["annotations"] == local["metadata"]["annotations"] == {"pulumi.com/waitFor": awaited}
+    assert [each["metadata"]["annotations"]["pulumi.com/waitFor"] for each in (queue, local)] == [awaited, awaited]
     assert "stopPolicy" not in local["spec"]
 
 
