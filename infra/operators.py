@@ -88,12 +88,12 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     """Leaves the content of Secrets to the controllers that write them.
 
     JobSet's chart declares its certificates as empty (https://github.com/kubernetes-sigs/jobset/pull/1248):
-    after a refresh the next `up` would empty them, and every webhook would fail.
+    after a refresh the next `up` would empty them, and every webhook would fail; an upgrade, which changes
+    the Secret's labels, would end in a conflict with the controller.
     """
     if args.type_ != "kubernetes:core/v1:Secret":
         return None
-    unmanaged = pulumi.ResourceOptions(ignore_changes=["data"])
-    return pulumi.ResourceTransformResult(args.props, pulumi.ResourceOptions.merge(args.opts, unmanaged))
+    return pulumi.ResourceTransformResult({key: item for key, item in args.props.items() if key != "data"}, args.opts)
 
 
 def _kueue_values(args: OperatorsArgs) -> dict[str, object]:

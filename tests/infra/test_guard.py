@@ -115,8 +115,8 @@ def test_jobs_are_asked_for_before_anything_is_changed_and_before_anything_is_de
     assert list(last.request.hooks.before_delete) == ["no-job-runs"]
     waits = program.closure(last)
     spared = {"checkpoints", "google", "in-use"}
-    before_all = {"ground", "budget"}
-    assert program.named(STASH, "budget").urn in program.closure(first)
+    before_all = {"ground", "expiry"}
+    assert program.named(STASH, "expiry").urn in program.closure(first)
     for found in program.registrations:
         if found.name not in spared:
             assert found.urn in waits, found.name

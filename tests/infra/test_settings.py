@@ -51,7 +51,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (
         _set("clouds", {}),
         "clouds",
-        "scheduling, slices, teams, got 'clouds'; rename it to cloud",
+        "scheduling, secrets, slices, teams, got 'clouds'; rename it to cloud",
     ),
     (_set("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "got 'topolgy'; rename it to topology"),
     (
