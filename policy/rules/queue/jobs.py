@@ -49,7 +49,7 @@ def _covered(resources: Sequence[Declared]) -> Iterator[Broken]:
         asked = sorted(name for name in job.requests if not name.startswith(prefixes))
         if queue and (missing := [name for name in asked if name not in covered(queue)]):
             got = ", ".join(sorted(covered(queue))) or "nothing"
-            yield job.broken(f"expected queue {object_name(queue)!r} to cover {', '.join(missing)}, it covers {got}")
+            yield job.broken(f"expected queue {object_name(queue)!r} to cover {', '.join(missing)}, got {got}")
 
 
 def _tolerated(resources: Sequence[Declared]) -> Iterator[Broken]:
