@@ -42,8 +42,9 @@ def _unknown_as_pulumi_knows_it() -> Generator[None]:
 
 def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
     """The rules as Pulumi runs them; exceptions are held against `today`."""
+    plan = _Plan()
     return [
-        _resource_policy(rule, today) if isinstance(rule, ResourceRule) else _stack_policy(rule, today)
+        _resource_policy(rule, plan, today) if isinstance(rule, ResourceRule) else _stack_policy(rule, plan, today)
         for rule in rules
     ]
 
@@ -61,21 +62,42 @@ def finding(about: About, broken: Broken, expired: Iterable[GrantedException]) -
     )
 
 
-def _resource_policy(rule: ResourceRule, today: Today) -> ResourceValidationPolicy:
+class _Plan:
+    """What the program declares, as each resource's own policies were asked about it.
+
+    Policies of the stack come last and are given what providers answered. Of a provider that is not configured yet,
+    such as that of a cluster which a first preview does not have, the answers are empty.
+    """
+
+    def __init__(self) -> None:
+        self._declared: dict[str, Declared] = {}
+
+    def resource(self, args: ResourceValidationArgs) -> Declared:
+        """The resource as the program declares it."""
+        if args.urn not in self._declared:
+            self._declared[args.urn] = _declared(args)
+        return self._declared[args.urn]
+
+    def stack(self, args: StackValidationArgs) -> list[Declared]:
+        """All resources, as declared where that is known."""
+        return [self._declared.get(resource.urn) or _declared(resource) for resource in args.resources]
+
+
+def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceValidationPolicy:
     @_unknown_as_pulumi_knows_it()
     def validate(args: ResourceValidationArgs, report: Report) -> None:
-        if rule.looks_at(args.resource_type):
-            faults = (Broken(says, args.urn) for says in rule.check(_declared(args)))
+        declared = plan.resource(args)
+        if rule.looks_at(declared.type):
+            faults = (Broken(says, args.urn) for says in rule.check(declared))
             _tell(rule.about, faults, args.get_config(), today(), report)
 
     return ResourceValidationPolicy(validate=validate, **_described(rule.about))
 
 
-def _stack_policy(rule: StackRule, today: Today) -> StackValidationPolicy:
+def _stack_policy(rule: StackRule, plan: _Plan, today: Today) -> StackValidationPolicy:
     @_unknown_as_pulumi_knows_it()
     def validate(args: StackValidationArgs, report: Report) -> None:
-        faults = rule.check([_declared(resource) for resource in args.resources])
-        _tell(rule.about, faults, args.get_config(), today(), report)
+        _tell(rule.about, rule.check(plan.stack(args)), args.get_config(), today(), report)
 
     return StackValidationPolicy(validate=validate, **_described(rule.about))
 

@@ -91,4 +91,4 @@ def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, me
 
 def test_the_command_takes_one_form() -> None:
     found = CliRunner().invoke(app, ["preview", "-s", "dev", "--json", "--markdown"])
-    assert (found.exit_code, "got both" in found.output) == (2, True)
+    assert (found.exit_code, "got both" in found.output) == (1, True)

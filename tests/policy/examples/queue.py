@@ -90,7 +90,7 @@ EXAMPLES: dict[str, Example] = {
         (job_set, local_queue, cluster_queue, configuration),
         (*POD, "containers", 0, "resources", "requests", _STORAGE),
         "1",
-        f"to cover {_STORAGE}, it covers google.com/tpu",
+        f"to cover {_STORAGE}, got google.com/tpu",
     ),
     **among(
         "job-tolerates-slices",
