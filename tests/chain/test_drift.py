@@ -25,7 +25,6 @@ from tests.infra.recording import Values, stack_values
 pytestmark = pytest.mark.timeout(900)
 
 JOB = "drifting"
-IDLE_POOL = "trillium-2"
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +50,18 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it_under_the
 ):
     job, last = _identity(chain), max(chain.losses(JOB))
     state = sorted(chain.engine_on(running).resources(), key=lambda resource: resource["urn"])
-    _changed_by_others(chain, parse(running).checkpoint_bucket)
+    idle = _idle_pool(chain)
+    _changed_by_others(chain, idle, parse(running).checkpoint_bucket)
 
     found = _drift(chain, running)
     assert {drifted.name: drifted.repair for drifted in found.objects} == {
-        "slices-trillium-2": "update",
+        f"slices-{idle}": "update",
         "checkpoints": "update",
         "quota-research": "update",
         "queue-research": "create",
     }
     assert _differences(found) == {
-        ("slices-trillium-2", "nodeCount", 2, 0),
+        (f"slices-{idle}", "nodeCount", 2, 0),
         ("checkpoints", 'labels["managed-by"]', "tpu-multislice", "somebody"),
         ("quota-research", "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota", "24", "99"),
     }
@@ -74,7 +74,7 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it_under_the
     chain.engine_on(running).refresh(ignore)
     chain.engine_on(running).up(repairs)
     assert repairs.changes == {(drifted.repair, drifted.name) for drifted in found.objects}
-    assert len(chain.objects("nodes", f"-l=cloud.google.com/gke-nodepool={IDLE_POOL}")) == 2
+    assert len(chain.objects("nodes", f"-l=cloud.google.com/gke-nodepool={idle}")) == 2
     wait_until(lambda: max(chain.losses(JOB)) > last, 60, lambda: f"step {last} was the last")
     assert _identity(chain) == job
 
@@ -105,8 +105,19 @@ def _identity(chain: Chain) -> tuple[str, int, set[str]]:
     return jobset["metadata"]["uid"], jobset["status"].get("restarts", 0), {pod["metadata"]["uid"] for pod in pods}
 
 
-def _changed_by_others(chain: Chain, bucket: str) -> None:
-    _at_the_console(chain, NODE_POOL, IDLE_POOL, {"nodeCount": 0})
+def _idle_pool(chain: Chain) -> str:
+    """The one of three slices that the job does not run on: JobSet places by no order."""
+    pools = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+        for node in chain.objects("nodes", "-l=cloud.google.com/gke-tpu-topology")
+    }
+    pods = chain.objects("pods", f"-l=jobset.sigs.k8s.io/jobset-name={JOB}")
+    (idle,) = set(pools.values()) - {pools[pod["spec"]["nodeName"]] for pod in pods}
+    return idle
+
+
+def _changed_by_others(chain: Chain, idle: str, bucket: str) -> None:
+    _at_the_console(chain, NODE_POOL, idle, {"nodeCount": 0})
     _at_the_console(chain, BUCKET, bucket, {"labels": {"managed-by": "somebody"}})
     quota = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota"
     patch = json.dumps([{"op": "replace", "path": quota, "value": "99"}])
