@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import urllib3
 import yaml
 from rich.console import Console
 
@@ -56,8 +57,9 @@ def test_an_environment_is_made_listed_found_without_its_file_and_destroyed_with
 
     assert create(Wish("try-1", "source", "8h"), backend, files, born, console) == 0
     bucket = site.buckets / "sandbox-try-1-checkpoints"
-    (bucket / "tiny").mkdir(parents=True)
-    (bucket / "tiny" / "checkpoint").write_text("weights")
+    stored = f"{site.gcs_url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=tiny/checkpoint"
+    assert urllib3.request("POST", stored, body=b"weights").status == 200
+    assert (bucket / "tiny" / "checkpoint").read_bytes() == b"weights"
     (young,) = listing(backend, files, born, expired=False).environments
     assert (young.name, young.source, young.usd_per_hour, young.file) == ("try-1", "source", 43.2, True)
     assert (young.expired, young.trouble) == (False, None)
