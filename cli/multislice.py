@@ -199,7 +199,7 @@ def destroy_environment(
     """Destroy an environment, running jobs and checkpoints with it. Exit status 1: something is left."""
     form = _form(json, markdown)
     if (name is None) != expired:
-        raise typer.BadParameter("expected the name of an environment or --expired, got both or neither")
+        raise typer.BadParameter("expected one of NAME and --expired, got both or neither")
     from cli.environments import destroy as command
     from cli.environments.files import OURS
 
