@@ -17,7 +17,7 @@ preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: 
 	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
 test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m pytest $(ARGS)
 
 bench: $(ENVIRONMENT) programs ## what docs/benchmarks.md records; peers run where ARGS names their Python
 	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps
