@@ -13,7 +13,9 @@ from sandbox.programs import prepare, prepare_one, prepare_previous
 def main() -> int:
     """Exit status 0 when every program is there."""
     parser = argparse.ArgumentParser(prog="python -m cli.programs", description="Build the sandbox's programs.")
-    parser.add_argument("--previous", action="store_true", help="also JobSet and Kueue of the minor before, for upgrades")
+    parser.add_argument(
+        "--previous", action="store_true", help="also JobSet and Kueue of the minor before, for upgrades"
+    )
     previous = parser.parse_args().previous
     console = Console()
     told: set[tuple[str, str]] = set()
