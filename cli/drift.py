@@ -15,7 +15,7 @@ from pulumi.automation import CommandError, EngineEvent
 from pulumi.automation.events import StepEventMetadata
 from rich.console import Console
 
-from cli import stack_file
+from cli import engine_events, stack_file
 from cli.answer import Form, write
 from cli.halt import Halt
 from cli.pulumi_engine import PulumiEngine
@@ -28,7 +28,6 @@ from sandbox.site import load
 DRIFTED = 2
 """Exit status when something is not as declared."""
 
-_COLOUR = re.compile(r"<\{%.*?%\}>")
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
 """Of a property path."""
 
@@ -76,13 +75,13 @@ def drifted(stack: str, engine: Refreshing) -> Drift:
         engine.preview_after_refresh(events.append)
     except CommandError as error:
         refusal = str(error).strip()
-    differing, planned = _refreshed(events), _planned(events)
+    differing, planned = _refreshed(events), engine_events.changes_by_urn(events)
     objects = tuple(_drifted(step, None if refusal else planned) for step in differing.values())
     return Drift(
         stack=stack,
         objects=objects,
         pending=tuple(change for urn, change in planned.items() if urn not in differing),
-        errors=(_errors(events) or (refusal,)) if refusal else (),
+        errors=(engine_events.errors(events) or (refusal,)) if refusal else (),
         seconds=time.monotonic() - started,
     )
 
@@ -101,20 +100,6 @@ def _refreshed(events: Iterable[EngineEvent]) -> Mapping[str, StepEventMetadata]
     return found
 
 
-def _planned(events: Iterable[EngineEvent]) -> Mapping[str, Change]:
-    """By URN, what `up` would do, however many steps it takes."""
-    steps = (event.resource_pre_event.metadata for event in events if event.resource_pre_event)
-    found: dict[str, Change] = {}
-    for step in steps:
-        operation = "replace" if "replace" in step.op.value else step.op.value
-        if operation not in ("same", "read", "refresh"):
-            differ = step.detailed_diff or step.diffs or ()
-            found[step.urn] = Change(
-                operation=operation, type=step.type, name=_name(step.urn), properties=tuple(sorted(differ))
-            )
-    return found
-
-
 def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> Drifted:
     declared = step.old.inputs if step.old else None
     found = step.new.inputs if step.new else None
@@ -122,7 +107,7 @@ def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> D
     repair = planned.get(step.urn) if planned is not None else None
     return Drifted(
         type=step.type,
-        name=_name(step.urn),
+        name=engine_events.name(step.urn),
         gone=step.new is None,
         differences=tuple(
             Difference(path=path, declared=_at(declared, path), found=_at(found, path)) for path in paths
@@ -143,12 +128,3 @@ def _at(properties: Any, path: str) -> Any:
         else:
             return None
     return found
-
-
-def _errors(events: Iterable[EngineEvent]) -> tuple[str, ...]:
-    told = (event.diagnostic_event for event in events if event.diagnostic_event)
-    return tuple(dict.fromkeys(_COLOUR.sub("", each.message).strip() for each in told if each.severity == "error"))
-
-
-def _name(urn: str) -> str:
-    return urn.rpartition("::")[2]

@@ -30,6 +30,11 @@ _ONLY_PLANNED = "expected resource operations for "
 
 def changes(events: Iterable["EngineEvent"]) -> tuple[Change, ...]:
     """What is not left as it is, once per resource, however many steps it takes."""
+    return tuple(changes_by_urn(events).values())
+
+
+def changes_by_urn(events: Iterable["EngineEvent"]) -> Mapping[str, Change]:
+    """The same, by the URN of the resource."""
     found: dict[str, Change] = {}
     for step in _steps(events):
         operation = step.op.value
@@ -41,10 +46,10 @@ def changes(events: Iterable["EngineEvent"]) -> tuple[Change, ...]:
         found[step.urn] = Change(
             operation="replace" if replaced else operation,
             type=step.type,
-            name=_name(step.urn),
+            name=name(step.urn),
             properties=tuple(sorted(paths)),
         )
-    return tuple(found.values())
+    return found
 
 
 def unchanged(events: Iterable["EngineEvent"]) -> int:
@@ -78,7 +83,7 @@ def errors(events: Iterable["EngineEvent"]) -> tuple[str, ...]:
     planning = takewhile(lambda event: event.summary_event is None, events)
     told = (event.diagnostic_event for event in planning if event.diagnostic_event)
     texts = (
-        f"{_name(each.urn)}: {_plain(each.message)}" if each.urn else _plain(each.message)
+        f"{name(each.urn)}: {_plain(each.message)}" if each.urn else _plain(each.message)
         for each in told
         if each.severity == "error" and not each.message.startswith(_ONLY_PLANNED)
     )
@@ -87,7 +92,7 @@ def errors(events: Iterable["EngineEvent"]) -> tuple[str, ...]:
 
 def _steps(events: Iterable["EngineEvent"]) -> Iterable["StepEventMetadata"]:
     told = (event.resource_pre_event.metadata for event in events if event.resource_pre_event)
-    return (step for step in told if not (step.type.startswith(_PROVIDER) and _name(step.urn).startswith("default")))
+    return (step for step in told if not (step.type.startswith(_PROVIDER) and name(step.urn).startswith("default")))
 
 
 def _differ(step: "StepEventMetadata") -> Iterable[str]:
@@ -97,10 +102,11 @@ def _differ(step: "StepEventMetadata") -> Iterable[str]:
 
 def _of_a_resource(urn: str | None) -> str | None:
     """A rule on the stack as a whole is told of the resource that stands for it."""
-    return _name(urn) if urn and _STACK not in urn else None
+    return name(urn) if urn and _STACK not in urn else None
 
 
-def _name(urn: str) -> str:
+def name(urn: str) -> str:
+    """The resource's name within the program."""
     return urn.rpartition("::")[2]
 
 
