@@ -16,6 +16,9 @@ BUCKET = "gcp:storage/bucket:Bucket"
 REPOSITORY = "gcp:artifactregistry/repository:Repository"
 JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 
+_OF_AN_ENVIRONMENT = "environment-of"
+"""Label that `infra.environment` gives."""
+
 _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -56,6 +59,11 @@ def object_name(resource: Declared) -> Any:
 def namespace(resource: Declared) -> Any:
     """Where a Kubernetes object lies."""
     return at(resource.properties, "metadata", "namespace")
+
+
+def ends(resource: Declared) -> bool:
+    """Whether it belongs to an environment, of which nothing is to be left."""
+    return at(resource.properties, "labels", _OF_AN_ENVIRONMENT) is not None
 
 
 def chips(quantity: str | float) -> float:

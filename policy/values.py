@@ -44,12 +44,3 @@ class Unknown:
 def is_known(value: object) -> bool:
     """Whether a rule may touch the value."""
     return not isinstance(value, Unknown)
-
-
-def at(value: Any, path: str) -> Any:
-    """What lies at a dotted path of nested objects; None where the path ends early."""
-    for key in path.split("."):
-        if value is None:
-            return None
-        value = value.get(key)
-    return value

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 
 from policy.exceptions import granted, lapsed
 from policy.rules import ALL_RULES
+from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
-from tests.infra.recording import ROOT, Values, run_program, values_of
+from tests.infra.recording import ROOT, Values, run_program, stack_values, values_of
 from tests.policy.example import faults
 from tests.policy.plans import plan_of
 
@@ -51,6 +52,11 @@ def test_every_stack_keeps_the_rules_and_each_can_be_asked(stack_file: Path, pre
 
 def test_a_stack_of_two_teams_keeps_the_rules(two_teams: Values) -> None:
     assert broken(two_teams, policy_of("dev"), preview=False) == []
+
+
+def test_an_environment_keeps_the_rules_of_its_source() -> None:
+    values = environment_of(stack_values("dev"), "pr-1")
+    assert broken(values, policy_of("dev"), preview=True) == []
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=(HealthCheck.too_slow,))

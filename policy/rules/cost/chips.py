@@ -13,7 +13,7 @@ _MOST_MINUTES_LOST = 60
 """Between two saves, of work that is billed and done again after a host was taken away."""
 _LEAST_GRACE_SECONDS = 30
 _STASH = "pulumi:index:Stash"
-"""Keeps the day on which a stack expires."""
+"""Keeps the day on which a stack expires, or when an environment ends."""
 _DEADLINE_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 
 
@@ -25,7 +25,8 @@ def _few_on_demand(resources: Sequence[Declared]) -> Iterator[Broken]:
 
 def _ends(resources: Sequence[Declared]) -> Iterator[Broken]:
     pools = [pool for pool in tpu_pools(resources) if pool.on_demand]
-    expires = any(at(stash.properties, "input", "expires_on") for stash in of_type(resources, _STASH))
+    stashes = [at(stash.properties, "input") for stash in of_type(resources, _STASH)]
+    expires = any(at(stash, "expires_on") or at(stash, "expires_at") for stash in stashes)
     for job in slice_jobs(resources):
         deadline = at(job.resource.properties, "metadata", "labels", _DEADLINE_LABEL)
         if pools_of(job, pools) and deadline is None and not expires:

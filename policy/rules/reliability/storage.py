@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from policy.resources import BUCKET, NODE_POOL, at, every, of_type
+from policy.resources import BUCKET, NODE_POOL, at, ends, every, of_type
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 from policy.slices import is_tpu
 
 
 def _protected(bucket: Declared) -> Iterator[str]:
-    if not bucket.protected:
+    if not bucket.protected and not ends(bucket):
         yield "expected the option protect, got none"
 
 
 def _not_emptied(bucket: Declared) -> Iterator[str]:
-    if at(bucket.properties, "forceDestroy"):
+    if at(bucket.properties, "forceDestroy") and not ends(bucket):
         yield "expected forceDestroy to be false, got true"
 
 
@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
             Group.RELIABILITY,
             Severity.CRITICAL,
             Level.MANDATORY,
-            "A bucket outlives its stack",
+            "A bucket outlives its stack, but for that of an environment",
             "A `destroy`, or a change of name or region, would delete every checkpoint.",
             "Set protect=True on the bucket.",
             "https://www.pulumi.com/docs/iac/concepts/resources/options/protect/",
@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
             Group.RELIABILITY,
             Severity.CRITICAL,
             Level.MANDATORY,
-            "A bucket that is not empty is not deleted",
+            "A bucket that is not empty is not deleted, but for that of an environment",
             "The provider would empty the bucket first, checkpoints of months and all.",
             "Leave forceDestroy false; empty a bucket by hand when it is to go.",
             "https://www.pulumi.com/registry/packages/gcp/api-docs/storage/bucket/",

@@ -5,10 +5,10 @@ Owns the endpoints of the control plane, how one signs in there, firewalls, and 
 
 from collections.abc import Iterator
 
+from policy.resources import at
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
 from policy.rules.security.cluster import CLUSTER
-from policy.values import at
 
 SERVICE = "kubernetes:core/v1:Service"
 _INGRESS = "kubernetes:networking.k8s.io/v1:Ingress"
@@ -21,8 +21,8 @@ _ISOLATION = "https://cloud.google.com/kubernetes-engine/docs/concepts/network-i
 
 def _control_plane(cluster: Declared) -> Iterator[str]:
     # GKE's default is an IP endpoint.
-    by_address = at(cluster.properties, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled") is not False
-    private = at(cluster.properties, "privateClusterConfig.enablePrivateEndpoint")
+    by_address = at(cluster.properties, "controlPlaneEndpointsConfig", "ipEndpointsConfig", "enabled") is not False
+    private = at(cluster.properties, "privateClusterConfig", "enablePrivateEndpoint")
     if by_address and not private and at(cluster.properties, "masterAuthorizedNetworksConfig") is None:
         yield "expected the DNS endpoint alone or networks that may use the IP endpoint, got one for everyone"
 
@@ -39,14 +39,14 @@ def _authorized_networks(cluster: Declared) -> Iterator[str]:
 def _sign_in(cluster: Declared) -> Iterator[str]:
     if at(cluster.properties, "enableLegacyAbac"):
         yield "expected RBAC alone, got enableLegacyAbac true"
-    if at(cluster.properties, "masterAuth.clientCertificateConfig.issueClientCertificate"):
+    if at(cluster.properties, "masterAuth", "clientCertificateConfig", "issueClientCertificate"):
         yield "expected no client certificate, got issueClientCertificate true"
-    if at(cluster.properties, "masterAuth.username"):
+    if at(cluster.properties, "masterAuth", "username"):
         yield "expected no password for the control plane, got masterAuth.username"
 
 
 def _anonymous(cluster: Declared) -> Iterator[str]:
-    mode = at(cluster.properties, "anonymousAuthenticationConfig.mode")
+    mode = at(cluster.properties, "anonymousAuthenticationConfig", "mode")
     if mode != "LIMITED":
         yield f"expected anonymousAuthenticationConfig.mode LIMITED, got {mode}"
 
@@ -54,13 +54,13 @@ def _anonymous(cluster: Declared) -> Iterator[str]:
 def _bindings(cluster: Declared) -> Iterator[str]:
     for who in ("Unauthenticated", "Authenticated"):
         setting = f"enableInsecureBindingSystem{who}"
-        if at(cluster.properties, f"rbacBindingConfig.{setting}") is not False:
+        if at(cluster.properties, "rbacBindingConfig", setting) is not False:
             yield f"expected rbacBindingConfig.{setting} to be false, got nothing or true"
 
 
 def _private_nodes(resource: Declared) -> Iterator[str]:
     config = "privateClusterConfig" if resource.type == CLUSTER else "networkConfig"
-    if at(resource.properties, f"{config}.enablePrivateNodes") is not True:
+    if at(resource.properties, config, "enablePrivateNodes") is not True:
         yield f"expected {config}.enablePrivateNodes to be true, got nothing or false"
 
 
@@ -95,8 +95,8 @@ def _exposed(resource: Declared) -> Iterator[str]:
     if resource.type in _ROUTED:
         yield f"expected nothing in the cluster to be reached from outside, got a {resource.type.rpartition(':')[2]}"
         return
-    kind = at(resource.properties, "spec.type")
-    annotations = at(resource.properties, "metadata.annotations") or {}
+    kind = at(resource.properties, "spec", "type")
+    annotations = at(resource.properties, "metadata", "annotations") or {}
     if kind == "NodePort" or (kind == "LoadBalancer" and annotations.get(_INTERNAL) != "Internal"):
         yield f"expected a Service within the cluster or an internal load balancer, got {kind}"
 

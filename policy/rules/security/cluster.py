@@ -5,9 +5,10 @@ Owns what is decided for a control plane as a whole. Who reaches it is in `acces
 
 from collections.abc import Iterator
 
+from policy.resources import at
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
-from policy.values import at, is_known
+from policy.values import is_known
 
 CLUSTER = "gcp:container/cluster:Cluster"
 
@@ -15,12 +16,12 @@ _HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-y
 
 
 def _workload_identity(cluster: Declared) -> Iterator[str]:
-    if not at(cluster.properties, "workloadIdentityConfig.workloadPool"):
+    if not at(cluster.properties, "workloadIdentityConfig", "workloadPool"):
         yield "expected workloadIdentityConfig.workloadPool to name the project's pool, got none"
 
 
 def _release_channel(cluster: Declared) -> Iterator[str]:
-    channel = at(cluster.properties, "releaseChannel.channel")
+    channel = at(cluster.properties, "releaseChannel", "channel")
     if channel in (None, "UNSPECIFIED"):
         yield f"expected a release channel, got {channel}"
 
@@ -33,7 +34,7 @@ def _vpc_native(cluster: Declared) -> Iterator[str]:
 
 def _dataplane(cluster: Declared) -> Iterator[str]:
     provider = at(cluster.properties, "datapathProvider")
-    if provider != "ADVANCED_DATAPATH" and not at(cluster.properties, "networkPolicy.enabled"):
+    if provider != "ADVANCED_DATAPATH" and not at(cluster.properties, "networkPolicy", "enabled"):
         yield f"expected datapathProvider ADVANCED_DATAPATH or network policies to be on, got {provider}"
 
 
@@ -62,13 +63,13 @@ def _own_network(cluster: Declared) -> Iterator[str]:
 
 
 def _encrypted_secrets(cluster: Declared) -> Iterator[str]:
-    state = at(cluster.properties, "databaseEncryption.state")
+    state = at(cluster.properties, "databaseEncryption", "state")
     if state not in ("ENCRYPTED", "ALL_OBJECTS_ENCRYPTION_ENABLED"):
         yield f"expected databaseEncryption.state ENCRYPTED, got {state}"
 
 
 def _signed_images(cluster: Declared) -> Iterator[str]:
-    mode = at(cluster.properties, "binaryAuthorization.evaluationMode")
+    mode = at(cluster.properties, "binaryAuthorization", "evaluationMode")
     if mode in (None, "DISABLED"):
         yield f"expected binaryAuthorization.evaluationMode to name a policy, got {mode}"
 

@@ -2,61 +2,64 @@
 
 from collections.abc import Iterator
 
+from policy.resources import at
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
 from policy.rules.security.cluster import CLUSTER
-from policy.values import at, is_known
+from policy.values import is_known
 
 POOL = "gcp:container/nodePool:NodePool"
 
 _CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 _DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 _HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
-_READ_ONLY_PORT = "kubeletConfig.insecureKubeletReadonlyPortEnabled"
+_READ_ONLY_PORTS = (
+    ("nodeConfig", "kubeletConfig", "insecureKubeletReadonlyPortEnabled"),
+    ("nodePoolDefaults", "nodeConfigDefaults", "insecureKubeletReadonlyPortEnabled"),
+)
 
 
 def _metadata_server(pool: Declared) -> Iterator[str]:
-    mode = at(pool.properties, "nodeConfig.workloadMetadataConfig.mode")
+    mode = at(pool.properties, "nodeConfig", "workloadMetadataConfig", "mode")
     if mode != "GKE_METADATA":
         yield f"expected nodeConfig.workloadMetadataConfig.mode GKE_METADATA, got {mode}"
 
 
 def _account(resource: Declared) -> Iterator[str]:
     # What is not known yet is the address of an account that the program makes.
-    account = at(resource.properties, "nodeConfig.serviceAccount")
+    account = at(resource.properties, "nodeConfig", "serviceAccount")
     if account is None or (is_known(account) and (account == "default" or account.endswith(_DEFAULT_ACCOUNT))):
         yield f"expected a service account for these nodes, got {account or 'none'}, which is Google's default account"
 
 
 def _scopes(resource: Declared) -> Iterator[str]:
-    scopes = at(resource.properties, "nodeConfig.oauthScopes")
+    scopes = at(resource.properties, "nodeConfig", "oauthScopes")
     if scopes is not None and scopes != [_CLOUD_PLATFORM]:
         yield f"expected the scope cloud-platform alone, got {', '.join(scopes)}"
 
 
 def _image(pool: Declared) -> Iterator[str]:
-    image = at(pool.properties, "nodeConfig.imageType")
+    image = at(pool.properties, "nodeConfig", "imageType")
     if image is not None and image.upper() != "COS_CONTAINERD":
         yield f"expected imageType COS_CONTAINERD, got {image}"
 
 
 def _boot(pool: Declared) -> Iterator[str]:
     for setting in ("enableSecureBoot", "enableIntegrityMonitoring"):
-        if at(pool.properties, f"nodeConfig.shieldedInstanceConfig.{setting}") is not True:
+        if at(pool.properties, "nodeConfig", "shieldedInstanceConfig", setting) is not True:
             yield f"expected shieldedInstanceConfig.{setting} to be true, got nothing or false"
 
 
 def _legacy_metadata(pool: Declared) -> Iterator[str]:
-    value = (at(pool.properties, "nodeConfig.metadata") or {}).get("disable-legacy-endpoints", "true")
+    value = (at(pool.properties, "nodeConfig", "metadata") or {}).get("disable-legacy-endpoints", "true")
     if value != "true":
         yield f"expected metadata disable-legacy-endpoints to be true, got {value}"
 
 
 def _read_only_port(resource: Declared) -> Iterator[str]:
-    defaults = "nodePoolDefaults.nodeConfigDefaults.insecureKubeletReadonlyPortEnabled"
-    for path in (f"nodeConfig.{_READ_ONLY_PORT}", defaults):
-        if str(at(resource.properties, path)).upper() == "TRUE":
-            yield f"expected kubelet without its open port, got {path} TRUE"
+    for path in _READ_ONLY_PORTS:
+        if str(at(resource.properties, *path)).upper() == "TRUE":
+            yield f"expected kubelet without its open port, got {'.'.join(path)} TRUE"
 
 
 RULES: tuple[Rule, ...] = (

@@ -6,8 +6,8 @@ Owns where each kind keeps its pod template. What pods must be is in `pods`.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from policy.resources import at
 from policy.rule import Declared
-from policy.values import at
 
 JOBSET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 JOB = "kubernetes:batch/v1:Job"
@@ -32,10 +32,10 @@ type Part = Mapping[str, Any]
 def pods(declared: Declared) -> Iterator[Part]:
     """The specs of its pods; of a JobSet one for each of its replicated jobs."""
     if declared.type == JOBSET:
-        for job in at(declared.properties, "spec.replicatedJobs") or ():
-            yield at(job, "template.spec.template.spec") or {}
+        for job in at(declared.properties, "spec", "replicatedJobs") or ():
+            yield at(job, "template", "spec", "template", "spec") or {}
     else:
-        yield at(declared.properties, _TEMPLATES[declared.type]) or {}
+        yield at(declared.properties, *_TEMPLATES[declared.type].split(".")) or {}
 
 
 def containers(declared: Declared) -> Iterator[Part]:

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.accelerators import TPU_RESOURCE
+from policy.resources import at
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
 from policy.rules.security.pod_specs import JOB, JOBSET, OBJECTS_WITH_PODS, POD, Part, containers, pods
-from policy.values import at, is_known
+from policy.values import is_known
 
 _CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 _STANDARDS = "https://kubernetes.io/docs/concepts/security/pod-security-standards/"
@@ -33,7 +34,7 @@ def _by_digest(declared: Declared) -> Iterator[str]:
 
 def _requests(declared: Declared) -> Iterator[str]:
     for container in containers(declared):
-        requests, limits = (at(container, f"resources.{kind}") or {} for kind in ("requests", "limits"))
+        requests, limits = (at(container, "resources", kind) or {} for kind in ("requests", "limits"))
         missing = [name for name in ("cpu", "memory") if name not in {*requests, *limits}]
         if missing:
             yield f"expected container {container['name']} to request CPU and memory, got no {' and no '.join(missing)}"
@@ -55,7 +56,7 @@ def _privileges(container: Part) -> Iterator[str]:
         yield "privileged"
     if context.get("procMount") == "Unmasked":
         yield "procMount Unmasked"
-    for capability in at(context, "capabilities.add") or ():
+    for capability in at(context, "capabilities", "add") or ():
         if capability != "NET_BIND_SERVICE":
             yield f"the capability {capability}"
 
@@ -68,7 +69,7 @@ def _unprivileged(declared: Declared) -> Iterator[str]:
 
 def _no_escalation(declared: Declared) -> Iterator[str]:
     for container in containers(declared):
-        if at(container, "securityContext.allowPrivilegeEscalation") is not False:
+        if at(container, "securityContext", "allowPrivilegeEscalation") is not False:
             name = container["name"]
             yield f"expected container {name} to set allowPrivilegeEscalation to false, got nothing or true"
 
@@ -76,14 +77,14 @@ def _no_escalation(declared: Declared) -> Iterator[str]:
 def _confined(declared: Declared) -> Iterator[str]:
     for part in (*pods(declared), *containers(declared)):
         for profile in ("seccompProfile", "appArmorProfile"):
-            if at(part, f"securityContext.{profile}.type") == "Unconfined":
+            if at(part, "securityContext", profile, "type") == "Unconfined":
                 yield f"expected the runtime's {profile}, got Unconfined"
 
 
 def _no_host_paths(declared: Declared) -> Iterator[str]:
     for pod in pods(declared):
         for volume in pod.get("volumes") or ():
-            if path := at(volume, "hostPath.path"):
+            if path := at(volume, "hostPath", "path"):
                 yield f"expected volume {volume['name']} not to be a folder of the host, got {path}"
 
 
@@ -101,7 +102,7 @@ def _no_token(declared: Declared) -> Iterator[str]:
 
 
 def _own_namespace(declared: Declared) -> Iterator[str]:
-    namespace = at(declared.properties, "metadata.namespace") or "default"
+    namespace = at(declared.properties, "metadata", "namespace") or "default"
     if namespace in _SYSTEM_NAMESPACES:
         yield f"expected a namespace of its own, got {namespace}"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from policy.resources import at
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
-from policy.values import at
 
 RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
 _BINDINGS = (f"{RBAC}:ClusterRoleBinding", f"{RBAC}:RoleBinding")
@@ -16,7 +16,7 @@ _PRACTICE = "https://kubernetes.io/docs/concepts/security/rbac-good-practices/"
 
 
 def _no_administrator(binding: Declared) -> Iterator[str]:
-    role = at(binding.properties, "roleRef.name")
+    role = at(binding.properties, "roleRef", "name")
     if role == "cluster-admin":
         yield "expected a role for one purpose, got cluster-admin"
 
@@ -38,7 +38,7 @@ def _named_rights(role: Declared) -> Iterator[str]:
 
 
 def _admits_plain_pods(namespace: Declared) -> Iterator[str]:
-    level = (at(namespace.properties, "metadata.labels") or {}).get(_ENFORCED)
+    level = (at(namespace.properties, "metadata", "labels") or {}).get(_ENFORCED)
     if level not in ("baseline", "restricted"):
         yield f"expected the label {_ENFORCED} baseline or restricted, got {level}"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from policy.resources import at, ends
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
-from policy.values import at
 
 BUCKET = "gcp:storage/bucket:Bucket"
 REPOSITORY = "gcp:artifactregistry/repository:Repository"
@@ -34,18 +34,18 @@ def _uniform(resource: Declared) -> Iterator[str]:
 
 def _recoverable(bucket: Declared) -> Iterator[str]:
     # Cloud Storage's default is seven days.
-    if at(bucket.properties, "softDeletePolicy.retentionDurationSeconds") == 0:
+    if at(bucket.properties, "softDeletePolicy", "retentionDurationSeconds") == 0 and not ends(bucket):
         yield "expected deleted objects to be kept for a while, got softDeletePolicy.retentionDurationSeconds 0"
 
 
 def _fixed_tags(repository: Declared) -> Iterator[str]:
     docker = repository.properties.get("format", "DOCKER") == "DOCKER"
-    if docker and not at(repository.properties, "dockerConfig.immutableTags"):
+    if docker and not at(repository.properties, "dockerConfig", "immutableTags"):
         yield "expected dockerConfig.immutableTags to be true, got nothing or false"
 
 
 def _scanned(repository: Declared) -> Iterator[str]:
-    if at(repository.properties, "vulnerabilityScanningConfig.enablementConfig") == "DISABLED":
+    if at(repository.properties, "vulnerabilityScanningConfig", "enablementConfig") == "DISABLED":
         yield "expected images to be scanned as the project says, got enablementConfig DISABLED"
 
 
