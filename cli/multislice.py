@@ -230,7 +230,7 @@ def _backend(engine: Engine, sandbox: Path) -> "Backend":
     from cli.environments.backend import PulumiBackend, SandboxBackend
     from cli.environments.files import OURS
 
-    return SandboxBackend(sandbox, OURS) if engine is Engine.SANDBOX else PulumiBackend()
+    return SandboxBackend(sandbox, OURS) if engine is Engine.SANDBOX else PulumiBackend(OURS)
 
 
 def _now() -> datetime:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, override
 
-from cli.environments.files import Files
+from cli.environments.files import POLICY, Files
 from cli.halt import Halt, changing
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
@@ -81,6 +81,9 @@ class Backend(Protocol):
 class PulumiBackend:
     """The user's own Pulumi, with whatever backend it is logged in to."""
 
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
     def names(self) -> Sequence[str]:
         return [stack["name"].rpartition("/")[2] for stack in json.loads(self._ask("stack", "ls", "--json"))]
 
@@ -104,7 +107,7 @@ class PulumiBackend:
     def up(self, name: str) -> None:
         if name not in self.names():
             self._ask("stack", "init", name, "--no-select")
-        self._follow("up", "--yes", "--stack", name)
+        self._follow("up", "--yes", "--stack", name, *self._rules(name))
 
     def restore(self, name: str) -> None:
         self._ask("config", "refresh", "--force", "--stack", name)
@@ -116,6 +119,11 @@ class PulumiBackend:
 
     def remove(self, name: str) -> None:
         self._ask("stack", "rm", "--yes", name)
+
+    def _rules(self, name: str) -> Sequence[str]:
+        """What holds an update to the policy pack, as a preview of the stack is held to it."""
+        settings = self._files.policy(name)
+        return ("--policy-pack", str(POLICY), "--policy-pack-config", str(settings)) if settings.is_file() else ()
 
     def _ask(self, *arguments: str) -> str:
         """What a command prints."""
@@ -138,11 +146,11 @@ class SandboxBackend(PulumiBackend):
         Raises:
             Halt: there is none.
         """
+        super().__init__(files)
         if not (root / "site.json").exists():
             raise Halt(f"--sandbox must name the folder of a sandbox, got {root}; make one with `make up`")
         self._site = load(root)
         self._programs = programs.found()
-        self._files = files
 
     @override
     def up(self, name: str) -> None:
@@ -181,9 +189,11 @@ class SandboxBackend(PulumiBackend):
 
     def _engine(self, name: str) -> Any:
         # The Automation API takes a second to import.
-        from sandbox.engine import Engine
+        from sandbox.engine import Engine, PolicyPack
 
-        return Engine(self._site, self._programs, self._files.stack(name))
+        settings = self._files.policy(name)
+        policy = PolicyPack(POLICY, settings) if settings.is_file() else None
+        return Engine(self._site, self._programs, self._files.stack(name), policy)
 
 
 def _printed(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:

@@ -58,7 +58,7 @@ class Files:
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """What it asks of the policy pack; few stacks have such a file."""
+        """Levels and exceptions of the rules; without such a file nothing is held to them."""
         return self.policies / f"{name}.json"
 
     def environment(self, name: str) -> Environment | None:
@@ -81,7 +81,9 @@ class Files:
         self.policy(name).unlink(missing_ok=True)
 
 
-OURS = Files(CHECKOUT / "stacks", CHECKOUT / "policy" / "stacks")
+POLICY = CHECKOUT / "policy"
+"""The policy pack."""
+OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:

@@ -1,5 +1,6 @@
 """What the real Pulumi remembers of a stack, asked of a sandbox's backend: no cloud and no cluster is needed."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 from pulumi import automation
 
-from cli.environments.backend import BackendError, SandboxBackend
+from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
 from cli.environments.files import Files, environment_in
 from cli.halt import Halt
 from sandbox import programs
@@ -97,3 +98,19 @@ def test_a_sandbox_that_does_not_run_is_asked_and_not_operated(site: Site, files
 def test_a_folder_without_a_sandbox_is_named(tmp_path: Path, files: Files) -> None:
     with pytest.raises(Halt, match="--sandbox must name the folder of a sandbox, got"):
         SandboxBackend(tmp_path, files)
+
+
+def test_an_update_is_held_to_the_rules_that_its_stack_has_settings_for(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, calls = tmp_path / "pulumi", tmp_path / "calls"
+    recorder.write_text(f'#!/bin/sh\necho "$@" >> {calls}\necho "[]"\n')
+    recorder.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    files.policies.mkdir()
+    files.policy(NAME).write_text("{}")
+    PulumiBackend(files).up(NAME)
+    PulumiBackend(files).up("without")
+    held, free = (line for line in calls.read_text().splitlines() if line.startswith("up "))
+    assert f"--policy-pack-config {files.policy(NAME)}" in held
+    assert "--policy-pack" not in free
