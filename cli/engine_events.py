@@ -77,6 +77,11 @@ def findings(events: Iterable["EngineEvent"], severities: Mapping[str, str]) -> 
     )
 
 
+def rules_were_asked(events: Iterable["EngineEvent"]) -> bool:
+    """Whether a policy pack ran to the end; that no rule is broken says little without it."""
+    return any(event.summary_event.policy_packs for event in events if event.summary_event)
+
+
 def errors(events: Iterable["EngineEvent"]) -> tuple[str, ...]:
     """Why the engine refuses the plan; what broken rules say is not among it."""
     # After its summary the engine tells of plugins that were slow to end, as errors.

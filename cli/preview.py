@@ -33,6 +33,10 @@ from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create, load
 
 _POLICY = CHECKOUT / "policy"
+_NOT_ASKED = (
+    "expected the engine to ask the policy pack, got a preview without it; what it prints in full, with"
+    " `pulumi preview --policy-pack policy`, says why"
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
     findings = engine_events.findings(events, {rule.about.id: rule.about.severity for rule in ALL_RULES})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
     told = engine_events.errors(events) if refusal else ()
+    if not refusal and not engine_events.rules_were_asked(events):
+        told = (_NOT_ASKED,)
     return Previewed(
         stack=stack,
         review=review,

@@ -24,6 +24,18 @@ from tests.infra.review.previews import passing
 DEV = Asked("dev", "sandbox", save_plan=None, sandbox=None)
 
 
+ASKED = EngineEvent.from_json(
+    {
+        "summaryEvent": {
+            "maybeCorrupt": False,
+            "durationSeconds": 1,
+            "resourceChanges": {},
+            "PolicyPacks": {"tpu-multislice": "0.1.0"},
+        }
+    }
+)
+
+
 class Played:
     """An engine that tells what was recorded, and a program that writes its review."""
 
@@ -71,9 +83,15 @@ def test_a_program_that_ends_early_has_no_review_and_the_errors_say_why() -> Non
 
 
 def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
-    found = previewed("dev", Played([error("plugin was slow")], passing().review, refuses=False), None)
+    found = previewed("dev", Played([error("plugin was slow"), ASKED], passing().review, refuses=False), None)
     assert found.errors == ()
     assert found.passes
+
+
+def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
+    found = previewed("dev", Played([], passing().review, refuses=False), None)
+    assert "expected the engine to ask the policy pack" in found.errors[0]
+    assert not found.passes
 
 
 @pytest.mark.parametrize(
