@@ -166,7 +166,6 @@ def test_of_all_files_of_the_sandbox_those_of_etcd_alone_hold_it(chain: Chain, l
         r"project/stacks/Pulumi\.local\.yaml",
         r"logs/kube-apiserver\.log",
         rf"logs/pods/{NAMESPACE}_{JOB}.*\.log",
-        rf"buckets/.*/{JOB}/failures/.*\.json",
         rf"buckets/.*/{JOB}/runs/.*\.jsonl",
         rf"buckets/.*/{JOB}/.*/manifest\.json",
     ):
