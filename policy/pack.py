@@ -152,4 +152,5 @@ def _plain(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _name(urn: str | None) -> str:
-    return (urn or "").rpartition("::")[2]
+    # A name may hold `::` itself; what stands before it may not.
+    return (urn or "").split("::", 3)[-1]

@@ -21,12 +21,12 @@ ABOUT = About("named", Group.SECURITY, Severity.LOW, Level.ADVISORY, "It has a n
 OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
 
 
-def told(check: Any, properties: dict[str, Any], settings: Mapping[str, Any]) -> list[str]:
+def told(check: Any, properties: dict[str, Any], settings: Mapping[str, Any], urn: str = "u::v::t::b") -> list[str]:
     """What a policy reports of one resource."""
     (policy,) = policies([ResourceRule(ABOUT, ("gcp:*Bucket",), check)], lambda: TODAY)
     assert isinstance(policy, ResourceValidationPolicy)
     handed = sdk.unknown_checking_proxy(properties)
-    args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, "u::v::t::b", "b", OPTIONS, None, settings)
+    args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, urn, "b", OPTIONS, None, settings)
     messages: list[str] = []
     policy.validate(args, lambda message, urn=None: messages.append(message))
     return messages
@@ -68,3 +68,8 @@ def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
     assert told(nameless, {}, {"exceptions": [entry]}) == []
     (message,) = told(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
     assert "The exception until 2027-01-14 (It is old.) has expired." in message
+
+
+def test_an_exception_is_not_for_a_name_that_ends_in_the_one_it_names() -> None:
+    entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
+    assert told(nameless, {}, {"exceptions": [entry]}, urn="urn:pulumi:s::p::t::mine::b")
