@@ -48,7 +48,8 @@ class TpuPool:
 
     @property
     def spot(self) -> bool:
-        return bool(at(self.resource.properties, "nodeConfig", "spot"))
+        """Or preemptible, its name of old."""
+        return any(at(self.resource.properties, "nodeConfig", key) for key in ("spot", "preemptible"))
 
     @property
     def reservation_type(self) -> str | None:

@@ -1,5 +1,6 @@
 """What must hold of all that is billed beside chips."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from policy.resources import BUCKET, CLUSTER, NODE_POOL, REPOSITORY, at, every, of_type
@@ -9,6 +10,7 @@ from policy.slices import is_tpu
 _MOST_SYSTEM_CPUS = 64
 _MOST_SOFT_DELETE_DAYS = 30
 _SECONDS_PER_DAY = 24 * 60 * 60
+_CPUS = re.compile(r"-(\d+)(?:-|$)")
 _USUAL_LOGS = {"SYSTEM_COMPONENTS", "WORKLOADS"}
 _USUAL_METRICS = {"SYSTEM_COMPONENTS", "JOBSET"}
 _LABELS: dict[str, Callable[[Declared], object]] = {
@@ -32,11 +34,11 @@ def _small_system(resources: Sequence[Declared]) -> Iterator[Broken]:
 
 
 def _cpus(pool: Declared) -> int:
-    """Of all nodes, as far as the machine type ends in them, as `e2-standard-8` does."""
-    machine_type = at(pool.properties, "nodeConfig", "machineType") or ""
-    size = machine_type.rpartition("-")[2]
+    """Of all nodes, as far as the machine type names them, as `e2-standard-8` and `n2-custom-8-32768` do."""
+    size = _CPUS.search(at(pool.properties, "nodeConfig", "machineType") or "")
+    zones = len(every(pool.properties, "nodeLocations")) or 1
     nodes = at(pool.properties, "nodeCount") or at(pool.properties, "autoscaling", "maxNodeCount") or 0
-    return int(nodes) * (int(size) if size.isdecimal() else 0)
+    return int(nodes) * zones * (int(size[1]) if size else 0)
 
 
 def _usual_logs(cluster: Declared) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tests.policy.examples.plan import (
     queued_pool,
     reserved_pool,
     spot_pool,
+    system_pool,
 )
 
 
@@ -58,3 +59,15 @@ def test_a_job_that_saves_on_its_own_disk_is_refused_where_hosts_are_taken_away(
         "replicated job 'slice': expected checkpoints in a bucket, got '/scratch'"
     ]
     assert says("job-saves", job, on_demand_pool("job")) == []
+
+
+def test_cpus_are_counted_in_every_zone_and_in_machines_of_any_size() -> None:
+    pool = having(system_pool("cluster"), ("nodeConfig", "machineType"), "n2-custom-16-32768")
+    assert says("system-nodes-small", pool) == []
+    (told,) = says("system-nodes-small", having(pool, ("nodeLocations",), ["us-east5-a", "us-east5-b", "us-east5-c"]))
+    assert told.endswith("got 96")
+
+
+def test_a_preemptible_slice_is_one_of_spot() -> None:
+    pools = [having(on_demand_pool(str(index)), ("nodeConfig", "preemptible"), True) for index in range(20)]
+    assert says("on-demand-chips", *pools) == []
