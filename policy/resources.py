@@ -23,13 +23,19 @@ _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 
 def at(value: Any, *path: str | int) -> Any:
-    """The value at a path; None where there is none. Ends the rule where a preview does not know it."""
+    """The value at a path; None where there is none. One that a preview does not know ends the rule that touches it."""
     for key in path:
         if value is None:
             return None
         value = value.get(key) if isinstance(value, Mapping) else value[key]
     # Pulumi carries every number as a float, which reads badly in a message.
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def switched_on(value: Any, *path: str | int, unsaid: bool) -> bool:
+    """Whether the switch at a path is on; `unsaid` is what the provider takes it for where nothing is said."""
+    found = at(value, *path)
+    return unsaid if found is None else bool(found)
 
 
 def every(value: Any, *path: str | int) -> list[Any]:

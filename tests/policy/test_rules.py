@@ -2,7 +2,7 @@
 
 import pytest
 
-from policy.rule import Rule
+from policy.rule import ResourceRule, Rule
 from policy.rules import ALL_RULES
 from tests.policy.example import faults
 from tests.policy.examples import EXAMPLES
@@ -20,7 +20,10 @@ def test_a_plan_that_breaks_the_rule_is_told_where_and_how(rule: Rule) -> None:
     example = EXAMPLES[rule.about.id]
     found = faults(rule, example.failing)
     assert example.says in "\n".join(fault.says for fault in found)
-    assert {fault.urn for fault in found} <= {None, *(resource.urn for resource in example.failing)}
+    told = {fault.urn for fault in found}
+    assert told <= {None, *(resource.urn for resource in example.failing)}
+    if isinstance(rule, ResourceRule):
+        assert told == {resource.urn for resource in example.failing}
 
 
 @by_rule

@@ -1,24 +1,23 @@
 """What must hold of the control plane and of what the cluster tells."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 from policy.jobs import slice_jobs
-from policy.resources import CLUSTER, at, every, of_type
+from policy.resources import CLUSTER, at, every, of_type, switched_on
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 
-_ZONE = re.compile(r".+-[a-z]")
 _MOUNT_DRIVER = "gcsfuse.csi.storage.gke.io"
 
 
 def _deletion_protection(cluster: Declared) -> Iterator[str]:
-    if at(cluster.properties, "deletionProtection") is False:
+    if not switched_on(cluster.properties, "deletionProtection", unsaid=True):
         yield "expected deletionProtection to be true, got false"
 
 
 def _regional(cluster: Declared) -> Iterator[str]:
     location = at(cluster.properties, "location")
-    if location is None or _ZONE.fullmatch(location):
+    # `us-east5` is a region; `us-east5-b` and `us-central1-ai1a` are zones.
+    if location is None or location.count("-") != 1:
         yield f"expected a region as location, got {location!r}"
 
 
@@ -53,7 +52,7 @@ RULES: tuple[Rule, ...] = (
             Level.MANDATORY,
             "A cluster is not deleted by mistake",
             "One `destroy`, or a change that replaces the cluster, ends every job in it and gives its chips back.",
-            "Set cluster.deletion_protection: true; the policy file of a stack that comes and goes turns the rule off.",
+            "Set cluster.deletion_protection: true; a stack that comes and goes has an exception.",
             "https://www.pulumi.com/registry/packages/gcp/api-docs/container/cluster/",
         ),
         (CLUSTER,),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from policy.resources import NODE_POOL, at, every, of_type
+from policy.resources import NODE_POOL, at, every, of_type, switched_on
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 from policy.slices import TpuPool, is_tpu, of_slices
 
@@ -11,12 +11,13 @@ _UPGRADES = "https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-up
 
 
 def _repaired(pool: Declared) -> Iterator[str]:
-    if at(pool.properties, "management", "autoRepair") is False and not at(pool.properties, "nodeConfig", "flexStart"):
+    repaired = switched_on(pool.properties, "management", "autoRepair", unsaid=True)
+    if not repaired and not at(pool.properties, "nodeConfig", "flexStart"):
         yield "expected management.autoRepair to be true but for flex-start, got false"
 
 
 def _upgraded(pool: Declared) -> Iterator[str]:
-    if at(pool.properties, "management", "autoUpgrade") is False:
+    if not switched_on(pool.properties, "management", "autoUpgrade", unsaid=True):
         yield "expected management.autoUpgrade to be true, got false"
     if (version := at(pool.properties, "version")) is not None:
         yield f"expected no version beside autoUpgrade, got {version!r}"

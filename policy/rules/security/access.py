@@ -4,16 +4,17 @@ Owns the endpoints of the control plane, how one signs in there, firewalls, and 
 """
 
 from collections.abc import Iterator
+from ipaddress import ip_network
 
-from policy.resources import at
+from policy.resources import at, every, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
 from policy.rules.security.cluster import CLUSTER
 
 SERVICE = "kubernetes:core/v1:Service"
-_INGRESS = "kubernetes:networking.k8s.io/v1:Ingress"
-_ROUTED = (_INGRESS, "kubernetes:gateway.networking.k8s.io/v1:Gateway")
-_EVERYWHERE = {"0.0.0.0/0", "::/0"}
+_ROUTED = ("kubernetes:networking.k8s.io/*:Ingress", "kubernetes:gateway.networking.k8s.io/*:Gateway")
+_LARGEST_NETWORK_BITS = 8
+"""Of a range that someone may own, such as 10.0.0.0/8; two of 1 bit are the whole internet."""
 _INTERNAL = "networking.gke.io/load-balancer-type"
 _HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
 _ISOLATION = "https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"
@@ -21,7 +22,8 @@ _ISOLATION = "https://cloud.google.com/kubernetes-engine/docs/concepts/network-i
 
 def _control_plane(cluster: Declared) -> Iterator[str]:
     # GKE's default is an IP endpoint.
-    by_address = at(cluster.properties, "controlPlaneEndpointsConfig", "ipEndpointsConfig", "enabled") is not False
+    endpoints = at(cluster.properties, "controlPlaneEndpointsConfig")
+    by_address = switched_on(endpoints, "ipEndpointsConfig", "enabled", unsaid=True)
     private = at(cluster.properties, "privateClusterConfig", "enablePrivateEndpoint")
     if by_address and not private and at(cluster.properties, "masterAuthorizedNetworksConfig") is None:
         yield "expected the DNS endpoint alone or networks that may use the IP endpoint, got one for everyone"
@@ -29,11 +31,15 @@ def _control_plane(cluster: Declared) -> Iterator[str]:
 
 def _authorized_networks(cluster: Declared) -> Iterator[str]:
     networks = at(cluster.properties, "masterAuthorizedNetworksConfig")
-    for block in at(networks, "cidrBlocks") or ():
-        if block["cidrBlock"] in _EVERYWHERE:
+    for block in every(networks, "cidrBlocks"):
+        if _is_everywhere(block["cidrBlock"]):
             yield f"expected networks that you know, got {block['cidrBlock']}"
     if at(networks, "gcpPublicCidrsAccessEnabled"):
         yield "expected gcpPublicCidrsAccessEnabled to be false, got every machine that is rented from Google Cloud"
+
+
+def _is_everywhere(block: str) -> bool:
+    return ip_network(block, strict=False).prefixlen < _LARGEST_NETWORK_BITS
 
 
 def _sign_in(cluster: Declared) -> Iterator[str]:
@@ -41,8 +47,9 @@ def _sign_in(cluster: Declared) -> Iterator[str]:
         yield "expected RBAC alone, got enableLegacyAbac true"
     if at(cluster.properties, "masterAuth", "clientCertificateConfig", "issueClientCertificate"):
         yield "expected no client certificate, got issueClientCertificate true"
-    if at(cluster.properties, "masterAuth", "username"):
-        yield "expected no password for the control plane, got masterAuth.username"
+    for setting in ("enableK8sTokensViaDns", "enableK8sCertsViaDns"):
+        if at(cluster.properties, "controlPlaneEndpointsConfig", "dnsEndpointConfig", setting):
+            yield f"expected the DNS endpoint to know Google's sign-in alone, got {setting} true"
 
 
 def _anonymous(cluster: Declared) -> Iterator[str]:
@@ -54,13 +61,13 @@ def _anonymous(cluster: Declared) -> Iterator[str]:
 def _bindings(cluster: Declared) -> Iterator[str]:
     for who in ("Unauthenticated", "Authenticated"):
         setting = f"enableInsecureBindingSystem{who}"
-        if at(cluster.properties, "rbacBindingConfig", setting) is not False:
+        if switched_on(cluster.properties, "rbacBindingConfig", setting, unsaid=True):
             yield f"expected rbacBindingConfig.{setting} to be false, got nothing or true"
 
 
 def _private_nodes(resource: Declared) -> Iterator[str]:
     config = "privateClusterConfig" if resource.type == CLUSTER else "networkConfig"
-    if at(resource.properties, config, "enablePrivateNodes") is not True:
+    if not switched_on(resource.properties, config, "enablePrivateNodes", unsaid=False):
         yield f"expected {config}.enablePrivateNodes to be true, got nothing or false"
 
 
@@ -77,12 +84,12 @@ def _firewall(rule: Declared) -> Iterator[str]:
     if not sources and not narrowed:
         yield "expected sources that may come in, got none, which means everyone"
     for source in sources:
-        if source in _EVERYWHERE:
+        if _is_everywhere(source):
             yield f"expected sources that you know, got {source}"
 
 
 def _chosen_subnets(network: Declared) -> Iterator[str]:
-    if network.properties.get("autoCreateSubnetworks") is not False:
+    if switched_on(network.properties, "autoCreateSubnetworks", unsaid=True):
         yield "expected autoCreateSubnetworks to be false, got a subnetwork in every region"
 
 
@@ -92,7 +99,7 @@ def _google_access(subnetwork: Declared) -> Iterator[str]:
 
 
 def _exposed(resource: Declared) -> Iterator[str]:
-    if resource.type in _ROUTED:
+    if resource.type != SERVICE:
         yield f"expected nothing in the cluster to be reached from outside, got a {resource.type.rpartition(':')[2]}"
         return
     kind = at(resource.properties, "spec", "type")
@@ -131,8 +138,8 @@ RULES: tuple[Rule, ...] = (
             "no-legacy-authentication",
             Severity.HIGH,
             "One signs in to the control plane through Google alone",
-            why="Passwords and client certificates cannot be revoked, and ABAC gives rights that RBAC does not show.",
-            fix="Remove enableLegacyAbac and masterAuth.",
+            why="A client certificate cannot be revoked, and ABAC gives rights that RBAC does not show.",
+            fix="Remove enableLegacyAbac, masterAuth, enableK8sTokensViaDns and enableK8sCertsViaDns.",
             link=_HARDENING,
         ),
         (CLUSTER,),

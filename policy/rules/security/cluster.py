@@ -5,7 +5,7 @@ Owns what is decided for a control plane as a whole. Who reaches it is in `acces
 
 from collections.abc import Iterator
 
-from policy.resources import at
+from policy.resources import at, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
 from policy.values import is_known
@@ -41,12 +41,14 @@ def _dataplane(cluster: Declared) -> Iterator[str]:
 def _own_pools(cluster: Declared) -> Iterator[str]:
     if at(cluster.properties, "nodePools"):
         yield "expected every node pool to be a resource of its own, got pools within the cluster"
+    if at(cluster.properties, "clusterAutoscaling", "enabled") or at(cluster.properties, "enableAutopilot"):
+        yield "expected every node pool to be a resource of its own, got pools that GKE makes as pods ask for them"
     if not at(cluster.properties, "removeDefaultNodePool"):
         yield "expected removeDefaultNodePool to be true, got a cluster that keeps its default pool"
 
 
 def _shielded(cluster: Declared) -> Iterator[str]:
-    if at(cluster.properties, "enableShieldedNodes") is False:
+    if not switched_on(cluster.properties, "enableShieldedNodes", unsaid=True):
         yield "expected shielded nodes, got enableShieldedNodes false"
 
 
@@ -128,8 +130,8 @@ RULES: tuple[Rule, ...] = (
             "own-node-pools",
             Severity.MEDIUM,
             "Every node pool is a resource of its own",
-            why="A pool within the cluster is replaced with it, and the default pool has Google's default account.",
-            fix="Set removeDefaultNodePool and declare each pool as a NodePool.",
+            why="No rule sees the others: a pool within the cluster, the default pool or those of auto-provisioning.",
+            fix="Set removeDefaultNodePool, leave auto-provisioning off and declare each pool as a NodePool.",
             link=_HARDENING,
         ),
         (CLUSTER,),

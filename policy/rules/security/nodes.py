@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from policy.resources import at
+from policy.resources import at, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
 from policy.rules.security.cluster import CLUSTER
@@ -46,7 +46,7 @@ def _image(pool: Declared) -> Iterator[str]:
 
 def _boot(pool: Declared) -> Iterator[str]:
     for setting in ("enableSecureBoot", "enableIntegrityMonitoring"):
-        if at(pool.properties, "nodeConfig", "shieldedInstanceConfig", setting) is not True:
+        if not switched_on(pool.properties, "nodeConfig", "shieldedInstanceConfig", setting, unsaid=False):
             yield f"expected shieldedInstanceConfig.{setting} to be true, got nothing or false"
 
 

@@ -11,12 +11,13 @@ from policy.rule import Declared
 
 JOBSET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 JOB = "kubernetes:batch/v1:Job"
+CRON_JOB = "kubernetes:batch/v1:CronJob"
 POD = "kubernetes:core/v1:Pod"
 
 _TEMPLATES = {
     POD: "spec",
     JOB: "spec.template.spec",
-    "kubernetes:batch/v1:CronJob": "spec.jobTemplate.spec.template.spec",
+    CRON_JOB: "spec.jobTemplate.spec.template.spec",
     "kubernetes:core/v1:ReplicationController": "spec.template.spec",
     "kubernetes:apps/v1:DaemonSet": "spec.template.spec",
     "kubernetes:apps/v1:Deployment": "spec.template.spec",

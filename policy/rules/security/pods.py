@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.accelerators import TPU_RESOURCE
-from policy.resources import at
+from policy.resources import at, every, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
-from policy.rules.security.pod_specs import JOB, JOBSET, OBJECTS_WITH_PODS, POD, Part, containers, pods
+from policy.rules.security.pod_specs import CRON_JOB, JOB, JOBSET, OBJECTS_WITH_PODS, POD, Part, containers, pods
 from policy.values import is_known
 
 _CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
@@ -16,7 +16,8 @@ _STANDARDS = "https://kubernetes.io/docs/concepts/security/pod-security-standard
 _CONTEXT = "https://kubernetes.io/docs/tasks/configure-pod-container/security-context/"
 _SHARED_WITH_HOST = ("hostNetwork", "hostPID", "hostIPC")
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_SECRET_NAME = re.compile(r"PASSW|SECRET|TOKEN|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY")
+_SECRET_NAME = re.compile(r"PASSW|SECRET|TOKEN$|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY")
+"""A token at the end alone: MAX_TOKENS and TOKENIZER hold no credential."""
 _SECRET_VALUE = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY|\"private_key\"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}|\bya29\.|\bGOCSPX-"
     r"|\bgh[opsu]_\w{36}|\bgithub_pat_|\bglpat-|\bhf_\w{30}|\bpul-[0-9a-f]{40}|\bxox[abprs]-|\bsk-[\w-]{20}"
@@ -38,7 +39,7 @@ def _requests(declared: Declared) -> Iterator[str]:
         missing = [name for name in ("cpu", "memory") if name not in {*requests, *limits}]
         if missing:
             yield f"expected container {container['name']} to request CPU and memory, got no {' and no '.join(missing)}"
-        wanted, given = requests.get(TPU_RESOURCE), limits.get(TPU_RESOURCE)
+        wanted, given = at(requests, TPU_RESOURCE), at(limits, TPU_RESOURCE)
         if wanted is not None and str(wanted) != str(given):
             yield f"expected container {container['name']} to have as many chips as it requests, {wanted}, got {given}"
 
@@ -69,7 +70,7 @@ def _unprivileged(declared: Declared) -> Iterator[str]:
 
 def _no_escalation(declared: Declared) -> Iterator[str]:
     for container in containers(declared):
-        if at(container, "securityContext", "allowPrivilegeEscalation") is not False:
+        if switched_on(container, "securityContext", "allowPrivilegeEscalation", unsaid=True):
             name = container["name"]
             yield f"expected container {name} to set allowPrivilegeEscalation to false, got nothing or true"
 
@@ -90,14 +91,13 @@ def _no_host_paths(declared: Declared) -> Iterator[str]:
 
 def _own_account(declared: Declared) -> Iterator[str]:
     for pod in pods(declared):
-        account = pod.get("serviceAccountName", "default")
-        if account == "default":
+        if (at(pod, "serviceAccountName") or "default") == "default":
             yield "expected a service account for these pods, got that which every pod of the namespace has"
 
 
 def _no_token(declared: Declared) -> Iterator[str]:
     for pod in pods(declared):
-        if pod.get("automountServiceAccountToken") is not False:
+        if switched_on(pod, "automountServiceAccountToken", unsaid=True):
             yield "expected automountServiceAccountToken to be false, got nothing or true"
 
 
@@ -112,6 +112,9 @@ def _no_secrets(declared: Declared) -> Iterator[str]:
         for variable in container.get("env") or ():
             if _is_secret(variable["name"], variable.get("value")):
                 yield f"expected {variable['name']} to come from a Secret or a service, got its value in the plan"
+        for kind in ("command", "args"):
+            if any(_is_secret("", word) for word in every(container, kind)):
+                yield f"expected no credential in {kind} of container {container['name']}, got what looks like one"
 
 
 def _no_secrets_in_files(config_map: Declared) -> Iterator[str]:
@@ -232,7 +235,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set automountServiceAccountToken to false.",
             link="https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/",
         ),
-        (JOBSET, JOB, POD),
+        (JOBSET, JOB, CRON_JOB, POD),
         _no_token,
     ),
     ResourceRule(
@@ -253,7 +256,7 @@ RULES: tuple[Rule, ...] = (
             Severity.HIGH,
             "No credential is written into a plan",
             why="It would lie in Pulumi's state, in the cluster, and in every log that shows the pod.",
-            fix="Use workload identity, or a secretKeyRef on a Secret that is made outside the plan.",
+            fix="Use workload identity, or name it under secrets of the stack file.",
             link="https://cloud.google.com/kubernetes-engine/docs/concepts/secrets",
         ),
         OBJECTS_WITH_PODS,

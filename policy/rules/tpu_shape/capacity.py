@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from infra.generations import FLEX_START_GENERATIONS
-from policy.resources import NODE_POOL, at, every
+from policy.resources import NODE_POOL, at, every, switched_on
 from policy.rule import About, Group, Level, ResourceRule, Rule, Severity
 from policy.slices import QUEUED_LABEL, TpuPool, of_slices
 
@@ -23,7 +23,7 @@ def _flex_start(pool: TpuPool) -> Iterator[str]:
         yield "expected flexStart or spot, got both"
     if (policy := at(properties, "autoscaling", "locationPolicy")) != "ANY":
         yield f"expected autoscaling with locationPolicy ANY, got {policy!r}"
-    if at(properties, "management", "autoRepair") is not False:
+    if switched_on(properties, "management", "autoRepair", unsaid=True):
         yield "expected management.autoRepair to be false, got nothing or true"
     duration = at(properties, "nodeConfig", "maxRunDuration")
     seconds = re.fullmatch(r"(\d+)s", duration) if duration is not None else None

@@ -56,6 +56,7 @@ _CLUSTERS = (
         {"removeDefaultNodePool": True, "nodePools": [{"name": "inline"}]},
         "pools within the cluster",
         default={"initialNodeCount": 1},
+        provisioned={"removeDefaultNodePool": True, "clusterAutoscaling": {"enabled": True}},
     ),
     _pair(CLUSTER, "shielded-nodes", {}, {"enableShieldedNodes": False}, "got enableShieldedNodes false"),
     _pair(CLUSTER, "no-alpha-features", {}, {"enableKubernetesAlpha": True}, "got enableKubernetesAlpha true"),
@@ -94,6 +95,7 @@ _CLUSTERS = (
         {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "192.0.2.0/24"}]}},
         {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "0.0.0.0/0"}]}},
         "got 0.0.0.0/0",
+        halves={"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "128.0.0.0/1"}]}},
         rented={"masterAuthorizedNetworksConfig": {"gcpPublicCidrsAccessEnabled": True}},
     ),
     _pair(
@@ -103,7 +105,7 @@ _CLUSTERS = (
         {"enableLegacyAbac": True},
         "got enableLegacyAbac true",
         certificate={"masterAuth": {"clientCertificateConfig": {"issueClientCertificate": True}}},
-        password={"masterAuth": {"username": "admin"}},
+        tokens={"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"enableK8sTokensViaDns": True}}},
     ),
     _pair(
         CLUSTER,
@@ -137,6 +139,7 @@ _NETWORKS = (
         {"sourceRanges": ["10.0.0.0/8", "0.0.0.0/0"], "allows": [{"protocol": "tcp"}]},
         "got 0.0.0.0/0",
         silent={"allows": [{"protocol": "tcp"}]},
+        halves={"sourceRanges": ["0.0.0.0/1", "128.0.0.0/1"], "allows": [{"protocol": "tcp"}]},
     ),
     _pair(
         "gcp:compute/network:Network",

@@ -86,18 +86,29 @@ EXAMPLES: dict[str, Example] = {
                 {"volumes": [{"name": "runtime", "hostPath": {"path": "/var/run"}}]},
                 {},
             ),
-            _pods("own-service-account", "every pod of the namespace", {"serviceAccountName": "default"}, {}),
-            _pods(
-                "no-plain-secrets",
-                "expected HF_TOKEN to come from a Secret",
-                {},
-                {"env": [{"name": "HF_TOKEN", "value": "not-a-real-one"}]},
-            ),
+            _pods("own-service-account", "every pod of the namespace", {"serviceAccountName": ""}, {}),
         )
+    ),
+    "no-plain-secrets": Example(
+        (
+            _jobset(
+                "no-plain-secrets",
+                {},
+                {"env": [{"name": "MAX_TOKENS", "value": "4096"}, {"name": "TOKENIZERS_PARALLELISM", "value": "true"}]},
+            ),
+        ),
+        (
+            _jobset("no-plain-secrets", {}, {"env": [{"name": "HF_TOKEN", "value": "not-a-real-one"}]}),
+            _jobset("no-plain-secrets-said", {}, {"args": [f"--key=glpat-{'0' * 20}"]}),
+        ),
+        "expected HF_TOKEN to come from a Secret",
     ),
     "no-api-token": Example(
         (_jobset("no-api-token", {}, {}),),
-        (_jobset("no-api-token", {"automountServiceAccountToken": True}, {}),),
+        (
+            _jobset("no-api-token", {"automountServiceAccountToken": True}, {}),
+            declared("kubernetes:batch/v1:CronJob", "no-api-token-nightly", {}),
+        ),
         "expected automountServiceAccountToken to be false",
     ),
     "own-namespace": Example(

@@ -2,7 +2,8 @@ import pytest
 
 from policy.rule import Declared, StackRule
 from policy.rules.reliability import RULES
-from tests.policy.examples.plan import bucket, flex_start_pool, having, spot_pool, system_pool
+from policy.values import NotKnownYetError, Unknown
+from tests.policy.examples.plan import bucket, cluster, flex_start_pool, having, spot_pool, system_pool
 
 
 def says(rule_id: str, *plan: Declared) -> list[str]:
@@ -18,6 +19,18 @@ def test_a_bucket_lies_in_the_region_of_the_slices_whether_they_name_it_or_their
     pool = having(spot_pool("slice"), ("location",), location)
     assert says("bucket-region", bucket("checkpoints"), pool) == []
     assert says("bucket-region", having(bucket("checkpoints"), ("location",), "US"), pool)
+
+
+@pytest.mark.parametrize("zone", ["us-east5-b", "us-central1-ai1a"])
+def test_a_zone_is_no_region_whatever_its_name(zone: str) -> None:
+    assert says("regional-control-plane", having(cluster("cluster"), ("location",), zone))
+
+
+def test_whether_a_cluster_will_be_protected_is_not_guessed() -> None:
+    with pytest.raises(NotKnownYetError):
+        says(
+            "deletion-protection", having(cluster("cluster"), ("deletionProtection",), Unknown(("deletionProtection",)))
+        )
 
 
 def test_flex_start_alone_is_not_repaired() -> None:
