@@ -1,7 +1,7 @@
 """Rules that a security reviewer of GKE would ask about."""
 
 from policy.rule import Rule
-from policy.rules.security import access, cluster, grants, nodes, pods, roles, storage
+from policy.rules.security import access, cluster, grants, nodes, pods, roles, storage, unseen
 
 RULES: tuple[Rule, ...] = (
     *cluster.RULES,
@@ -11,4 +11,5 @@ RULES: tuple[Rule, ...] = (
     *grants.RULES,
     *pods.RULES,
     *roles.RULES,
+    *unseen.RULES,
 )

@@ -15,6 +15,9 @@ SERVICE = "kubernetes:core/v1:Service"
 _ROUTED = ("kubernetes:networking.k8s.io/*:Ingress", "kubernetes:gateway.networking.k8s.io/*:Gateway")
 _LARGEST_NETWORK_BITS = 8
 """Of a range that someone may own, such as 10.0.0.0/8; two of 1 bit are the whole internet."""
+_FIREWALL = "gcp:compute/firewall:Firewall"
+_OTHER_SOURCES = ("srcSecureTags", "srcAddressGroups", "srcNetworks")
+"""Of a rule of a firewall policy, beside ranges."""
 _INTERNAL = "networking.gke.io/load-balancer-type"
 _HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
 _ISOLATION = "https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"
@@ -79,8 +82,18 @@ def _firewall(rule: Declared) -> Iterator[str]:
         or not properties.get("allows")
     ):
         return
-    sources = properties.get("sourceRanges") or ()
     narrowed = any(properties.get(key) for key in ("sourceTags", "sourceServiceAccounts"))
+    yield from _open(every(properties, "sourceRanges"), narrowed)
+
+
+def _firewall_policy(rule: Declared) -> Iterator[str]:
+    enters = [at(rule.properties, key) for key in ("direction", "action")] == ["INGRESS", "allow"]
+    if enters and not at(rule.properties, "disabled"):
+        match = at(rule.properties, "match")
+        yield from _open(every(match, "srcIpRanges"), any(at(match, key) for key in _OTHER_SOURCES))
+
+
+def _open(sources: list[str], narrowed: bool) -> Iterator[str]:
     if not sources and not narrowed:
         yield "expected sources that may come in, got none, which means everyone"
     for source in sources:
@@ -190,8 +203,8 @@ RULES: tuple[Rule, ...] = (
             fix="Name source ranges, tags or service accounts that you know.",
             link="https://cloud.google.com/firewall/docs/firewalls",
         ),
-        ("gcp:compute/firewall:Firewall",),
-        _firewall,
+        (_FIREWALL, "gcp:compute/*irewallPolicyRule:*"),
+        lambda rule: _firewall(rule) if rule.type == _FIREWALL else _firewall_policy(rule),
     ),
     ResourceRule(
         must(

@@ -10,10 +10,10 @@ from policy.rules.security.nodes import POOL
 from policy.rules.security.roles import RBAC
 from policy.rules.security.storage import BUCKET, REPOSITORY
 from tests.policy.example import Example, declared
+from tests.policy.examples.security_grants import EXAMPLES as OF_GRANTS
 from tests.policy.examples.security_pods import EXAMPLES as OF_PODS
 
 _FIREWALL = "gcp:compute/firewall:Firewall"
-_PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
 _DEFAULT_ACCOUNT = "123-compute@developer.gserviceaccount.com"
 _CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -25,11 +25,6 @@ def _pair(
     bad = (failing, *others.values())
     plan = tuple(declared(resource_type, f"{rule}-{index}", properties) for index, properties in enumerate(bad))
     return rule, Example((declared(resource_type, rule, passing),), plan, says)
-
-
-def _grant(member: str, role: str, resource_type: str = _PROJECT_MEMBER) -> Declared:
-    properties = {"project": "my-project", "member": member, "role": role}
-    return declared(resource_type, role.rpartition("/")[2], properties)
 
 
 _CLUSTERS = (
@@ -278,27 +273,4 @@ _ROLES = (
         unlabelled={"metadata": {"name": "research"}},
     ),
 )
-_GRANTS = {
-    "no-public-grant": Example(
-        (_grant("group:trainers@example.com", "roles/viewer"),),
-        (_grant("allUsers", "roles/viewer"),),
-        "got allUsers with roles/viewer",
-    ),
-    "no-broad-role": Example(
-        (_grant("serviceAccount:ci@example.com", "roles/container.viewer"),),
-        (_grant("serviceAccount:ci@example.com", "roles/editor"),),
-        "got roles/editor on everything in projects",
-    ),
-    "added-grants": Example(
-        (_grant("serviceAccount:ci@example.com", "roles/viewer"),),
-        (_grant("serviceAccount:ci@example.com", "roles/viewer", "gcp:projects/iAMBinding:IAMBinding"),),
-        "got a IAMBinding",
-    ),
-    "no-keys": Example(
-        (declared("gcp:serviceaccount/account:Account", "ci", {"accountId": "trainer-ci"}),),
-        (declared("gcp:serviceaccount/key:Key", "ci", {"serviceAccountId": "trainer-ci"}),),
-        "expected no long-lived key",
-    ),
-}
-
-EXAMPLES: dict[str, Example] = {**dict((*_CLUSTERS, *_NETWORKS, *_NODES, *_STORAGE, *_ROLES)), **_GRANTS, **OF_PODS}
+EXAMPLES: dict[str, Example] = {**dict((*_CLUSTERS, *_NETWORKS, *_NODES, *_STORAGE, *_ROLES)), **OF_GRANTS, **OF_PODS}
