@@ -20,7 +20,8 @@ def _not_emptied(bucket: Declared) -> Iterator[str]:
 def _kept(bucket: Declared) -> Iterator[str]:
     for rule in every(bucket.properties, "lifecycleRules"):
         condition = at(rule, "condition")
-        if at(rule, "action", "type") == "Delete" and not every(condition, "matchesPrefixes"):
+        prefixes = every(condition, "matchesPrefixes")
+        if at(rule, "action", "type") == "Delete" and (not prefixes or "" in prefixes):
             yield f"expected no rule that deletes objects of any name, got one by {', '.join(condition or ())}"
 
 

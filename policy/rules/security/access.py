@@ -6,10 +6,9 @@ Owns the endpoints of the control plane, how one signs in there, firewalls, and 
 from collections.abc import Iterator
 from ipaddress import ip_network
 
-from policy.resources import at, every, switched_on
+from policy.resources import CLUSTER, NETWORK, NODE_POOL, at, every, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
-from policy.rules.security.cluster import CLUSTER
 
 SERVICE = "kubernetes:core/v1:Service"
 _ROUTED = ("kubernetes:networking.k8s.io/*:Ingress", "kubernetes:gateway.networking.k8s.io/*:Gateway")
@@ -191,7 +190,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set enablePrivateNodes on the cluster and on every pool.",
             link=_ISOLATION,
         ),
-        (CLUSTER, "gcp:container/nodePool:NodePool"),
+        (CLUSTER, NODE_POOL),
         _private_nodes,
     ),
     ResourceRule(
@@ -215,7 +214,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set autoCreateSubnetworks to false.",
             link="https://cloud.google.com/vpc/docs/subnets#subnet-types",
         ),
-        ("gcp:compute/network:Network",),
+        (NETWORK,),
         _chosen_subnets,
     ),
     ResourceRule(

@@ -5,12 +5,10 @@ Owns what is decided for a control plane as a whole. Who reaches it is in `acces
 
 from collections.abc import Iterator
 
-from policy.resources import at, switched_on
+from policy.resources import CLUSTER, at, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
 from policy.values import is_known
-
-CLUSTER = "gcp:container/cluster:Cluster"
 
 _HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
 

@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 
-from policy.resources import at, switched_on
+from policy.resources import CLUSTER, NODE_POOL, at, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
-from policy.rules.security.cluster import CLUSTER
 from policy.values import is_known
-
-POOL = "gcp:container/nodePool:NodePool"
 
 _CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 _DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
@@ -72,7 +69,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set nodeConfig.workloadMetadataConfig.mode to GKE_METADATA.",
             link="https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity",
         ),
-        (POOL,),
+        (NODE_POOL,),
         _metadata_server,
     ),
     ResourceRule(
@@ -84,7 +81,7 @@ RULES: tuple[Rule, ...] = (
             fix="Declare a service account with roles/container.defaultNodeServiceAccount and name it.",
             link=_HARDENING + "#use_least_privilege_sa",
         ),
-        (POOL,),
+        (NODE_POOL,),
         _account,
     ),
     ResourceRule(
@@ -96,7 +93,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set nodeConfig.oauthScopes to cloud-platform and narrow the account's roles.",
             link="https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice",
         ),
-        (CLUSTER, POOL),
+        (CLUSTER, NODE_POOL),
         _scopes,
     ),
     ResourceRule(
@@ -108,7 +105,7 @@ RULES: tuple[Rule, ...] = (
             fix="Remove imageType or set it to COS_CONTAINERD.",
             link="https://cloud.google.com/kubernetes-engine/docs/concepts/node-images",
         ),
-        (POOL,),
+        (NODE_POOL,),
         _image,
     ),
     ResourceRule(
@@ -120,7 +117,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set enableSecureBoot and enableIntegrityMonitoring of shieldedInstanceConfig.",
             link="https://cloud.google.com/kubernetes-engine/docs/how-to/shielded-gke-nodes",
         ),
-        (POOL,),
+        (NODE_POOL,),
         _boot,
     ),
     ResourceRule(
@@ -132,7 +129,7 @@ RULES: tuple[Rule, ...] = (
             fix="Remove disable-legacy-endpoints from the metadata, or set it to true.",
             link=_HARDENING,
         ),
-        (POOL,),
+        (NODE_POOL,),
         _legacy_metadata,
     ),
     ResourceRule(
@@ -144,7 +141,7 @@ RULES: tuple[Rule, ...] = (
             fix="Remove insecureKubeletReadonlyPortEnabled or set it to FALSE.",
             link="https://cloud.google.com/kubernetes-engine/docs/how-to/disable-kubelet-readonly-port",
         ),
-        (CLUSTER, POOL),
+        (CLUSTER, NODE_POOL),
         _read_only_port,
     ),
 )

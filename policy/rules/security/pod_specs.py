@@ -6,10 +6,9 @@ Owns where each kind keeps its pod template. What pods must be is in `pods`.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.resources import at
+from policy.resources import JOB_SET, at
 from policy.rule import Declared
 
-JOBSET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 JOB = "kubernetes:batch/v1:Job"
 CRON_JOB = "kubernetes:batch/v1:CronJob"
 POD = "kubernetes:core/v1:Pod"
@@ -24,7 +23,7 @@ _TEMPLATES = {
     "kubernetes:apps/v1:ReplicaSet": "spec.template.spec",
     "kubernetes:apps/v1:StatefulSet": "spec.template.spec",
 }
-OBJECTS_WITH_PODS = (*_TEMPLATES, JOBSET)
+OBJECTS_WITH_PODS = (*_TEMPLATES, JOB_SET)
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 type Part = Mapping[str, Any]
@@ -32,7 +31,7 @@ type Part = Mapping[str, Any]
 
 def pods(declared: Declared) -> Iterator[Part]:
     """The specs of its pods; of a JobSet one for each of its replicated jobs."""
-    if declared.type == JOBSET:
+    if declared.type == JOB_SET:
         for job in at(declared.properties, "spec", "replicatedJobs") or ():
             yield at(job, "template", "spec", "template", "spec") or {}
     else:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.accelerators import TPU_RESOURCE
-from policy.resources import at, every, switched_on
+from policy.resources import JOB_SET, at, every, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must
-from policy.rules.security.pod_specs import CRON_JOB, JOB, JOBSET, OBJECTS_WITH_PODS, POD, Part, containers, pods
+from policy.rules.security.pod_specs import CRON_JOB, JOB, OBJECTS_WITH_PODS, POD, Part, containers, pods
 from policy.values import is_known
 
 _CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
@@ -235,7 +235,7 @@ RULES: tuple[Rule, ...] = (
             fix="Set automountServiceAccountToken to false.",
             link="https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/",
         ),
-        (JOBSET, JOB, CRON_JOB, POD),
+        (JOB_SET, JOB, CRON_JOB, POD),
         _no_token,
     ),
     ResourceRule(

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator
 
-from policy.resources import at, ends
+from policy.resources import BUCKET, REPOSITORY, at, ends
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must, should
-
-BUCKET = "gcp:storage/bucket:Bucket"
-REPOSITORY = "gcp:artifactregistry/repository:Repository"
 
 _ACLS = (
     "gcp:storage/bucketACL:BucketACL",

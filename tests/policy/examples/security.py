@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policy.rule import Declared
+from policy.resources import BUCKET, CLUSTER, NETWORK, NODE_POOL, REPOSITORY
 from policy.rules.security.access import SERVICE
-from policy.rules.security.cluster import CLUSTER
-from policy.rules.security.nodes import POOL
 from policy.rules.security.roles import RBAC
-from policy.rules.security.storage import BUCKET, REPOSITORY
 from tests.policy.example import Example, declared
 from tests.policy.examples.security_grants import EXAMPLES as OF_GRANTS
 from tests.policy.examples.security_pods import EXAMPLES as OF_PODS
@@ -125,7 +122,11 @@ _CLUSTERS = (
 )
 _NETWORKS = (
     _pair(
-        POOL, "private-nodes", {"networkConfig": {"enablePrivateNodes": True}}, {}, "networkConfig.enablePrivateNodes"
+        NODE_POOL,
+        "private-nodes",
+        {"networkConfig": {"enablePrivateNodes": True}},
+        {},
+        "networkConfig.enablePrivateNodes",
     ),
     _pair(
         _FIREWALL,
@@ -137,7 +138,7 @@ _NETWORKS = (
         halves={"sourceRanges": ["0.0.0.0/1", "128.0.0.0/1"], "allows": [{"protocol": "tcp"}]},
     ),
     _pair(
-        "gcp:compute/network:Network",
+        NETWORK,
         "chosen-subnetworks",
         {"autoCreateSubnetworks": False},
         {"autoCreateSubnetworks": True},
@@ -164,14 +165,14 @@ _NETWORKS = (
 )
 _NODES = (
     _pair(
-        POOL,
+        NODE_POOL,
         "metadata-server",
         {"nodeConfig": {"workloadMetadataConfig": {"mode": "GKE_METADATA"}}},
         {"nodeConfig": {"workloadMetadataConfig": {"mode": "GCE_METADATA"}}},
         "got GCE_METADATA",
     ),
     _pair(
-        POOL,
+        NODE_POOL,
         "node-account",
         {"nodeConfig": {"serviceAccount": "nodes@my-project.iam.gserviceaccount.com"}},
         {"nodeConfig": {"serviceAccount": _DEFAULT_ACCOUNT}},
@@ -179,31 +180,35 @@ _NODES = (
         unnamed={"nodeConfig": {}},
     ),
     _pair(
-        POOL,
+        NODE_POOL,
         "node-scopes",
         {"nodeConfig": {"oauthScopes": [_CLOUD_PLATFORM]}},
         {"nodeConfig": {"oauthScopes": [_CLOUD_PLATFORM, "https://www.googleapis.com/auth/compute"]}},
         "auth/compute",
     ),
     _pair(
-        POOL, "container-optimized-os", {}, {"nodeConfig": {"imageType": "UBUNTU_CONTAINERD"}}, "got UBUNTU_CONTAINERD"
+        NODE_POOL,
+        "container-optimized-os",
+        {},
+        {"nodeConfig": {"imageType": "UBUNTU_CONTAINERD"}},
+        "got UBUNTU_CONTAINERD",
     ),
     _pair(
-        POOL,
+        NODE_POOL,
         "secure-boot",
         {"nodeConfig": {"shieldedInstanceConfig": {"enableSecureBoot": True, "enableIntegrityMonitoring": True}}},
         {"nodeConfig": {"shieldedInstanceConfig": {"enableIntegrityMonitoring": True}}},
         "enableSecureBoot",
     ),
     _pair(
-        POOL,
+        NODE_POOL,
         "no-legacy-metadata",
         {"nodeConfig": {"metadata": {"disable-legacy-endpoints": "true"}}},
         {"nodeConfig": {"metadata": {"disable-legacy-endpoints": "false"}}},
         "got false",
     ),
     _pair(
-        POOL,
+        NODE_POOL,
         "no-read-only-port",
         {"nodeConfig": {"kubeletConfig": {"insecureKubeletReadonlyPortEnabled": "FALSE"}}},
         {"nodeConfig": {"kubeletConfig": {"insecureKubeletReadonlyPortEnabled": "TRUE"}}},

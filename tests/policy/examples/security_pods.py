@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from policy.resources import JOB_SET
 from policy.rule import Declared
-from policy.rules.security.pod_specs import JOBSET
 from tests.policy.example import Example, declared
 
 _DIGEST = f"example.com/trainer@sha256:{'0' * 64}"
@@ -40,7 +40,7 @@ def _jobset(name: str, pod: Mapping[str, Any], container: Mapping[str, Any]) -> 
         "metadata": {"name": name, "namespace": "research"},
         "spec": {"replicatedJobs": [job]},
     }
-    return declared(JOBSET, name, properties)
+    return declared(JOB_SET, name, properties)
 
 
 def _pods(rule: str, says: str, pod: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str, Example]:

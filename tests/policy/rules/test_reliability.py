@@ -45,3 +45,9 @@ def test_nodes_without_chips_may_be_upgraded_at_any_time() -> None:
 def test_a_rule_that_deletes_below_a_folder_may_stay() -> None:
     rule = {"action": {"type": "Delete"}, "condition": {"age": 1, "matchesPrefixes": ["scratch/"]}}
     assert says("bucket-keeps-checkpoints", having(bucket("checkpoints"), ("lifecycleRules",), [rule])) == []
+
+
+@pytest.mark.parametrize(("prefixes", "kept"), [(["logs/"], True), ([], False), (["logs/", ""], False)])
+def test_objects_are_deleted_by_age_below_a_prefix_alone(prefixes: list[str], kept: bool) -> None:
+    rule = {"action": {"type": "Delete"}, "condition": {"age": 30.0, "matchesPrefixes": prefixes}}
+    assert (says("bucket-keeps-checkpoints", having(bucket("checkpoints"), ("lifecycleRules",), [rule])) == []) is kept
