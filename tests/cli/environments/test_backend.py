@@ -80,6 +80,15 @@ def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_fai
         backend.remove(NAME)
 
 
+def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: Files) -> None:
+    stack_of(site).up()
+    history = site.root / "state" / ".pulumi" / "history" / "tpu-multislice" / NAME
+    (first,) = history.glob("*.history.json")
+    for later in range(11):
+        (history / f"{NAME}-{2**62 + later}.history.json").write_bytes(first.read_bytes())
+    assert len(SandboxBackend(site.root, files).updates(NAME)) == 12
+
+
 def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
     stack_of(site)
     backend = SandboxBackend(site.root, files)
