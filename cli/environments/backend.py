@@ -110,7 +110,7 @@ class PulumiBackend:
 
     def up(self, name: str) -> None:
         if name not in self.names():
-            self._ask("stack", "init", name, "--no-select")
+            self._ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         self._follow("up", "--yes", "--stack", name, *self._rules(name))
 
     def restore(self, name: str) -> None:

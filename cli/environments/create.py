@@ -59,7 +59,8 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, con
     console.print(_told(plan), markup=False, highlight=False, soft_wrap=True)
     path = files.stack(wish.name)
     if backend is None:
-        console.print(f"Wrote {path}. To bring it up: pulumi stack init {wish.name}, then pulumi up", soft_wrap=True)
+        first = " ".join(("pulumi stack init", wish.name, *files.encryption(wish.name)))
+        console.print(f"Wrote {path}. To bring it up: {first}, then pulumi up", soft_wrap=True)
         return 0
     try:
         backend.up(wish.name)
