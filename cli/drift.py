@@ -7,7 +7,8 @@ node count of a pool that scales by itself, is no drift.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from cli import engine_events, stack_file
 from cli.answer import Form, write
-from cli.halt import Halt
+from cli.halt import Halt, changing
 from cli.pulumi_engine import PulumiEngine
 from infra.review.drift import Difference, Drift, Drifted, drift_tables
 from infra.review.previewed import Change
@@ -51,20 +52,26 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     path = stack_file.find(stack)
     stack_file.read(path)
     # Progress goes beside the answer, which another program may read.
-    with Console(stderr=True).status(f"the engine looks at every object of {stack}"):
-        found = drifted(stack, _engine(path, sandbox))
+    waiting = Console(stderr=True).status(f"the engine looks at every object of {stack}")
+    with _engine(path, sandbox) as engine, waiting:
+        found = drifted(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:
         return 1
     return DRIFTED if found.objects else 0
 
 
-def _engine(path: Path, sandbox: Path | None) -> Refreshing:
+@contextmanager
+def _engine(path: Path, sandbox: Path | None) -> Generator[Refreshing]:
     if sandbox is None:
-        return PulumiEngine(stack_file.stack_name(path))
+        yield PulumiEngine(stack_file.stack_name(path))
+        return
     if not (sandbox / "site.json").exists():
         raise Halt(f"--sandbox must name the folder of a sandbox, got {sandbox}; `make up` makes one")
-    return Engine(load(sandbox), programs.found(), path)
+    site = load(sandbox)
+    # The engine renews its copy of the stack file, which an `up` may be reading.
+    with changing(site):
+        yield Engine(site, programs.found(), path)
 
 
 def drifted(stack: str, engine: Refreshing) -> Drift:

@@ -49,13 +49,6 @@ Json = Annotated[bool, typer.Option("--json", help="Everything, as one JSON obje
 Markdown = Annotated[bool, typer.Option("--markdown", help="For a comment on a pull request.")]
 
 
-class EngineKind(StrEnum):
-    """Whose Pulumi runs."""
-
-    SANDBOX = "sandbox"
-    PULUMI = "pulumi"
-
-
 class Order(StrEnum):
     """What comes first."""
 
@@ -106,9 +99,9 @@ def review(
 def preview(
     stack: Stack,
     engine: Annotated[
-        EngineKind,
+        Engine,
         typer.Option(help="sandbox: offline, from an empty state; pulumi: your own, against what is deployed."),
-    ] = EngineKind.SANDBOX,
+    ] = Engine.SANDBOX,
     save_plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="For `pulumi up --plan FILE`: this plan and nothing else.")
     ] = None,

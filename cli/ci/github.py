@@ -102,9 +102,9 @@ class Repository:
         return self._call("GET", f"commits/{branch}")["sha"]
 
     def _written(self, listing: str, marker: str) -> Item | None:
-        """The first of the listing that a workflow wrote under that marker."""
+        """The first of the listing that a workflow wrote under that marker; the user of a deleted account is null."""
         for item in self._all(listing):
-            if item["user"]["type"] == _BOT and (item["body"] or "").startswith(marker):
+            if (item["user"] or {}).get("type") == _BOT and (item["body"] or "").startswith(marker):
                 return item
         return None
 

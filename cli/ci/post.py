@@ -9,11 +9,10 @@ from pathlib import Path
 
 from cli.ci.github import Repository, Run
 from cli.halt import Halt
+from infra.review.comment import MOST_CHARACTERS, mark
 
 LABEL = "drift"
 
-_MOST_CHARACTERS = 65_000
-"""GitHub takes 65,536 of a body; the rest is room for the lines around the text."""
 _NOTHING_SAID = "The command ended before it could say anything; the run has its messages."
 
 
@@ -24,15 +23,10 @@ class Drift(IntEnum):
     FOUND = 2
 
 
-def marker(kind: str, stack: str) -> str:
-    """The hidden first line of what is posted about a stack."""
-    return f"<!-- tpu-multislice {kind} {stack} -->"
-
-
 def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
     """Post or update the preview's comment; its address."""
-    mark = marker("preview", stack)
-    return Repository(run).put_comment(pull_request, mark, _body(mark, text, run))
+    marked = mark("preview", stack)
+    return Repository(run).put_comment(pull_request, marked, _body(marked, text, run))
 
 
 def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
@@ -41,12 +35,12 @@ def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
     Raises:
         Halt: the look at the stack failed, so that nobody knows.
     """
-    mark = marker("drift", stack)
+    marked = mark("drift", stack)
     if status == Drift.FOUND:
         title = f"{stack}: what is there differs from what was declared"
-        return f"drift: {Repository(run).put_issue(mark, title, _body(mark, text, run), LABEL)}"
+        return f"drift: {Repository(run).put_issue(marked, title, _body(marked, text, run), LABEL)}"
     if status == Drift.NONE:
-        closed = Repository(run).close_issue(mark, LABEL, f"No drift any more, says [this run]({run.link}).")
+        closed = Repository(run).close_issue(marked, LABEL, f"No drift any more, says [this run]({run.link}).")
         return f"no drift; closed {closed}" if closed else "no drift"
     raise Halt(
         f"`multislice drift -s {stack}` ended with status {status}, so nobody knows whether there is drift; its"
@@ -69,9 +63,9 @@ def require_newest(branch: str, run: Run) -> None:
         )
 
 
-def _body(mark: str, text: Path, run: Run) -> str:
+def _body(marked: str, text: Path, run: Run) -> str:
     said = text.read_text() if text.exists() else ""
-    content = said.removeprefix(mark).strip() or _NOTHING_SAID
-    if len(content) > _MOST_CHARACTERS:
-        content = f"{content[:_MOST_CHARACTERS]}\n\n(cut here; the run has all of it)"
-    return f"{mark}\n{content}\n\n[run]({run.link}) of commit {run.commit[:8]}\n"
+    content = said.removeprefix(marked).strip() or _NOTHING_SAID
+    if len(content) > MOST_CHARACTERS:
+        content = f"{content[:MOST_CHARACTERS]}\n\n(cut here; the run has all of it)"
+    return f"{marked}\n{content}\n\n[run]({run.link}) of commit {run.commit[:8]}\n"

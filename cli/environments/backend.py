@@ -23,6 +23,8 @@ from sandbox.site import load
 
 _STACK = "pulumi:pulumi:Stack"
 _PROVIDER = "pulumi:providers:"
+_MOST_UPDATES = 100
+"""That are asked for; Pulumi tells 10 otherwise, and failed destroys, one an hour, would hide when a stack began."""
 
 
 class BackendError(Exception):
@@ -90,7 +92,9 @@ class PulumiBackend:
     def updates(self, name: str) -> Sequence[Update]:
         return [
             Update(told["kind"], told["result"], datetime.fromisoformat(told["startTime"]), _plain(told["config"]))
-            for told in json.loads(self._ask("stack", "history", "--json", "--stack", name))
+            for told in json.loads(
+                self._ask("stack", "history", "--json", f"--page-size={_MOST_UPDATES}", "--stack", name)
+            )
         ]
 
     def outputs(self, name: str) -> Mapping[str, Any]:
@@ -106,7 +110,7 @@ class PulumiBackend:
 
     def up(self, name: str) -> None:
         if name not in self.names():
-            self._ask("stack", "init", name, "--no-select")
+            self._ask("stack", "init", name, "--no-select", *self._files.encryption(name))
         self._follow("up", "--yes", "--stack", name, *self._rules(name))
 
     def restore(self, name: str) -> None:

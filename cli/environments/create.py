@@ -59,7 +59,8 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, con
     console.print(_told(plan), markup=False, highlight=False, soft_wrap=True)
     path = files.stack(wish.name)
     if backend is None:
-        console.print(f"Wrote {path}. To bring it up: pulumi stack init {wish.name}, then pulumi up", soft_wrap=True)
+        first = " ".join(("pulumi stack init", wish.name, *files.encryption(wish.name)))
+        console.print(f"Wrote {path}. To bring it up: {first}, then pulumi up", soft_wrap=True)
         return 0
     try:
         backend.up(wish.name)
@@ -107,9 +108,14 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
 
 
 def _left(name: str, backend: Backend, files: Files) -> str:
-    """What an update that failed has left; where there is no stack, the files go as well."""
-    if name in _names(backend):
-        return f"what was made is billed; go on: pulumi up --stack {name}; or multislice env destroy {name}"
+    """What an update that failed has left. One that was refused before it began left nothing: stack and files go."""
+    try:
+        if name in backend.names():
+            if backend.updates(name) or backend.resources(name):
+                return f"what was made is billed; go on: pulumi up --stack {name}; or multislice env destroy {name}"
+            backend.remove(name)
+    except BackendError as error:
+        return f"and what is left is not known ({error}); end it: multislice env destroy {name}"
     files.remove(name)
     return "nothing was made"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from cli.answer import Form, write
@@ -47,7 +48,7 @@ def destroy(name: str | None, backend: Backend, files: Files, now: datetime, for
     Raises:
         Halt: the backend does not say which stacks it has.
     """
-    done = [end(each, backend, files) for each in ([name] if name else _expired(backend, files, now))]
+    done = [end(each, backend, files) for each in (_expired(backend, files, now) if name is None else [name])]
     report = Report(environments=tuple(done))
     write(report.model_dump_json(indent=1), [_table(done)], form, console)
     return 1 if any(each.result == "failed" for each in done) else 0
@@ -62,8 +63,12 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
         return Destroyed(name=name, result="failed", message=str(error))
     if not files.stack(name).exists():
         return Destroyed(name=name, result="absent")
-    if files.environment(name) is None:
-        return _no_environment(name)
+    try:
+        if files.environment(name) is None:
+            return _no_environment(name)
+    except ValidationError as error:
+        message = f"the section environment of {files.stack(name)} cannot be read: {error.errors()[0]['msg']}"
+        return Destroyed(name=name, result="failed", message=message)
     files.remove(name)
     return Destroyed(name=name, result="destroyed", message="its files alone: it was never brought up")
 

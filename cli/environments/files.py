@@ -66,6 +66,11 @@ class Files:
         path = self.stack(name)
         return environment_in(_config(path)) if path.is_file() else None
 
+    def encryption(self, name: str) -> tuple[str, ...]:
+        """How `pulumi stack init` is told what the file's secrets are encrypted with: without it, a key is dropped."""
+        provider = _content(self.stack(name)).get("secretsprovider")
+        return (f"--secrets-provider={provider}",) if provider else ()
+
     def others(self) -> Iterator[tuple[str, Names]]:
         """Names of all stacks whose files can be read, by stack."""
         for path in sorted(self.stacks.glob("Pulumi.*.yaml")):
@@ -96,9 +101,13 @@ def environment_in(config: Mapping[str, object]) -> Environment | None:
 
 
 def _config(path: Path) -> dict[str, Any]:
+    found = _content(path).get("config")
+    return found if isinstance(found, dict) else {}
+
+
+def _content(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text())
     except yaml.YAMLError:
         return {}
-    found = content.get("config") if isinstance(content, dict) else None
     return found if isinstance(found, dict) else {}

@@ -13,6 +13,11 @@ from cli.environments.backend import Backend, BackendError, Update
 from cli.environments.files import Files, environment_in
 from infra.environment import Environment
 
+_KEPT = (
+    "its file here has no section environment, so it is to stay, but no update has said so yet: bring it up with"
+    " pulumi up; or, to destroy it, remove that file"
+)
+
 
 @dataclass(frozen=True)
 class Known:
@@ -42,6 +47,8 @@ def look(name: str, backend: Backend, files: Files) -> Known:
             last = updates[0]
             trouble = None if last.result == "succeeded" else f"its last {last.kind} {_words(last.result)}"
             environment = environment_in(last.config)
+            if environment and files.stack(name).exists() and files.environment(name) is None:
+                return Known(name, None, updates, _KEPT)
             return Known(name, environment, updates, trouble if environment else None)
         environment = files.environment(name)
     except ValidationError as error:

@@ -7,26 +7,27 @@ from infra.review.preview_tables import preview_tables
 from infra.review.previewed import Previewed
 from infra.review.table import as_markdown
 
-MOST_CHARACTERS = 65_535
-"""GitHub takes a body of 65,536: https://github.com/dead-claudia/github-limits#issues-and-pull-requests"""
+MOST_CHARACTERS = 65_000
+"""GitHub takes a body of 65,536: https://github.com/dead-claudia/github-limits#issues-and-pull-requests. The rest is
+room for what is posted around it."""
 
 _OPENED, _CLOSED = "<details>", "</details>"
 
 
-def mark(stack: str) -> str:
-    """Hidden first line of the comment about that stack."""
-    return f"<!-- tpu-multislice preview {stack} -->"
+def mark(kind: str, stack: str) -> str:
+    """Hidden first line of what is posted about that stack."""
+    return f"<!-- tpu-multislice {kind} {stack} -->"
 
 
 def comment(previewed: Previewed) -> str:
     """The tables with that mark; of more than GitHub takes the end is cut, aloud."""
-    whole = f"{mark(previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
+    whole = f"{mark('preview', previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
     return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
 
 
 def _cut(whole: str, stack: str) -> str:
     told = (
-        f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, and GitHub takes {MOST_CHARACTERS:,}."
+        f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
         f" All of it: `python -m cli.multislice preview -s {stack}`**"
     )
     room = MOST_CHARACTERS - len(told) - len(f"\n\n{_CLOSED}")

@@ -35,7 +35,7 @@ def check(written: object) -> Iterator[Fault]:
     if not isinstance(written, Mapping):
         yield Fault(SECTION, "environment variables by name, each a Pulumi secret", _NOT_SHOWN, f"{_SET}; {_REVOKE}")
         return
-    for name, value in cast(Mapping[str, object], written).items():
+    for name, value in ((str(key), item) for key, item in cast(Mapping[object, object], written).items()):
         path = f"{SECTION}.{name}"
         if not _VARIABLE.fullmatch(name):
             expected = "an environment variable's name of letters, digits and underscores, no digit first"

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from rich.console import Console
 from cli import drift as command
 from cli.answer import Form
 from cli.drift import drift, drifted
-from cli.halt import Halt
+from cli.halt import Halt, changing
 from infra.review.drift import Difference, Drift
+from sandbox.site import create
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
 
@@ -89,6 +91,12 @@ def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: p
         drift("dev", None, Form.TEXT, Console())
 
 
+def test_a_sandbox_that_another_command_changes_is_left_alone(tmp_path: Path) -> None:
+    site = create(tmp_path / "sandbox")
+    with changing(site), pytest.raises(Halt, match="is changing the sandbox"):
+        drift("local", site.root, Form.TEXT, Console())
+
+
 @pytest.mark.parametrize(
     ("engine", "status"),
     [
@@ -100,9 +108,9 @@ def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: p
 def test_the_exit_status_tells_clean_from_drift_from_fault(
     engine: Told, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(path: Path, sandbox: Path | None) -> Told:
+    def asked(path: Path, sandbox: Path | None) -> AbstractContextManager[Told]:
         del path, sandbox
-        return engine
+        return nullcontext(engine)
 
     monkeypatch.setattr(command, "_engine", asked)
     console = Console(file=io.StringIO(), highlight=False)

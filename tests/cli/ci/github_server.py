@@ -33,7 +33,7 @@ class GitHub:
     def run(self, token: str = TOKEN) -> Run:
         return Run(self.url, "https://github.example", "owner/name", "7", COMMIT, token)
 
-    def add_comment(self, number: int, body: str, user: Item) -> Item:
+    def add_comment(self, number: int, body: str, user: Item | None) -> Item:
         comment = {"id": len(self.comments) + 1, "issue": number, "body": body, "user": user}
         self.comments.append(comment | {"html_url": f"https://github.example/c/{comment['id']}"})
         return self.comments[-1]

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cli.ci.post import comment, drift_issue, marker, require_newest
+from cli.ci.post import comment, drift_issue, require_newest
 from cli.halt import Halt
+from infra.review.comment import MOST_CHARACTERS, mark
 from tests.cli.ci.github_server import BOT, COMMIT, PERSON, TOKEN, GitHub, github
 
 ROOT = Path(__file__).parent.parent.parent.parent
 GOLDEN = Path(__file__).parent / "comment.md"
-MARK = marker("preview", "dev")
+MARK = mark("preview", "dev")
 
 
 @pytest.fixture
@@ -84,6 +85,19 @@ def test_a_text_longer_than_github_takes_is_cut_and_says_so(hub: GitHub, text: P
     assert "cut here" in hub.comments[0]["body"]
 
 
+def test_a_preview_that_was_cut_for_github_is_posted_as_it_is(hub: GitHub, text: Path) -> None:
+    text.write_text(f"{MARK}\n".ljust(MOST_CHARACTERS - 1, "x") + "!")
+    comment("dev", text, 5, hub.run())
+    assert text.read_text() in hub.comments[0]["body"]
+    assert len(hub.comments[0]["body"]) < 65_536
+
+
+def test_what_a_deleted_account_has_written_is_passed_over(hub: GitHub, text: Path) -> None:
+    hub.add_comment(5, f"{MARK}\nearlier", None)
+    comment("dev", text, 5, hub.run())
+    assert len(hub.comments) == 2
+
+
 def test_a_missing_right_is_told_with_the_line_that_gives_it(hub: GitHub, text: Path) -> None:
     hub.lacking_right = True
     with pytest.raises(Halt, match=r"403 .*not accessible by integration.*\n.*`pull-requests: write` for comments"):
@@ -110,8 +124,8 @@ def test_drift_opens_one_issue_and_the_next_night_updates_it(hub: GitHub, text: 
     drift_issue("dev", text, 2, hub.run())
     drift_issue("prod", text, 2, hub.run())
     assert [issue["body"].splitlines()[:2] for issue in hub.issues] == [
-        [marker("drift", "dev"), "slices-0: 4 nodes declared, 2 there"],
-        [marker("drift", "prod"), "slices-0: 4 nodes declared, 2 there"],
+        [mark("drift", "dev"), "slices-0: 4 nodes declared, 2 there"],
+        [mark("drift", "prod"), "slices-0: 4 nodes declared, 2 there"],
     ]
 
 

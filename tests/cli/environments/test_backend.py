@@ -48,6 +48,16 @@ def stack_of(site: Site) -> automation.Stack:
     return automation.create_or_select_stack(NAME, project_name="tpu-multislice", program=_program, opts=options)
 
 
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command lines that a `pulumi` is called with that does nothing else."""
+    recorder, calls = tmp_path / "pulumi", tmp_path / "calls"
+    recorder.write_text(f'#!/bin/sh\necho "$@" >> {calls}\necho "[]"\n')
+    recorder.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return calls
+
+
 def _program() -> None:
     pulumi.Stash("record", input=1)
     pulumi.export("cluster", "pr-1")
@@ -80,6 +90,15 @@ def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_fai
         backend.remove(NAME)
 
 
+def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: Files) -> None:
+    stack_of(site).up()
+    history = site.root / "state" / ".pulumi" / "history" / "tpu-multislice" / NAME
+    (first,) = history.glob("*.history.json")
+    for later in range(11):
+        (history / f"{NAME}-{2**62 + later}.history.json").write_bytes(first.read_bytes())
+    assert len(SandboxBackend(site.root, files).updates(NAME)) == 12
+
+
 def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
     stack_of(site)
     backend = SandboxBackend(site.root, files)
@@ -100,17 +119,18 @@ def test_a_folder_without_a_sandbox_is_named(tmp_path: Path, files: Files) -> No
         SandboxBackend(tmp_path, files)
 
 
-def test_an_update_is_held_to_the_rules_that_its_stack_has_settings_for(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorder, calls = tmp_path / "pulumi", tmp_path / "calls"
-    recorder.write_text(f'#!/bin/sh\necho "$@" >> {calls}\necho "[]"\n')
-    recorder.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_a_stack_is_made_with_the_key_that_its_file_names(files: Files, calls: Path) -> None:
+    files.stack(NAME).write_text("secretsprovider: gcpkms://projects/p\nencryptedkey: AAAA\n")
+    PulumiBackend(files).up(NAME)
+    assert f"stack init {NAME} --no-select --secrets-provider=gcpkms://projects/p" in calls.read_text()
+
+
+def test_an_update_is_held_to_the_rules_that_its_stack_has_settings_for(files: Files, calls: Path) -> None:
     files.policies.mkdir()
     files.policy(NAME).write_text("{}")
-    PulumiBackend(files).up(NAME)
-    PulumiBackend(files).up("without")
+    for name in (NAME, "without"):
+        files.stack(name).write_text(yaml.safe_dump({"config": CONFIG}))
+        PulumiBackend(files).up(name)
     held, free = (line for line in calls.read_text().splitlines() if line.startswith("up "))
     assert f"--policy-pack-config {files.policy(NAME)}" in held
     assert "--policy-pack" not in free

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cli import stack_file
+from cli.environments.backend import BackendError
 from cli.environments.create import Wish, create
 from cli.environments.derivation import LONGEST, lifetime
 from cli.environments.files import Files
@@ -104,6 +105,18 @@ def test_an_environment_is_no_source(backend: Remembered, files: Files, now: dat
 def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files: Files, now: datetime) -> None:
     backend.refuses = "no access"
     assert "pr-1 is not up, nothing was made\nno access" in refused(WISH, backend, files, now)
+
+
+def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
+    backend: Remembered, files: Files, now: datetime
+) -> None:
+    def up(name: str) -> None:
+        backend.stacks[name] = Stack()
+        raise BackendError("a mandatory rule is broken")
+
+    backend.up = up
+    assert "pr-1 is not up, nothing was made\na mandatory rule" in refused(WISH, backend, files, now)
+    assert [*backend.stacks] == ["dev"]
 
 
 def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: Files, now: datetime) -> None:

@@ -59,6 +59,27 @@ def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Rememb
     assert files.stack("dev").exists()
 
 
+def test_one_whose_file_says_that_it_stays_is_never_touched(environments: Remembered, files: Files) -> None:
+    files.stack("pr-1").write_text(files.stack("dev").read_text())
+    told = end("pr-1", environments, files)
+    assert (told.result, "it is to stay" in told.message) == ("failed", True)
+    assert environments.stacks["pr-1"].resources
+    assert files.stack("pr-1").exists()
+
+
+def test_a_file_whose_end_cannot_be_read_stays_with_the_reason(environments: Remembered, files: Files) -> None:
+    del environments.stacks["pr-1"]
+    files.stack("pr-1").write_text("config: {tpu-multislice:environment: {source: dev, expires_at: tomorrow}}")
+    told = end("pr-1", environments, files)
+    assert (told.result, "a time in UTC" in told.message) == ("failed", True)
+    assert files.stack("pr-1").exists()
+
+
+def test_an_empty_name_is_not_all_that_expired(environments: Remembered, files: Files, now: datetime) -> None:
+    destroy("", environments, files, now + LATER, Form.TEXT, Console(file=io.StringIO()))
+    assert [*environments.stacks] == ["dev", "pr-1", "pr-2"]
+
+
 def test_a_stack_that_may_be_one_is_never_touched(environments: Remembered, files: Files) -> None:
     environments.stacks["pr-9"] = Stack()
     told = end("pr-9", environments, files)
