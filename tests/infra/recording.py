@@ -138,7 +138,10 @@ def run_program(values: Mapping[str, Any], *, preview: bool = False, secret: Seq
     runtime.set_all_config(config, [f"tpu-multislice:{section}" for section in secret])
     as_test = cast(Callable[[Callable[[], object]], Callable[[], None]], cast(Any, mocks).test)
     as_test(lambda: runpy.run_path(str(ROOT / "__main__.py")) and None)()
-    recording.exports |= cast(Any, runtime.get_root_resource()).outputs
+    stack = cast(Any, runtime.get_root_resource())
+    # The stack is the process's, and knows what earlier programs exported.
+    recording.exports |= stack.outputs
+    stack.outputs = {}
     return recording
 
 
