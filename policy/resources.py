@@ -69,7 +69,8 @@ def namespace(resource: Declared) -> Any:
 
 def ends(resource: Declared) -> bool:
     """Whether it belongs to an environment, of which nothing is to be left."""
-    return at(resource.properties, "labels", _OF_AN_ENVIRONMENT) is not None
+    labels = "resourceLabels" if resource.type == CLUSTER else "labels"
+    return at(resource.properties, labels, _OF_AN_ENVIRONMENT) is not None
 
 
 def chips(quantity: str | float) -> float:

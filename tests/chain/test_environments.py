@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,7 +47,7 @@ def files(tmp_path: Path) -> Files:
     content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
     content["config"]["tpu-multislice:teams"]["research"]["admission"] = "hold"
     files.stack("source").write_text(yaml.safe_dump(content))
-    files.policy("source").write_text("{}")
+    shutil.copyfile(CHECKOUT / "policy" / "stacks" / "local.json", files.policy("source"))
     return files
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from policy.jobs import slice_jobs
-from policy.resources import CLUSTER, at, every, of_type, switched_on
+from policy.resources import CLUSTER, at, ends, every, of_type, switched_on
 from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rule, Severity, StackRule
 
 _MOUNT_DRIVER = "gcsfuse.csi.storage.gke.io"
 
 
 def _deletion_protection(cluster: Declared) -> Iterator[str]:
-    if not switched_on(cluster.properties, "deletionProtection", unsaid=True):
+    if not ends(cluster) and not switched_on(cluster.properties, "deletionProtection", unsaid=True):
         yield "expected deletionProtection to be true, got false"
 
 
