@@ -1,0 +1,39 @@
+"""Outcomes read from made-up histories."""
+
+from etils import epath
+
+from chaos.observed import observe
+from workloads.report.history import Event, History, Start, Step
+
+STATUS = {"terminalState": "Completed", "restarts": 2, "restartsCountTowardsMax": 1}
+
+
+def step(number: int, time: float, loss: float) -> Step:
+    return Step(number, time, 1.0, 0.0, loss, False, None, None, None)
+
+
+def started_at(number: int, time: float, resumed: int) -> Event:
+    return Event(time, "RunStarted", {"step": resumed, "began": time, "number": number})
+
+
+def history(*starts: Start) -> History:
+    return History(epath.Path("run"), {}, starts, None)
+
+
+def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> None:
+    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0), step(3, 3, 3.0)), followed=True)
+    second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0), step(4, 13, 2.0)))
+    seen = observe(STATUS, history(first, second), {1: 0, 2: 1, 3: 2, 4: 3}, struck=3.5)
+    assert (seen.terminal, seen.restarts, seen.charged) == ("Completed", 2, 1)
+    assert seen.endings == ("KILLED", "no end recorded")
+    assert seen.losses == {1: 5.0, 2: 4.0, 3: 3.0, 4: 2.0}
+    assert (seen.disagreements, seen.batches) == ((), (0, 1, 2, 3))
+    assert (seen.lost_steps, seen.recovery_seconds) == (1, 9.5)
+
+
+def test_a_step_with_two_losses_is_told() -> None:
+    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
+    second = Start(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
+    seen = observe({}, history(first, second), {1: 0}, struck=1.5)
+    assert seen.disagreements == ("step 1 was 5.0, then 5.5",)
+    assert (seen.terminal, seen.recovery_seconds) == ("running", None)

@@ -1,0 +1,73 @@
+"""What a fault's entry demands, held against made-up outcomes; one thing that does not hold is one sentence."""
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.fault import Expected
+from chaos.observed import Observed
+from chaos.verdict import broken
+from workloads.report.history import Failure
+
+SAVE_EVERY = 8
+STEADY = {step: 5.0 - step / 10 for step in range(1, 25)}
+KILLED = Expected(endings=frozenset({"KILLED"}))
+GOOD = Observed(
+    terminal="Completed",
+    restarts=1,
+    charged=1,
+    endings=("KILLED", "DONE"),
+    failures=(),
+    losses=STEADY,
+    disagreements=(),
+    batches=tuple(range(24)),
+    lost_steps=2,
+    recovery_seconds=30.0,
+)
+
+
+def told(expected: Expected, observed: Observed) -> tuple[str, ...]:
+    return broken(expected, observed, STEADY, SAVE_EVERY)
+
+
+def test_all_that_holds_is_told_by_nothing() -> None:
+    assert told(KILLED, GOOD) == ()
+
+
+@pytest.mark.parametrize(
+    ("observed", "said"),
+    [
+        (replace(GOOD, terminal="Failed"), "expected the JobSet Completed, got Failed"),
+        (replace(GOOD, endings=("KILLED",)), "expected 2 starts, got 1"),
+        (replace(GOOD, endings=("DIVERGED", "DONE")), "expected the struck start to end as KILLED, got DIVERGED"),
+        (replace(GOOD, charged=0), "expected 1 restarts that count, got 0"),
+        (replace(GOOD, lost_steps=9), "expected at most 8 steps to be done again, got 9"),
+        (replace(GOOD, batches=(0, 1, 1)), "expected the batches 0, 1, 2, ... without gap or repetition"),
+        (replace(GOOD, recovery_seconds=121.0), "expected training to go on within 120 s, got 121 s"),
+        (replace(GOOD, recovery_seconds=None), "expected training to go on, got no further step"),
+        (replace(GOOD, disagreements=("step 9 was 1.0, then 2.0",)), "expected steps done twice to agree"),
+        (replace(GOOD, losses=STEADY | {7: 4.3000000000000001e0 + 1e-12}), "expected the loss 4.3 at step 7"),
+        (replace(GOOD, losses={}), "expected losses of 24 steps, got 0"),
+    ],
+)
+def test_what_does_not_hold_is_told(observed: Observed, said: str) -> None:
+    (sentence,) = told(KILLED, observed)
+    assert sentence.startswith(said)
+
+
+def test_on_another_shape_losses_may_differ_by_what_the_entry_says() -> None:
+    near = replace(GOOD, losses={step: loss * (1 + 1e-7) for step, loss in STEADY.items()})
+    assert told(replace(KILLED, loss_tolerance=1e-6), near) == ()
+    assert told(KILLED, near) != ()
+
+
+def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
+    expected = Expected(endings=frozenset({"CRASH"}), culprit="job-slice-1-1", cause="ValueError")
+    crashed = replace(GOOD, endings=("CRASH", "DONE"))
+    record = Failure(attempt=0, host="job-slice-1-1.job", cause="ValueError: no such row", code=1, time=0.0)
+    assert told(expected, replace(crashed, failures=(record,))) == ()
+    assert told(expected, crashed) == ("expected a failure record of job-slice-1-1, got none",)
+    other = replace(record, cause="KeyError: 3")
+    assert told(expected, replace(crashed, failures=(other,))) == (
+        "expected the cause to say 'ValueError', got 'KeyError: 3'",
+    )
