@@ -6,22 +6,10 @@ Owns the types. How the facts are gathered is the business of `chaos.field`, whe
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chaos.field import Field
-
-
-class Group(StrEnum):
-    """What is struck."""
-
-    PROCESS = "host process"
-    TRAINER = "trainer"
-    NODE = "node"
-    QUEUE = "queue"
-    CONTROL_PLANE = "control plane"
-    STORAGE = "storage"
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,6 @@ class Fault:
 
     name: str
     """Also that of its job: lower-case letters, digits and hyphens, at most 26."""
-    group: Group
     what: str
     """What happens, as a person would say it."""
     strike: Callable[["Field", str], None]
@@ -64,5 +51,3 @@ class Fault:
     """None: as soon as the job is submitted."""
     job: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings of the job over those of the field."""
-    sabotage: str | None = None
-    """Python that every process of the trainer runs before its own code."""

@@ -61,8 +61,6 @@ class Field:
     def submit(self, fault: Fault) -> None:
         """Create the fault's job as the stack would."""
         manifest = render(submission(parse(_values(fault.name, fault.job)), "trainer@sha256:" + 64 * "0"))
-        if fault.sabotage:
-            self._sabotage(fault, manifest)
         self.api.request("POST", _JOBSETS, manifest)
 
     def jobset(self, name: str) -> Json:
@@ -140,15 +138,6 @@ class Field:
             return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods")
         except UNREACHABLE:
             return []
-
-    def _sabotage(self, fault: Fault, manifest: Json) -> None:
-        """Have the fault's code run in every process before its own, as Python's `sitecustomize`."""
-        folder = self.site.root / "sabotage" / fault.name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "sitecustomize.py").write_text(fault.sabotage or "")
-        (job,) = manifest["spec"]["replicatedJobs"]
-        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
-        container["env"] = [*container["env"], {"name": "PYTHONPATH", "value": f"{folder}:{CHECKOUT}"}]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from chaos.fault import Expected, Fault, Group
+from chaos.fault import Expected, Fault
 from chaos.field import Field
 
 _AFTER_A_SAVE = 10
@@ -25,7 +25,7 @@ def _killed(name: str, what: str, *hosts: str) -> Fault:
     strike = _send(signal.SIGKILL, *hosts)
     # Nobody who is killed leaves a word, and whom JAX aborts for it neither.
     expected = Expected(endings=frozenset({"KILLED", "PEER_LOST", "CRASH", "HANG"}))
-    return Fault(name, Group.PROCESS, what, strike, expected, at_step=_AFTER_A_SAVE)
+    return Fault(name, what, strike, expected, at_step=_AFTER_A_SAVE)
 
 
 FAULTS = (
@@ -35,7 +35,6 @@ FAULTS = (
     _killed("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     Fault(
         "host-preempted",
-        Group.PROCESS,
         "a host is told to leave, as a spot machine is",
         _send(signal.SIGTERM, "slice-1-0"),
         Expected(charged=0, endings=frozenset({"PREEMPTED"}), lost_steps=0),
@@ -43,7 +42,6 @@ FAULTS = (
     ),
     Fault(
         "host-stopped",
-        Group.PROCESS,
         "a host stands still without an end",
         _send(signal.SIGSTOP, "slice-1-1"),
         Expected(endings=frozenset({"HANG"})),
