@@ -19,7 +19,6 @@ _CHECKPOINT_ROLES = {
     # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
     "bucket": "roles/storage.legacyBucketReader",
 }
-_IMAGE_ROLE = "roles/artifactregistry.reader"
 _DATASET_ROLE = "roles/storage.objectViewer"
 _NODES = "all_nodes"
 """In names of grants; no namespace has such a name."""
@@ -49,23 +48,17 @@ class NodeIdentity(pulumi.ComponentResource):
         )
         member = _service_account(account.email)
         gcp.projects.IAMMember(f"{name}-role", project=args.project, role=_NODE_ROLE, member=member, opts=inside)
-        gcp.artifactregistry.RepositoryIamMember(
-            f"{name}-images",
-            location=args.repository.location,
-            repository=args.repository.repository_id,
-            role=_IMAGE_ROLE,
-            member=member,
-            opts=inside,
-        )
-        if args.foreign_repository:
-            gcp.artifactregistry.RepositoryIamMember(
-                f"{name}-foreign-images",
-                location=args.foreign_repository.location,
-                repository=args.foreign_repository.repository_id,
-                role=_IMAGE_ROLE,
-                member=member,
-                opts=inside,
-            )
+        pulled_from = {f"{name}-images": args.repository, f"{name}-foreign-images": args.foreign_repository}
+        for grant, repository in pulled_from.items():
+            if repository:
+                gcp.artifactregistry.RepositoryIamMember(
+                    grant,
+                    location=repository.location,
+                    repository=repository.repository_id,
+                    role="roles/artifactregistry.reader",
+                    member=member,
+                    opts=inside,
+                )
         self.email = account.email
         self.register_outputs({})
 
