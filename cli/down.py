@@ -16,7 +16,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.halt import Halt, changing, exit_status
 from cli.phases import operate, phase, start_control_plane
-from cli.up import SANDBOX
+from cli.sandbox_folder import SANDBOX
 from cli.view.display import Display
 from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
 from sandbox import daemon, programs

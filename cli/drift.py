@@ -18,13 +18,13 @@ from rich.console import Console
 
 from cli import engine_events, stack_file
 from cli.answer import Form, write
-from cli.halt import Halt, changing
+from cli.halt import changing
 from cli.pulumi_engine import PulumiEngine
+from cli.sandbox_folder import existing
 from infra.review.drift import Difference, Drift, Drifted, drift_tables
 from infra.review.previewed import Change
 from sandbox import programs
 from sandbox.engine import Engine
-from sandbox.site import load
 
 DRIFTED = 2
 """Exit status when something is not as declared."""
@@ -66,9 +66,7 @@ def _engine(path: Path, sandbox: Path | None) -> Generator[Refreshing]:
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path))
         return
-    if not (sandbox / "site.json").exists():
-        raise Halt(f"--sandbox must name the folder of a sandbox, got {sandbox}; `make up` makes one")
-    site = load(sandbox)
+    site = existing(sandbox)
     # The engine renews its copy of the stack file, which an `up` may be reading.
     with changing(site):
         yield Engine(site, programs.found(), path)

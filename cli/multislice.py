@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from cli.answer import Form
 from cli.halt import exit_status
-from cli.up import SANDBOX
+from cli.sandbox_folder import SANDBOX
 
 if TYPE_CHECKING:
     from cli.environments.backend import Backend

@@ -18,9 +18,11 @@ from rich.console import Console
 
 from cli import engine_events, stack_file
 from cli.answer import Form, write
+from cli.environments.files import OURS, POLICY
 from cli.halt import Halt, changing
 from cli.pulumi_engine import PulumiEngine
 from cli.review import DOES_NOT_GO
+from cli.sandbox_folder import existing
 from infra.review.comment import comment
 from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
@@ -28,11 +30,9 @@ from infra.review.previewed import Previewed
 from infra.review.review import Review
 from policy.rules import ALL_RULES
 from sandbox import programs
-from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
-from sandbox.site import create, load
+from sandbox.site import create
 
-_POLICY = CHECKOUT / "policy"
 _NOT_ASKED = (
     "expected the engine to ask the policy pack, got a preview without it; what it prints in full, with"
     " `pulumi preview --policy-pack policy`, says why"
@@ -130,9 +130,7 @@ def _engine(asked: Asked, path: Path, policy: PolicyPack) -> Generator[Previewin
             raise Halt(f"--sandbox goes with --engine sandbox, got {asked.sandbox}; leave it out")
         yield PulumiEngine(asked.stack, policy)
     elif asked.sandbox:
-        if not (asked.sandbox / "site.json").exists():
-            raise Halt(f"--sandbox must name the folder of a sandbox, got {asked.sandbox}; `make up` makes one")
-        site = load(asked.sandbox)
+        site = existing(asked.sandbox)
         with changing(site):
             yield Engine(site, programs.found(), path, policy)
     else:
@@ -141,13 +139,13 @@ def _engine(asked: Asked, path: Path, policy: PolicyPack) -> Generator[Previewin
 
 
 def _policy(stack: str) -> PolicyPack:
-    settings = _POLICY / "stacks" / f"{stack}.json"
+    settings = OURS.policy(stack)
     if not settings.is_file():
         raise Halt(
             f"the rules of stack {stack!r} must stand in {settings}, got no such file;"
             " write {} there, and every rule has its own level"
         )
-    return PolicyPack(_POLICY, settings)
+    return PolicyPack(POLICY, settings)
 
 
 def _status(found: Previewed) -> int:

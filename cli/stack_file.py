@@ -3,8 +3,9 @@
 What settings mean and which are valid is `infra.settings`' affair.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -15,7 +16,8 @@ from sandbox.daemon import CHECKOUT
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-_CONFIG_PREFIX = "tpu-multislice:"
+PREFIX = "tpu-multislice:"
+"""Of the program's own keys below `config`."""
 _ADVICE = "Nothing was started. Repair the file and run the command again"
 
 
@@ -43,6 +45,11 @@ def stack_name(path: Path) -> str:
     return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
 
+def sections(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The program's own values of a stack file's `config`, by section."""
+    return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+
+
 def read(path: Path) -> "Settings":
     """The settings, as the program will read them.
 
@@ -55,8 +62,7 @@ def read(path: Path) -> "Settings":
 
     try:
         config = _StackFile.model_validate(yaml.safe_load(path.read_text())).config
-        keys = {key: key.removeprefix(_CONFIG_PREFIX) for key in config if key.startswith(_CONFIG_PREFIX)}
-        return parse({short: of_file(config[key]) for key, short in keys.items()})
+        return parse({name: of_file(value) for name, value in sections(config).items()})
     except (yaml.YAMLError, ValidationError) as error:
         raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
     except SettingsError as error:

@@ -16,6 +16,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.halt import INTERRUPTED, Halt, changing, exit_status
 from cli.phases import operate, prepare_programs, start_control_plane
+from cli.sandbox_folder import SANDBOX
 from cli.view import closing
 from cli.view.display import Display
 from cli.view.snapshot import UP_PHASES, Phase, Snapshot
@@ -23,9 +24,6 @@ from cli.watch import Target, Watcher
 from sandbox import daemon
 from sandbox.programs import Programs
 from sandbox.site import Site, create
-
-SANDBOX = Path(".sandbox")
-"""Folder of the sandbox, unless another one is asked for."""
 
 _APPLY_ADVICE = (
     "The sandbox goes on running. Repair the cause and run `make up` again; `make down` removes what is there"

@@ -17,9 +17,9 @@ from typing import Any, Protocol, override
 
 from cli.environments.files import POLICY, Files
 from cli.halt import Halt, changing
+from cli.sandbox_folder import existing
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
-from sandbox.site import load
 
 _STACK = "pulumi:pulumi:Stack"
 _PROVIDER = "pulumi:providers:"
@@ -151,9 +151,7 @@ class SandboxBackend(PulumiBackend):
             Halt: there is none.
         """
         super().__init__(files)
-        if not (root / "site.json").exists():
-            raise Halt(f"--sandbox must name the folder of a sandbox, got {root}; make one with `make up`")
-        self._site = load(root)
+        self._site = existing(root)
         self._programs = programs.found()
 
     @override

@@ -17,7 +17,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.environments.backend import Backend, BackendError
 from cli.environments.derivation import LONGEST, collisions, derived, lifetime, name_fault, written
-from cli.environments.files import PREFIX, Files, Names
+from cli.environments.files import Files, Names
 from cli.halt import Halt
 from infra.bill import bill
 from infra.environment import Environment
@@ -91,7 +91,7 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
     name = _STAND_IN if faulty_name else wish.name
     try:
         plan = derived(content, name, Environment(source=wish.source, expires_at=written(end)))
-        sections = {key.removeprefix(PREFIX): value for key, value in plan["config"].items() if key.startswith(PREFIX)}
+        sections = stack_file.sections(plan["config"])
         unknown = [stack for stack in stacks if stack != name and not files.stack(stack).exists()]
         faults += [] if faulty_name else collisions(name, Names.model_validate(sections), dict(files.others()), unknown)
         settings = parse(sections)

@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from cli.environments.files import PREFIX, Names
+from cli.environments.files import Names
+from cli.stack_file import PREFIX
 from infra.environment import Environment
 from infra.faults import Fault, expectation
 from infra.names import ClusterName

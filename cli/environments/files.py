@@ -16,9 +16,7 @@ from cli import stack_file
 from infra.environment import Environment
 from sandbox.daemon import CHECKOUT
 
-PREFIX = "tpu-multislice:"
-"""Of every key below `config`."""
-_KEY = f"{PREFIX}environment"
+_KEY = f"{stack_file.PREFIX}environment"
 
 
 class _Place(BaseModel):
@@ -74,9 +72,8 @@ class Files:
     def others(self) -> Iterator[tuple[str, Names]]:
         """Names of all stacks whose files can be read, by stack."""
         for path in sorted(self.stacks.glob("Pulumi.*.yaml")):
-            sections = {key.removeprefix(PREFIX): value for key, value in _config(path).items()}
             try:
-                yield stack_file.stack_name(path), Names.model_validate(sections)
+                yield stack_file.stack_name(path), Names.model_validate(stack_file.sections(_config(path)))
             except ValidationError:
                 continue  # Whoever brings that stack up is told what is wrong with it.
 

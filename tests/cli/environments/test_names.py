@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.environments.derivation import derived
-from cli.environments.files import PREFIX
+from cli.stack_file import PREFIX
 from infra.environment import Environment
 from tests.infra.recording import Recording, Registration, Values, run_program, stack_values
 
