@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train preview test chaos bench lint format programs environment licences sbom audit lock
+.PHONY: up down train preview test fuzz chaos bench lint format programs environment licences sbom audit lock
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -18,6 +18,9 @@ preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: 
 
 test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
 	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m pytest $(ARGS)
+
+fuzz: $(ENVIRONMENT) ## all that is read from files, with twenty times as many damaged ones
+	@$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz --timeout 1800 $(ARGS)
 
 chaos: $(ENVIRONMENT) programs ## strike jobs with every fault of the catalogue, or with those that ARGS names
 	@$(PYTHON) -m chaos $(ARGS)

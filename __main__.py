@@ -22,7 +22,7 @@ from infra.secrets import job_secrets
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.storage import CheckpointBucketArgs, checkpoint_bucket
-from infra.training import training_job
+from infra.training import job_price, training_job
 
 settings = load(pulumi.Config())
 cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_labels
@@ -57,12 +57,14 @@ on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
 operators = Operators("operators", OperatorsArgs(settings.slices.values(), settings.scheduling), on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
-placement, host_network = settings.scheduling.placement, settings.job.host_network
-queues_args = QueuesArgs(settings.slices, settings.teams, placement, host_network, held)
+placement = settings.scheduling.placement
+host_network_team = settings.job.team if settings.job.host_network else None
+queues_args = QueuesArgs(settings.slices, settings.teams, placement, host_network_team, settings.network, held)
 queues = Queues("queues", queues_args, on_operators)
 on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
 secrets = job_secrets(settings, pulumi.Config(), on_queues)
-on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets])
+price = job_price(settings, on_queues)
+on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *price])
 job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 

@@ -78,12 +78,12 @@ def measured(size: str, folder: Path) -> tuple[float, ...]:
     state = jax.block_until_ready(program.compile_initial()())
     take = compile_fingerprints(program.state_shapes)
     fingerprints = min(_seconds(lambda: take(state)) for _ in range(_SAVES))
-    replicas = take(state)
+    fingerprint = take(state)[0]
 
     checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, Processes(0, 1, "here"))
     blocking, background = list[float](), list[float]()
     for step in range(1, _SAVES + 1):
-        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, replicas, {})))
+        blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, fingerprint, {})))
         background.append(_seconds(lambda: list(checkpoints.finished(wait=True))))
     processor = time.process_time()
     restore = _seconds(lambda: checkpoints.restore(program.state_shapes, take, lambda line: print(line.line())))

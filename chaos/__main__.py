@@ -1,40 +1,93 @@
-"""`make chaos`: the whole catalogue on the sandbox, or the faults named."""
+"""`make chaos`: the whole catalogue on the sandbox, the faults named, or random ones for as long as is asked."""
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos import report
+from chaos.fault import Fault
 from chaos.faults import CATALOGUE
-from chaos.field import opened
-from chaos.trial import Trial, carry_out
+from chaos.field import Field, opened
+from chaos.long_run import Plan, long_run
+from chaos.result import Result, from_json, to_json
+from chaos.trial import carry_out
+from sandbox.daemon import CHECKOUT
+
+REPORTS = CHECKOUT / ".sandbox" / "chaos"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; its exit status: 0 when all holds."""
-    options = _parser().parse_args(arguments)
-    chosen = [fault for fault in CATALOGUE if not options.faults or fault.name in options.faults]
-    trials: list[Trial] = []
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, opened(Path(folder)) as field:
-        for fault in chosen:
-            trials.append(carry_out(field, fault))
-            print(told(trials[-1]), flush=True)
-    return 0 if all(not trial.broken for trial in trials) else 1
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    known = {fault.name: fault for fault in CATALOGUE}
+    if unknown := [name for name in options.faults if name not in known]:
+        parser.error(f"expected faults of the catalogue, got {', '.join(unknown)}; --list names them all")
+    if options.list:
+        print("\n".join(f"{fault.name:26} {fault.what}" for fault in CATALOGUE))
+        return 0
+    options.output.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    with opened(folder) as field:
+        if options.random:
+            holds = _randomly(field, options)
+        else:
+            holds = _one_by_one(field, [known[name] for name in options.faults or known], options.output)
+    print(f"report: {options.output}")
+    return _ended(folder, holds)
 
 
-def told(trial: Trial) -> str:
-    """A trial in one line, and one for each thing that does not hold."""
-    seen = trial.observed
-    recovery = "-" if seen.recovery_seconds is None else f"{seen.recovery_seconds:.0f} s"
-    facts = f"lost {seen.lost_steps} steps, back after {recovery}, {seen.terminal}, ended {'/'.join(seen.endings)}"
-    verdict = "holds" if not trial.broken else "BROKEN"
-    return "\n".join([f"{trial.fault.name:20} {verdict:7} {facts}", *(f"    {said}" for said in trial.broken)])
+def _one_by_one(field: Field, faults: Sequence[Fault], output: Path) -> bool:
+    results: dict[str, Result] = {}
+    for fault in faults:
+        results[fault.name] = carry_out(field, fault)
+        print(report.line(results[fault.name]), flush=True)
+        _write(output, results)
+    return all(each.holds for each in results.values())
+
+
+def _write(output: Path, results: dict[str, Result]) -> None:
+    """The report of these results, and of those of other faults from earlier runs."""
+    kept = output / "results.json"
+    earlier = {each.fault: each for each in from_json(kept.read_text())} if kept.exists() else {}
+    found = earlier | results
+    ordered = [found[fault.name] for fault in CATALOGUE if fault.name in found]
+    kept.write_text(to_json(ordered))
+    (output / "report.html").write_text(report.page(ordered))
+    (output / "faults.md").write_text(report.markdown(ordered))
+    (output / "faults.svg").write_text(report.picture(ordered))
+
+
+def _randomly(field: Field, options: argparse.Namespace) -> bool:
+    found = long_run(field, Plan(options.seed, options.random, options.steps), lambda line: print(line, flush=True))
+    (options.output / "long_run.json").write_text(found.model_dump_json(indent=1) + "\n")
+    (options.output / "long_run.md").write_text(report.long_run_markdown(found))
+    (options.output / "long_run.svg").write_text(report.long_run_picture(found))
+    print(report.line(found.result), flush=True)
+    return found.result.holds
+
+
+def _ended(folder: Path, holds: bool) -> int:
+    if holds:
+        shutil.rmtree(folder)
+        return 0
+    print(f"logs and files of the sandbox: {folder}")
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Strike jobs on the sandbox with faults.")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="names of faults; all of them if none is named")
+    parser.add_argument("--list", action="store_true", help="name the faults of the catalogue, and do nothing")
+    parser.add_argument("--output", type=Path, default=REPORTS, help="folder for the report and its figures")
+    parser.add_argument(
+        "--random", type=float, metavar="MINUTES", help="strike one long job with random faults instead"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the random faults")
+    parser.add_argument("--steps", type=int, default=4000, help="of the long job")
     return parser
 
 

@@ -8,8 +8,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sandbox.api_server import Json
+
 if TYPE_CHECKING:
     from chaos.field import Field
+
+
+TAKE_STEP = "workloads.training.step:CompiledProgram.step"
+"""The trainer's function that takes a step, for sabotage."""
+
+SUSPENDED = "Suspended"
+"""Terminal state of a job that neither ends nor will ever run again."""
+
+
+def _as_rendered(_: Json) -> None:
+    """Changes nothing."""
+
+
+def _nothing(_: "Field") -> None:
+    """Nothing needs to be there."""
+
+
+def comes_with_the_job(_: "Field", job: str) -> None:
+    """A strike that does nothing more: the job's pods bring the fault with them."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +38,7 @@ class Expected:
     """What must hold of the job, stated before the fault strikes."""
 
     terminal: str = "Completed"
-    """State that the JobSet ends in."""
+    """State that the JobSet ends in, or SUSPENDED."""
     starts: int = 2
     """Starts of the run that its ledger knows."""
     charged: int = 1
@@ -33,7 +54,23 @@ class Expected:
     recovery_seconds: float = 120
     """From the strike until a step beyond the last one before it is done."""
     loss_tolerance: float = 0.0
-    """Relative; 0: the same losses bit for bit."""
+    """Relative, from the first skipped step on where there is one; 0: the same losses bit for bit."""
+    skipped: frozenset[int] = frozenset()
+    """Steps that are skipped since their loss or gradient is not finite; the only ones without a loss."""
+    spoiled_from: int | None = None
+    """First step whose losses may be wrong before they are done again; None: steps done twice agree."""
+    warning: str | None = None
+    """Part of a warning, or of another line of the run's ledgers, that must be there."""
+    said: str | None = None
+    """Part of a condition's message of the JobSet or of its Workload at the end."""
+    event: str | None = None
+    """Regular expression that is found in the message of an event of the JobSet, its Jobs or its pods."""
+    same_data: bool = True
+    """Whether it trains on the data of the job that nothing strikes, whose losses are to be compared with."""
+
+
+UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
+"""The job goes on as if nothing had happened."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +82,16 @@ class Fault:
     what: str
     """What happens, as a person would say it."""
     strike: Callable[["Field", str], None]
-    """Does it to the job of that name, which has just done `at_step`."""
+    """Does it to the job of that name, which has just done `at_step`. It may wait, and mend what it broke; what it
+    leaves broken outlives the job."""
     expected: Expected
     at_step: int | None = None
     """None: as soon as the job is submitted."""
     job: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings of the job over those of the field."""
+    before: Callable[["Field"], None] = _nothing
+    """What must be there before the job is submitted."""
+    anytime: bool = False
+    """Whether it may strike any running job at any moment, so that random runs draw it too."""
+    edit: Callable[[Json], None] = _as_rendered
+    """Changes the rendered JobSet before it is submitted, such as the environment of its pods."""

@@ -4,6 +4,9 @@ Owns the sandbox's life and all that is asked of its API server and its files. W
 """
 
 import json
+import os
+import re
+import signal
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ import yaml
 from etils import epath
 
 from chaos.fault import Fault
-from chaos.observed import Observed, observe
+from chaos.observed import Observed, Told, observe
 from infra.jobset import render
 from infra.settings import parse
 from infra.submission import submission
@@ -25,11 +28,14 @@ from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.site import Site, create
-from workloads.report.history import read_history
+from workloads.report.failures import Failure, read_failures
+from workloads.report.history import History, read_history
 
 NAMESPACE = "research"
 STEPS = 24
 SAVE_EVERY = 8
+BETWEEN_SAVES = SAVE_EVERY + 2
+"""A step beyond the first save, and before the second."""
 STEADY = "steady"
 """Name of the job that nothing strikes."""
 
@@ -39,10 +45,13 @@ JOB: Mapping[str, object] = {
 }
 """Settings of every job, over those of the stack."""
 
-_BUCKET = "sandbox-local-checkpoints"
-_JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+BUCKET = "sandbox-local-checkpoints"
+JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+"""API path of the jobs."""
+_WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 _POLL_SECONDS = 0.2
-_END_SECONDS = 300
+END_SECONDS = 300
+"""Within which any job of the catalogue ends, struck or not."""
 _GONE_SECONDS = 60
 
 
@@ -60,11 +69,13 @@ class Field:
 
     def submit(self, fault: Fault) -> None:
         """Create the fault's job as the stack would."""
-        manifest = render(submission(parse(_values(fault.name, fault.job)), "trainer@sha256:" + 64 * "0"))
-        self.api.request("POST", _JOBSETS, manifest)
+        fault.before(self)
+        manifest: Json = render(submission(parse(_values(fault.name, fault.job)), "trainer@sha256:" + 64 * "0"))
+        fault.edit(manifest)
+        self.api.request("POST", JOBSETS, manifest)
 
     def jobset(self, name: str) -> Json:
-        return self.api.find(f"{_JOBSETS}/{name}") or {}
+        return self.api.find(f"{JOBSETS}/{name}") or {}
 
     def objects(self, path: str, selector: str = "") -> list[Json]:
         """Objects of a kind by its API path."""
@@ -74,18 +85,41 @@ class Field:
         return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods", f"jobset.sigs.k8s.io/jobset-name={job}")
 
     def pid(self, pod: str) -> int:
-        """Process of the running pod whose name begins with `pod`."""
-        (found,) = [path for path in self.site.pods.glob(f"{NAMESPACE}_{pod}-*/pid") if path.read_text().strip()]
-        return int(found.read_text())
+        """Process of the running pod whose name begins with `pod`.
+
+        Raises:
+            ProcessLookupError: there is none, or more than one.
+        """
+        found = [pid for folder in self.site.pods.glob(f"{NAMESPACE}_{pod}-*") for pid in _processes(folder)]
+        if len(found) != 1:
+            raise ProcessLookupError(f"expected one process of {pod}, got {len(found)}")
+        return found[0]
+
+    def send(self, number: signal.Signals, job: str, *hosts: str) -> None:
+        """Send a signal to hosts of the job, named `slice-S-H`, all at once.
+
+        Raises:
+            ProcessLookupError: one of them has no process.
+        """
+        for pid in [self.pid(f"{job}-{host}") for host in hosts]:
+            os.kill(pid, number)
+
+    def server_pid(self, name: str) -> int:
+        """Process of a server that the sandbox keeps up, such as `etcd`."""
+        return int((self.site.servers / name).read_text())
 
     def folder(self, job: str) -> Path:
         """Of the job's files."""
-        return self.site.buckets / _BUCKET / job
+        return self.site.buckets / BUCKET / job
 
     def run_folder(self, job: str) -> Path:
         """Of the job's newest run; a folder that is not there before its first start."""
         current = self.folder(job) / "current.json"
         return self.folder(job) / "runs" / (json.loads(current.read_text())["run"] if current.exists() else "none")
+
+    def history(self, job: str) -> History:
+        """Of the job's newest run."""
+        return read_history(epath.Path(self.run_folder(job)))
 
     def steps(self, job: str) -> list[Json]:
         """The lines of all steps that the job has written down, start by start."""
@@ -98,27 +132,55 @@ class Field:
         Raises:
             NotInTime: it is not within five minutes.
         """
-        self.wait(f"step {step} of {job}", lambda: any(line["step"] >= step for line in self.steps(job)), _END_SECONDS)
+        self.wait(f"step {step} of {job}", lambda: any(line["step"] >= step for line in self.steps(job)), END_SECONDS)
 
-    def wait_for_end(self, job: str) -> Json:
-        """The JobSet's status once it is Completed or Failed.
+    def wait_for_end(self, job: str, seconds: float = END_SECONDS) -> None:
+        """Block until the JobSet is Completed or Failed.
 
         Raises:
-            NotInTime: it is neither within five minutes.
+            NotInTime: it is neither within `seconds`.
         """
-        self.wait(f"the end of {job}", lambda: "terminalState" in self.jobset(job).get("status", {}), _END_SECONDS)
-        return self.jobset(job)["status"]
+        self.wait(f"the end of {job}", lambda: self.ended(job), seconds)
+
+    def ended(self, job: str) -> bool:
+        """Whether the JobSet is Completed or Failed."""
+        return "terminalState" in self.jobset(job).get("status", {})
+
+    def runs(self, job: str) -> bool:
+        """Whether all hosts of the job's slices have a process."""
+        sizes = [each["replicas"] * each["template"]["spec"]["completions"] for each in self._replicated_jobs(job)]
+        pods = self.site.pods.glob(f"{NAMESPACE}_{job}-slice-*")
+        return sum(1 for pod in pods if _processes(pod)) == sum(sizes) > 0
 
     def remove(self, job: str) -> None:
         """Delete the job and wait until its pods are gone."""
-        self.api.delete(f"{_JOBSETS}/{job}", {"propagationPolicy": "Foreground"})
+        self.api.delete(f"{JOBSETS}/{job}", {"propagationPolicy": "Foreground"})
         self.wait(f"the pods of {job} to go", lambda: not self.pods(job) and not self.jobset(job), _GONE_SECONDS)
 
     def observed(self, job: str, struck: float) -> Observed:
         """What became of the job, struck at that moment in seconds since the epoch."""
-        batches = {int(line["step"]): int(line["batch"]) for line in self.steps(job) if not line["skipped"]}
-        history = read_history(epath.Path(self.run_folder(job)))
-        return observe(self.jobset(job).get("status", {}), history, batches, struck)
+        batches = {int(line["step"]): int(line["batch"]) for line in self.steps(job)}
+        status = self.jobset(job).get("status", {})
+        told = Told(status, tuple(self.said(job)), tuple(self.events(job)), tuple(self.failures(job)))
+        return observe(told, self.history(job), batches, struck)
+
+    def failures(self, job: str) -> list[Failure]:
+        """Records of the hosts where something failed, those of starts that came to no run among them."""
+        uid = self.jobset(job).get("metadata", {}).get("uid", "none")
+        return [told.failure for told in read_failures(epath.Path(self.folder(job)), [], run_ids=[uid])]
+
+    def events(self, job: str) -> list[str]:
+        """Messages of the events of the job's JobSet, Jobs and pods."""
+        found = self.objects(f"/api/v1/namespaces/{NAMESPACE}/events")
+        about = [each for each in found if re.match(rf"{job}(-slice-|$)", each["involvedObject"]["name"])]
+        return [each["message"] for each in about]
+
+    def said(self, job: str) -> list[str]:
+        """Messages of the conditions of the job's JobSet and its Workload."""
+        uid = self.jobset(job).get("metadata", {}).get("uid", "none")
+        workloads = self.objects(_WORKLOADS, f"kueue.x-k8s.io/job-uid={uid}")
+        conditions = [each.get("status", {}).get("conditions", ()) for each in (self.jobset(job), *workloads)]
+        return [condition.get("message", "") for one in conditions for condition in one]
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
         """Block until `holds`.
@@ -132,6 +194,9 @@ class Field:
                 pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self._all_pods()]
                 raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {pods}")
             time.sleep(_POLL_SECONDS)
+
+    def _replicated_jobs(self, job: str) -> list[Json]:
+        return self.jobset(job).get("spec", {}).get("replicatedJobs", [])
 
     def _all_pods(self) -> list[Json]:
         try:
@@ -179,6 +244,14 @@ def _values(name: str, job: Mapping[str, object]) -> dict[str, object]:
 def _mapping(value: object) -> Mapping[str, object]:
     assert isinstance(value, Mapping)
     return value
+
+
+def _processes(pod: Path) -> list[int]:
+    """Of the pod with that folder; none after its end."""
+    try:
+        return [int(pid) for pid in (pod / "pid").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 def _numbers(stem: str) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="multislice",
-    help="What a stack of TPU slices will cost, whether it goes, and how fast.",
+    help="What a stack of TPU slices will cost, whether it goes, how fast, and what became of it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -244,6 +244,37 @@ def drift(
 
     folder = sandbox if engine is Engine.SANDBOX else None
     _run(lambda: command.drift(stack, folder, form, Console(highlight=False)))
+
+
+@app.command()
+def report(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Storage path of a job, a folder or gs://BUCKET/JOB; the folder of one run; or, with --stack, the name"
+            " of a job. Unset: the stack's.",
+        ),
+    ] = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", "-s", help="Whose checkpoint bucket has the job's files.")
+    ] = None,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+    output: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The page, instead of report.html in the run's folder.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Where the time and the money of a job's run went, by cause, by fault and by start; and all of it on one page."""
+    from cli import report as command
+    from workloads.report.command import Asked
+
+    def run() -> int:
+        folder = command.folder(target, stack, sandbox if engine is Engine.SANDBOX else None)
+        return command.report(Asked(folder, output, json), Console(highlight=False))
+
+    _run(run)
 
 
 def _form(json: bool, markdown: bool) -> Form:

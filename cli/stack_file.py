@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from cli.halt import Halt
 from sandbox.daemon import CHECKOUT
@@ -61,9 +61,19 @@ def read(path: Path) -> "Settings":
     from infra.settings import SettingsError, parse
 
     try:
-        config = _StackFile.model_validate(yaml.safe_load(path.read_text())).config
+        config = _StackFile.model_validate(_content(path)).config
         return parse({name: of_file(value) for name, value in sections(config).items()})
-    except (yaml.YAMLError, ValidationError) as error:
-        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+    except RecursionError:
+        raise Halt(f"{path} must be YAML, got mappings or lists without end in each other\n{_ADVICE}") from None
     except SettingsError as error:
         raise Halt(f"{path}: {error}\n{_ADVICE}") from None
+    except ValueError as error:
+        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+
+
+def _content(path: Path) -> object:
+    try:
+        return yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, LookupError, AttributeError) as error:
+        # PyYAML looks up and takes apart what a tag such as `!!int` promises without asking whether it is there.
+        raise ValueError(error) from None

@@ -92,6 +92,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
             workload_pool=f"{args.cloud.project}.svc.id.goog"
         ),
+        authenticator_groups_config=_groups(args.settings),
         # Without signing in one sees whether the control plane is well, and no binding changes that.
         anonymous_authentication_config=container.ClusterAnonymousAuthenticationConfigArgs(mode="LIMITED"),
         rbac_binding_config=container.ClusterRbacBindingConfigArgs(
@@ -138,6 +139,12 @@ def _authorized_networks(
         # Any machine that anyone rents from Google Cloud would be let in besides.
         gcp_public_cidrs_access_enabled=False,
     )
+
+
+def _groups(settings: stack_file.Cluster) -> gcp.container.ClusterAuthenticatorGroupsConfigArgs | None:
+    if settings.security_group is None:
+        return None
+    return gcp.container.ClusterAuthenticatorGroupsConfigArgs(security_group=settings.security_group)
 
 
 def _maintenance(settings: stack_file.Cluster) -> gcp.container.ClusterMaintenancePolicyArgs | None:

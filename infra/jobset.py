@@ -16,13 +16,14 @@ slices (https://github.com/apple/axlearn/pull/641).
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 from infra import placement
 from infra.placement import Manifest
 from infra.pods import CONTAINER, pod_template
 from infra.stack_file import Job
 from infra.submission import Submission
-from workloads.spec import ExitCode, SliceSpec
+from workloads.spec import FATAL_CODES, ExitCode, SliceSpec
 
 JOBSET_NAMESPACE = "jobset-system"
 MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -30,8 +31,6 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 _REPLICATED_JOB = "slice"
 _SECONDS_PER_HOUR = 3600
-_FATAL = (ExitCode.INVALID_SPEC, ExitCode.OUT_OF_MEMORY, ExitCode.DIVERGED, ExitCode.NO_CHECKPOINT)
-"""No restart can help."""
 _NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
 
 
@@ -88,7 +87,7 @@ def _failure_policy(max_restarts: int) -> Manifest:
         # A new attempt must not meet the coordinator of the one before it.
         "restartStrategy": "BlockingRecreate",
         "rules": [
-            _failure_rule("FailAtOnce", "FailJobSet", [_exit_message(_FATAL)]),
+            _failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)]),
             _failure_rule(
                 "RestartUncounted",
                 "RestartJobSetAndIgnoreMaxRestarts",
@@ -113,19 +112,26 @@ def _exit_message(codes: Iterable[ExitCode]) -> str:
 
 
 def _pod_failure_policy() -> Manifest:
-    """Fails the Job with a message that names the cause; other exits fail it as BackoffLimitExceeded."""
+    """Fails the Job with a message that names the first pod that failed and its exit code."""
     return {
         "rules": [
-            _exit_rule(_FATAL),
+            _exit_rule(FATAL_CODES),
             # Eviction, preemption, node deletion: whatever code the dying process came to return.
             {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             _exit_rule(_NOT_THE_JOBS_FAULT),
+            # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
+            # that was killed leaves no word of its own.
+            _exit_rule((*FATAL_CODES, *_NOT_THE_JOBS_FAULT), "NotIn"),
         ]
     }
 
 
-def _exit_rule(codes: Iterable[ExitCode]) -> Manifest:
+def _exit_rule(codes: Iterable[ExitCode], operator: Literal["In", "NotIn"] = "In") -> Manifest:
     return {
         "action": "FailJob",
-        "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [int(code) for code in codes]},
+        "onExitCodes": {
+            "containerName": CONTAINER,
+            "operator": operator,
+            "values": sorted(int(code) for code in codes),
+        },
     }

@@ -20,7 +20,10 @@ class KubernetesObject(pulumi.CustomResource):
     """
 
     def __init__(self, name: str, manifest: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}", name, {**manifest}, opts)
+        version = str(manifest["apiVersion"])
+        # Pulumi gives the group without a name one.
+        group = version if "/" in version else f"core/{version}"
+        super().__init__(f"kubernetes:{group}:{manifest['kind']}", name, {**manifest}, opts)
 
 
 def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:
@@ -35,6 +38,7 @@ def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.Re
         cluster_identifier=endpoint,
         # Else a changed secret is a new object in the old one's place, and a job that restarts in between has none.
         enable_secret_mutable=True,
+        enable_config_map_mutable=True,
         opts=opts,
     )
 

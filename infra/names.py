@@ -16,6 +16,8 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_EMAIL = re.compile(r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
+_SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -51,6 +53,18 @@ def _disk_image(name: str) -> str:
     return name
 
 
+def _email(address: str) -> str:
+    if not _EMAIL.fullmatch(address):
+        raise ValueError("an address of Google's directory in lower case, such as person@example.com")
+    return address
+
+
+def _security_group(address: str) -> str:
+    if not _SECURITY_GROUP.fullmatch(address):
+        raise ValueError("gke-security-groups@ and your domain, the only name that GKE takes")
+    return address
+
+
 def _instant(text: str) -> str:
     expectation = "a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks"
     if not _INSTANT.fullmatch(text):
@@ -84,5 +98,8 @@ DnsLabel = Annotated[str, AfterValidator(_at_most(63))]
 BucketName = Annotated[str, AfterValidator(_bucket)]
 DiskImage = Annotated[str, AfterValidator(_disk_image)]
 PinnedImage = Annotated[str, AfterValidator(_pinned)]
+Email = Annotated[str, AfterValidator(_email)]
+"""In lower case: for RBAC, letters of another case are another person."""
+SecurityGroup = Annotated[str, AfterValidator(_security_group)]
 Instant = Annotated[str, AfterValidator(_instant)]
 Labels = Annotated[Mapping[str, str], AfterValidator(_labels)]

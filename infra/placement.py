@@ -26,6 +26,8 @@ type Way = Placement | Literal["affinity", "request"]
 _JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """Pod label that is the same for the hosts of one slice and for no others."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of a node that the control plane has no good word of."""
 
 
 def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
@@ -76,11 +78,18 @@ def node_selector(groups: Groups) -> dict[str, str]:
 
 
 def tolerations(groups: Groups) -> list[Manifest]:
-    """What a pod needs to run on the nodes of any of the groups."""
+    """What a pod needs to run on the nodes of any of the groups, and to stay on one that is out of touch.
+
+    Kubernetes' own 300 seconds of patience would end a job that trains on while its node's word is lost
+    (https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions). Whether
+    hosts work is seen sooner by their peers and the watchdog. An eviction frees nothing meanwhile: a pod stays until
+    its node is back or replaced, on GKE after about ten minutes
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair).
+    """
     wanted: list[Manifest] = []
     for group in groups.values():
         wanted += [toleration for toleration in flavors.tolerations(group) if toleration not in wanted]
-    return wanted
+    return [*wanted, *({"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _BROKEN_CONTACT)]
 
 
 def affinity(groups: Groups, placement: Placement) -> Manifest:

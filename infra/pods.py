@@ -13,11 +13,21 @@ from infra.accelerators import TPU_RESOURCE, SliceShape
 from infra.placement import Manifest
 from infra.stack_file import Job
 from infra.submission import Submission
-from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE
+from workloads.spec import (
+    API_ACCESS_PATH,
+    IMAGE_VARIABLE,
+    JOB_SPEC_VARIABLE,
+    NODE_VARIABLE,
+    PRICE_VARIABLE,
+    RUN_ID_VARIABLE,
+    START_VARIABLE,
+)
 
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
 CONTAINER = "trainer"
+PRICE_KEY = "usd_per_hour"
+"""Of the ConfigMap with the job's price."""
 
 _TPU_METRICS_PORT = 8431
 """Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
@@ -32,9 +42,13 @@ _HOST_NETWORK: Manifest = {
 }
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
 """Read by JAX (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
+_PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
+"""What is named must be there: without libtpu or chips JAX says so rather than train on the host's CPU. JAX's own
+choice on a host with both (jax/_src/cloud_tpu_init.py)."""
 TAKEN_VARIABLES = frozenset(
     (
-        *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, _COMPILE_CACHE),
+        *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
+        _COMPILE_CACHE,
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
@@ -46,15 +60,44 @@ trainer's programs read as they start."""
 
 _DATASETS = "datasets"
 _SHARED_MEMORY = "shared-memory"
+_TEMPORARY = "temporary"
+
+_USER = 10001
+"""Of the image: `workloads/Dockerfile`."""
+CONFINED_POD: Manifest = {
+    "runAsNonRoot": True,
+    # Named here as well as in the image: kubelet and the runtime give files and devices to this user alone
+    # where the pod says it (https://kubernetes.io/blog/2021/11/09/non-root-containers-and-devices/).
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    # GKE Autopilot runs TPU pods under it, and takes no privileged ones
+    # (https://cloud.google.com/kubernetes-engine/docs/concepts/seccomp-in-gke).
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Security context of pods that are admitted at the level `restricted`."""
+CONFINED_CONTAINER: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+"""Security context of their containers. No generation needs a privileged one since GKE 1.28
+(https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
+_LEVEL = "restricted"
+_API_ACCESS = "api-access"
+TOKEN_SECONDS = 3600
+"""Kubelet renews the token when it is four fifths old."""
 
 
 def admitted_pods(*, host_network: bool) -> dict[str, str]:
-    """Label of a namespace that takes no pods with power over their host, whoever makes them.
+    """Labels of a namespace that takes no pods but those without rights, whoever makes them.
 
-    Kubernetes counts the host's network among such power and has no level for it alone
-    (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+    Kubernetes counts the host's network among power over it and has no level for it alone
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/): where pods use it, a policy of
+    `infra.admission_policies` refuses the rest in place of the level.
     """
-    return {"pod-security.kubernetes.io/enforce": "privileged" if host_network else "baseline"}
+    mode = "pod-security.kubernetes.io"
+    level = "privileged" if host_network else _LEVEL
+    return {f"{mode}/enforce": level, f"{mode}/warn": _LEVEL, f"{mode}/audit": _LEVEL}
 
 
 def pod_template(submission: Submission) -> Manifest:
@@ -71,13 +114,19 @@ def secret_name(job: Job) -> str:
     return f"{job.name}-secrets"
 
 
+def price_name(job: Job) -> str:
+    """The ConfigMap with the job's price, in its namespace."""
+    return f"{job.name}-price"
+
+
 def _pod(submission: Submission) -> Manifest:
     affinity = placement.affinity(submission.groups, submission.placement)
     return {
         "restartPolicy": "Never",
         "serviceAccountName": SERVICE_ACCOUNT,
-        # The metadata server gives Google credentials; the pod has no business with the API server.
+        # The metadata server gives Google credentials; of the API server the pod needs `_api_access` alone.
         "automountServiceAccountToken": False,
+        "securityContext": CONFINED_POD,
         **(_HOST_NETWORK if submission.job.host_network else {}),
         "terminationGracePeriodSeconds": submission.job.grace_seconds,
         "nodeSelector": placement.node_selector(submission.groups),
@@ -91,19 +140,33 @@ def _pod(submission: Submission) -> Manifest:
 def _volumes(mounted_bucket: str | None) -> list[Manifest]:
     # The default of 64 MiB is too small for libtpu's transfers between host and chips.
     shared_memory: Manifest = {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}}
+    # All that a pod writes on its host: libtpu's logs and lock, compiled programs, profiles, corpora.
+    own: list[Manifest] = [shared_memory, {"name": _TEMPORARY, "emptyDir": {}}]
     if mounted_bucket is None:
-        return [shared_memory]
+        return [*own, _api_access()]
     # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
     bucket: Manifest = {
         "driver": "gcsfuse.csi.storage.gke.io",
         "readOnly": True,
         "volumeAttributes": {"bucketName": mounted_bucket, "mountOptions": "implicit-dirs"},
     }
-    return [shared_memory, {"name": _DATASETS, "csi": bucket}]
+    return [*own, _api_access(), {"name": _DATASETS, "csi": bucket}]
+
+
+def _api_access() -> Manifest:
+    """A token that ends with the pod and knows its node: it may mark that node, see `infra.quarantine`."""
+    token = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
+    authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources: list[Manifest] = [{"serviceAccountToken": token}, {"configMap": authority}]
+    return {"name": _API_ACCESS, "projected": {"sources": sources}}
 
 
 def _container(submission: Submission) -> Manifest:
-    mounts: list[Manifest] = [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}]
+    mounts: list[Manifest] = [
+        {"name": _SHARED_MEMORY, "mountPath": "/dev/shm"},
+        {"name": _TEMPORARY, "mountPath": "/tmp"},
+        {"name": _API_ACCESS, "mountPath": API_ACCESS_PATH, "readOnly": True},
+    ]
     if submission.mounted_bucket:
         mounts.append({"name": _DATASETS, "mountPath": "/datasets", "readOnly": True})
     return {
@@ -115,6 +178,9 @@ def _container(submission: Submission) -> Manifest:
             {"name": IMAGE_VARIABLE, "value": submission.image},
             _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
             _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
+            _price_variable(submission.job),
+            {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            _PLATFORMS,
             *([{"name": _COMPILE_CACHE, "value": cache}] if (cache := submission.compile_cache) else ()),
             *(_secret_variable(name, submission.job) for name in submission.secrets),
         ],
@@ -123,7 +189,7 @@ def _container(submission: Submission) -> Manifest:
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
         ],
         "resources": resources(submission.shape),
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "securityContext": CONFINED_CONTAINER,
         "volumeMounts": mounts,
     }
 
@@ -143,6 +209,12 @@ def resources(shape: SliceShape) -> Manifest:
 
 def _label_variable(name: str, label: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+
+
+def _price_variable(job: Job) -> Manifest:
+    # By reference, since a price in the pod template would be a change that replaces the running job.
+    reference = {"name": price_name(job), "key": PRICE_KEY, "optional": True}
+    return {"name": PRICE_VARIABLE, "valueFrom": {"configMapKeyRef": reference}}
 
 
 def _secret_variable(name: str, job: Job) -> Manifest:

@@ -3,7 +3,8 @@
 Owns the order in which the objects of `infra.flavors` and `infra.cluster_queues` come and go: a
 ClusterQueue needs its cohort, flavors and admission checks, a check its configuration, a flavor its
 topology. A team's namespace needs the ClusterQueue: whatever still runs in it, also by hand, ends
-with the namespace, before Kueue is asked to let go of the queue. Removed in reverse, nothing is
+with the namespace, before Kueue is asked to let go of the queue. It takes jobs and lets members in
+once its borders stand. Removed in reverse, nothing is
 held by a finalizer, for Kueue is still there to lift it.
 """
 
@@ -14,7 +15,8 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import cluster_queues, flavors
+from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
+from infra.addresses import Network
 from infra.capacity import Queued
 from infra.kubernetes_objects import KubernetesObject
 from infra.pods import SERVICE_ACCOUNT, admitted_pods
@@ -33,14 +35,16 @@ class QueuesArgs:
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     placement: Placement
-    host_network: bool
-    """Whether pods of the teams may use the network of their host."""
+    host_network_team: str | None
+    """The team whose pods may use the network of their host."""
+    network: Network
+    """Addresses of the cluster, of which pods reach those that they need."""
     hooks: pulumi.ResourceHookBinding
     """Of every object that others may hold."""
 
 
 class Queues(pulumi.ComponentResource):
-    """Flavors and priorities for all, and for each team a namespace with its queue and service account."""
+    """Flavors and priorities for all, and for each team a namespace with its queue, members and borders."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
@@ -53,9 +57,18 @@ class Queues(pulumi.ComponentResource):
             for group_name, group in args.groups.items()
             if isinstance(group.capacity, Queued)
         ]
+        needed += self._admission(args)
         for team_name in args.teams:
             self._team(team_name, args, needed)
         self.register_outputs({})
+
+    def _admission(self, args: QueuesArgs) -> list[KubernetesObject]:
+        marks = {f"bad-host-{name}": manifest for name, manifest in quarantine.objects(args.teams).items()}
+        declared: list[KubernetesObject] = []
+        # In their order: the role is given to nobody before the policies narrow it.
+        for name, manifest in {**admission_policies.of_teams(args.teams, args.host_network_team), **marks}.items():
+            declared.append(self._declare(name, manifest, declared[-1:]))
+        return declared
 
     def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
         topology_aware = args.placement == "topology-aware"
@@ -73,7 +86,7 @@ class Queues(pulumi.ComponentResource):
         team = args.teams[name]
         manifest = cluster_queues.cluster_queue(name, team, args.groups, args.placement)
         queue = self._declare(f"quota-{name}", manifest, needed)
-        labels = cluster_queues.MANAGED | admitted_pods(host_network=args.host_network)
+        labels = cluster_queues.MANAGED | admitted_pods(host_network=name == args.host_network_team)
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=_OURS),
@@ -82,9 +95,21 @@ class Queues(pulumi.ComponentResource):
         kubernetes.core.v1.ServiceAccount(
             f"trainer-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=SERVICE_ACCOUNT, namespace=team.namespace),
+            automount_service_account_token=False,
             opts=self._after([namespace]),
         )
-        self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), [namespace])
+        borders = [
+            self._declare(f"network-{name}", network_policy.of_team(team.namespace, args.network), [namespace]),
+            self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
+        ]
+        self._open(name, team, borders)
+
+    def _open(self, name: str, team: Team, borders: list[KubernetesObject]) -> None:
+        """The namespace takes jobs, and whoever may come in comes in, once its borders stand."""
+        self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), borders)
+        if access.subjects(team.members):
+            role = self._declare(f"members-{name}", access.role(team.namespace), borders)
+            self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
     def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
         metadata = cast(dict[str, Any], manifest["metadata"])

@@ -14,7 +14,19 @@ from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.environment import Environment
 from infra.hidden import Hidden
-from infra.names import BucketName, ClusterName, DiskImage, DnsLabel, Instant, JobName, Labels, PinnedImage, ProjectName
+from infra.names import (
+    BucketName,
+    ClusterName,
+    DiskImage,
+    DnsLabel,
+    Email,
+    Instant,
+    JobName,
+    Labels,
+    PinnedImage,
+    ProjectName,
+    SecurityGroup,
+)
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from infra.spending import Budget, Prices
 from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
@@ -64,6 +76,10 @@ class Cluster(Spec):
     authorized_networks: Mapping[str, Cidr] = {}
     """Networks by name from which the control plane's IP endpoint answers. Empty: it has none, and the
     DNS endpoint, which asks for a Google identity, is the only way in."""
+    security_group: SecurityGroup | None = None
+    """The Google group that holds the groups of all teams, `gke-security-groups@DOMAIN`
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac). Unset: GKE knows people alone.
+    A cluster that has one keeps it when it is removed here."""
     maintenance: MaintenanceWindow | None = None
     """Unset: GKE maintains control plane and system nodes at any time. TPU nodes are left alone either way."""
 
@@ -99,6 +115,15 @@ class SliceGroup(Spec):
         return self.count * self.shape.chips
 
 
+class Members(Spec):
+    """Who may submit, see and delete the jobs of a team, and nothing else. See `docs/security.md`."""
+
+    users: tuple[Email, ...] = ()
+    """Google accounts of people, or service accounts, by address."""
+    groups: tuple[Email, ...] = ()
+    """Google groups, each a member of `cluster.security_group`."""
+
+
 class Team(Spec):
     """People who share a namespace, a queue and a quota."""
 
@@ -108,6 +133,8 @@ class Team(Spec):
     weight: Annotated[float, Field(gt=0, multiple_of=0.001)] | None = None
     """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
     preemption: Preemption = Preemption()
+    members: Members = Members()
+    """Unset: administrators of the cluster alone."""
     admission: Literal["open", "hold", "drain"] = "open"
     """`hold`: no new job starts. `drain`: running ones are stopped as well, and wait."""
 

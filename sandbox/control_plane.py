@@ -5,15 +5,18 @@ addresses, so the API server reaches a webhook at its Service without any proxy.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sandbox.api_server import ApiServer
 from sandbox.programs import Programs
 from sandbox.server_process import ServerProcess, answers
 from sandbox.site import Site
+from sandbox.supervision import Supervision
+
+TOLERATED_SECONDS = 5
+"""How long pods that say nothing of it stay on a node that is not ready or unreachable; Kubernetes' default is 300."""
 
 _READY_SECONDS = 60
-_STOP_SECONDS = 10
 
 _CONTROLLERS = (
     "job-controller",
@@ -26,8 +29,10 @@ _CONTROLLERS = (
     "pod-garbage-collector-controller",
     "ttl-after-finished-controller",
     "clusterrole-aggregation-controller",
+    "resourcequota-controller",
 )
-"""What batch jobs need. No Deployments (the sandbox runs the operators itself) and no Endpoints."""
+"""What batch jobs and the borders of namespaces need: a quota counts from when its controller has seen it.
+No Deployments (the sandbox runs the operators itself) and no Endpoints."""
 
 
 @dataclass
@@ -36,7 +41,7 @@ class ControlPlane:
 
     site: Site
     programs: Programs
-    servers: list[ServerProcess] = field(default_factory=list[ServerProcess])
+    supervision: Supervision
 
     def start_api(self) -> None:
         """Start etcd and the API server; returns when the API answers.
@@ -67,20 +72,12 @@ class ControlPlane:
         )
         self._start("kube-scheduler", [f"--kubeconfig={pki / 'scheduler.kubeconfig'}", *common])
 
-    def stop(self) -> None:
-        """Stop clients first: the API server waits for open watches."""
-        for server in reversed(self.servers):
-            server.stop(_STOP_SECONDS)
-        self.servers.clear()
-
     def _start(self, name: str, flags: list[str]) -> ServerProcess:
         command = [str(self.programs.path(name)), *flags]
         log = self.site.logs / f"{name}.log"
         # Halves the API server's memory; the machine is shared with the training processes.
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.site.root), "GOGC": "50"}
-        server = ServerProcess.start(name, command, log, environment)
-        self.servers.append(server)
-        return server
+        return self.supervision.keep(ServerProcess.start(name, command, log, environment))
 
 
 def _etcd_flags(site: Site) -> list[str]:
@@ -122,5 +119,8 @@ def _api_server_flags(site: Site) -> list[str]:
         "--allow-privileged=true",
         # GKE runs it too: pods that request google.com/tpu tolerate the taint of that name.
         "--enable-admission-plugins=ExtendedResourceToleration",
+        # A machine that is out of touch shall show soon whom it evicts.
+        f"--default-not-ready-toleration-seconds={TOLERATED_SECONDS}",
+        f"--default-unreachable-toleration-seconds={TOLERATED_SECONDS}",
         "--profiling=false",
     ]

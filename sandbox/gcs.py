@@ -6,11 +6,12 @@ import socket
 from sandbox.programs import Programs
 from sandbox.server_process import ServerProcess
 from sandbox.site import Site
+from sandbox.supervision import Supervision
 
 _READY_SECONDS = 20
 
 
-def start_gcs(site: Site, programs: Programs) -> ServerProcess:
+def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
     """Start the server and wait until it listens.
 
     Raises:
@@ -29,8 +30,7 @@ def start_gcs(site: Site, programs: Programs) -> ServerProcess:
     ]
     environment = {"PATH": os.environ["PATH"], "HOME": str(site.root)}
     server = ServerProcess.start("fake-gcs-server", command, site.logs / "fake-gcs-server.log", environment)
-    server.wait_ready(lambda: _listens(site.address, site.gcs_port), _READY_SECONDS)
-    return server
+    supervision.keep(server).wait_ready(lambda: _listens(site.address, site.gcs_port), _READY_SECONDS)
 
 
 def _listens(address: str, port: int) -> bool:

@@ -76,15 +76,19 @@ class Operators:
 
     def _reconcile(self) -> bool:
         deployments = self._api.request("GET", "/apis/apps/v1/deployments")["items"]
-        wanted = {
-            deployment["metadata"]["uid"]: deployment
+        known = [
+            deployment
             for deployment in deployments
             if program_of(deployment) is not None and "deletionTimestamp" not in deployment["metadata"]
-        }
+        ]
+        wanted = {deployment["metadata"]["uid"]: deployment for deployment in known if deployment["spec"]["replicas"]}
         for uid, operator in list(self._running.items()):
             if uid not in wanted or operator.outdated(wanted[uid]):
                 operator.server.stop(_STOP_SECONDS)
                 del self._running[uid]
+        for deployment in known:
+            if not deployment["spec"]["replicas"]:
+                self._publish(deployment)
         for uid, deployment in wanted.items():
             if uid not in self._running:
                 self._start(deployment)
@@ -200,9 +204,15 @@ class Operators:
         return folder
 
     def _report(self, operator: _Operator) -> None:
-        if operator.available or not answers(operator.health_url):
+        if not operator.available and answers(operator.health_url):
+            self._publish(operator.deployment)
+            operator.available = True
+
+    def _publish(self, deployment: Json) -> None:
+        """Report the Deployment as it is wanted."""
+        metadata, replicas = deployment["metadata"], deployment["spec"]["replicas"]
+        if deployment.get("status", {}).get("observedGeneration") == metadata["generation"]:
             return
-        metadata, replicas = operator.deployment["metadata"], operator.deployment["spec"]["replicas"]
         status = {
             "observedGeneration": metadata["generation"],
             "replicas": replicas,
@@ -216,7 +226,6 @@ class Operators:
         }
         path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
         self._api.patch(path, {"status": status})
-        operator.available = True
 
 
 def program_of(deployment: Json) -> str | None:

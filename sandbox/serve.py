@@ -1,7 +1,7 @@
 """The sandbox's background process, `python -m sandbox.serve FOLDER`.
 
-Starts every server, runs the operators and the node agent, and stops all of it: on SIGTERM, when a
-server ends, or after `_LIFETIME_SECONDS`.
+Starts every server and keeps it up, runs the operators and the node agent, and stops all of it: on SIGTERM, when a
+server cannot stay up, or after `_LIFETIME_SECONDS`.
 """
 
 import logging
@@ -18,12 +18,12 @@ from sandbox.gcs import start_gcs
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import Programs, found
-from sandbox.server_process import ServerProcess
+from sandbox.server_process import ServerError
 from sandbox.site import SITE_VARIABLE, Site, load
+from sandbox.supervision import Supervision
 
 _LIFETIME_SECONDS = 12 * 3600
 _LOCK_SECONDS = 5
-_STOP_SECONDS = 10
 
 _log = logging.getLogger(__name__)
 
@@ -31,27 +31,25 @@ _log = logging.getLogger(__name__)
 def serve(site: Site, stopping: threading.Event) -> int:
     """Run the sandbox until something ends it; the exit status is 1 when that was a fault."""
     programs = found()
-    control_plane = ControlPlane(site, programs)
+    supervision = Supervision(site.servers)
+    control_plane = ControlPlane(site, programs, supervision)
     workers: list[threading.Thread] = []
-    storage: ServerProcess | None = None
     try:
         daemon.tell(site, "certificates")
         certificates.ensure(site)
         daemon.tell(site, "storage")
-        storage = start_gcs(site, programs)
+        start_gcs(site, programs, supervision)
         daemon.tell(site, "API server")
         control_plane.start_api()
         control_plane.start_controllers()
         workers += _start_workers(site, programs, stopping)
         daemon.tell(site, daemon.READY)
-        return _watch(control_plane, storage, stopping)
+        return _watch(supervision, stopping)
     finally:
         stopping.set()
         for worker in workers:
             worker.join()
-        control_plane.stop()
-        if storage is not None:
-            storage.stop(_STOP_SECONDS)
+        supervision.stop()
 
 
 def _start_workers(site: Site, programs: Programs, stopping: threading.Event) -> list[threading.Thread]:
@@ -63,12 +61,13 @@ def _start_workers(site: Site, programs: Programs, stopping: threading.Event) ->
     return workers
 
 
-def _watch(control_plane: ControlPlane, storage: ServerProcess, stopping: threading.Event) -> int:
+def _watch(supervision: Supervision, stopping: threading.Event) -> int:
     deadline = time.monotonic() + _LIFETIME_SECONDS
     while not stopping.wait(1):
-        ended = [server.name for server in (*control_plane.servers, storage) if not server.running()]
-        if ended:
-            _log.error("%s ended; stopping the sandbox", ", ".join(ended))
+        try:
+            supervision.tend()
+        except ServerError as error:
+            _log.error("stopping the sandbox: %s", error)
             return 1
         if time.monotonic() > deadline:
             _log.warning("stopping after %d hours; `make up` starts it again", _LIFETIME_SECONDS // 3600)

@@ -14,7 +14,7 @@ _PROBE_SECONDS = 1
 
 
 class ServerError(RuntimeError):
-    """A server did not become ready; the message holds the end of its log."""
+    """A server did not become ready, or cannot stay up; the message holds the end of its log."""
 
 
 @dataclass
@@ -22,8 +22,10 @@ class ServerProcess:
     """A running server. Dies with its parent, whatever ends the parent."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    command: list[str]
     log: Path
+    environment: Mapping[str, str]
+    process: subprocess.Popen[bytes]
 
     @classmethod
     def start(cls, name: str, command: list[str], log: Path, environment: Mapping[str, str]) -> "ServerProcess":
@@ -42,7 +44,11 @@ class ServerProcess:
                 env=dict(environment),
                 start_new_session=True,
             )
-        return cls(name, process, log)
+        return cls(name, command, log, environment, process)
+
+    def again(self) -> "ServerProcess":
+        """Start the same server anew, now that this one has ended."""
+        return ServerProcess.start(self.name, self.command, self.log, self.environment)
 
     def wait_ready(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
         """Block until `ready()` holds.
@@ -53,9 +59,9 @@ class ServerProcess:
         deadline = time.monotonic() + timeout_seconds
         while not ready():
             if self.process.poll() is not None:
-                raise ServerError(f"{self.name} ended with exit code {self.process.returncode}{self._told()}")
+                raise ServerError(f"{self.name} ended with exit code {self.process.returncode}{self.told()}")
             if time.monotonic() > deadline:
-                raise ServerError(f"{self.name} was not ready within {timeout_seconds:g} s{self._told()}")
+                raise ServerError(f"{self.name} was not ready within {timeout_seconds:g} s{self.told()}")
             time.sleep(_POLL_SECONDS)
 
     def running(self) -> bool:
@@ -70,7 +76,8 @@ class ServerProcess:
             self.process.kill()
             self.process.wait()
 
-    def _told(self) -> str:
+    def told(self) -> str:
+        """The end of its log, for a message."""
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:]
         return "".join(["; the end of ", str(self.log), ":", *(f"\n  {line}" for line in lines)])
 

@@ -11,6 +11,7 @@ meet and every server keeps its well-known port:
 import hashlib
 import json
 import os
+import random
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
 
 NODE_LABEL = "tpu-multislice.dev/sandbox-node"
 """Label of the nodes whose pods run on this machine."""
+
+SILENT_ANNOTATION = "tpu-multislice.dev/silent"
+"""Annotation of a node whose machine is cut off: whatever runs there runs on, and nobody hears of it."""
 
 _FIRST_BLOCK, _LAST_BLOCK = 64, 250
 
@@ -106,6 +110,11 @@ class Site:
         return self.root / "pulumi"
 
     @property
+    def servers(self) -> Path:
+        """Pids of the servers that the daemon keeps up, one file for each by its name."""
+        return self.root / "servers"
+
+    @property
     def daemon_pid(self) -> Path:
         return self.root / "daemon.pid"
 
@@ -175,7 +184,9 @@ def taken_ports(site: Site) -> list[int]:
 
 
 def _free_block() -> int:
-    for block in range(_FIRST_BLOCK, _LAST_BLOCK + 1):
+    # Any of them: servers listen seconds later, and two sandboxes that begin at once must not take the same one.
+    blocks = range(_FIRST_BLOCK, _LAST_BLOCK + 1)
+    for block in random.sample(blocks, len(blocks)):
         if not taken_ports(Site(Path(), block)):
             return block
     raise RuntimeError(f"no free loopback block from 127.{_FIRST_BLOCK} to 127.{_LAST_BLOCK}; stop other sandboxes")

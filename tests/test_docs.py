@@ -15,6 +15,7 @@ from tests.policy.example import faults
 from tests.policy.examples import EXAMPLES
 from tests.policy_reference import with_table
 from tests.settings_reference import reference
+from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY, ExitCode
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "sandbox" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,6 +46,21 @@ def test_make_without_a_target_does_nothing_that_costs():
     planned = subprocess.run(["make", "-n", "train"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "cli.train" in planned.stdout
     assert "cli.programs" not in planned.stdout
+
+
+def test_marks_and_codes_that_operators_look_for_are_those_of_the_trainer() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    assert f"`{BAD_HOST_KEY}:NoSchedule`" in text
+    assert f"kubectl taint nodes NODE {BAD_HOST_KEY}-\n" in text
+    assert f"annotation, of {BAD_HOST_CHARACTERS} characters at most" in text
+    sections = {
+        "A bad host": "BAD_HOST",
+        "Slices that disagree": "SILENT_DAMAGE",
+        "Two jobs on one path": "INVALID_SPEC",
+    }
+    for section, code in sections.items():
+        body = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
+        assert f"exit code {ExitCode[code]:d}" in body
 
 
 def test_the_reference_of_the_stack_file_is_what_its_classes_say() -> None:

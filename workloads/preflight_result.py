@@ -40,6 +40,7 @@ _IRRELEVANT = {
         "max_skipped_steps",
         "max_rollbacks",
         "compare_hosts_every_steps",
+        "compare_slices_every_steps",
         "profile_steps",
     },
 }

@@ -1,31 +1,37 @@
 """Faults that strike host processes: they die, hang, are told to leave."""
 
-import os
 import signal
 from collections.abc import Callable
 
 from chaos.fault import Expected, Fault
-from chaos.field import Field
+from chaos.field import BETWEEN_SAVES, Field
 
-_AFTER_A_SAVE = 10
-"""Beyond the first save, and before the second."""
+GONE = frozenset({"KILLED", "PEER_LOST"})
+"""How a start ends in which a host is killed: who is killed leaves no word, and whom JAX aborts for it neither."""
+HANGS_SOON = {"training": {"step_timeout_minutes": 0.25}, "grace_seconds": 15}
+"""Settings of a job with a host that stands still: a restart waits as long as its grace for it to end."""
 
 
 def _send(number: signal.Signals, *hosts: str) -> Callable[[Field, str], None]:
     """Sends a signal to hosts named `slice-S-H`, all at once."""
 
     def strike(field: Field, job: str) -> None:
-        for pid in [field.pid(f"{job}-{host}") for host in hosts]:
-            os.kill(pid, number)
+        field.send(number, job, *hosts)
 
     return strike
 
 
 def _killed(name: str, what: str, *hosts: str) -> Fault:
     strike = _send(signal.SIGKILL, *hosts)
-    # Nobody who is killed leaves a word, and whom JAX aborts for it neither.
-    expected = Expected(endings=frozenset({"KILLED", "PEER_LOST", "CRASH", "HANG"}))
-    return Fault(name, what, strike, expected, at_step=_AFTER_A_SAVE)
+    pods = "|".join(hosts)
+    expected = Expected(endings=GONE, event=rf"{name}-({pods})-\S+ failed with exit code 137")
+    return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, anytime=True)
+
+
+def _left(name: str) -> Expected:
+    """A save, a record, and nobody charged."""
+    preempted = frozenset({"PREEMPTED"})
+    return Expected(charged=0, endings=preempted, culprit=f"{name}-slice-", cause="SIGTERM", lost_steps=0)
 
 
 FAULTS = (
@@ -37,15 +43,29 @@ FAULTS = (
         "host-preempted",
         "a host is told to leave, as a spot machine is",
         _send(signal.SIGTERM, "slice-1-0"),
-        Expected(charged=0, endings=frozenset({"PREEMPTED"}), lost_steps=0),
-        at_step=_AFTER_A_SAVE,
+        _left("host-preempted"),
+        at_step=BETWEEN_SAVES,
+        anytime=True,
+    ),
+    Fault(
+        "slice-preempted",
+        "all hosts of a slice are told to leave",
+        _send(signal.SIGTERM, "slice-1-0", "slice-1-1"),
+        _left("slice-preempted"),
+        at_step=BETWEEN_SAVES,
     ),
     Fault(
         "host-stopped",
         "a host stands still without an end",
         _send(signal.SIGSTOP, "slice-1-1"),
-        Expected(endings=frozenset({"HANG"})),
-        at_step=_AFTER_A_SAVE,
-        job={"training": {"step_timeout_minutes": 0.25}},
+        # Before the trainer's own limit JAX may have seen that it is silent.
+        Expected(
+            endings=frozenset({"HANG", "PEER_LOST"}),
+            culprit="host-stopped-slice-",
+            cause="no sign of life from host-stopped-slice-1-1",
+        ),
+        at_step=BETWEEN_SAVES,
+        anytime=True,
+        job=HANGS_SOON,
     ),
 )

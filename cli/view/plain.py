@@ -1,6 +1,6 @@
 """What a log gets instead of a live screen: the lines that a change of the snapshot is worth."""
 
-from cli.view.render import duration, restart_lines
+from cli.view.render import duration, restart_lines, waiting_lines
 from cli.view.snapshot import Phase, Snapshot, Span, Training
 
 _REPORTS_PER_RUN = 20
@@ -18,6 +18,7 @@ def lines(before: Snapshot, after: Snapshot) -> list[str]:
         and (line := _phase(phase, before.spans.get(phase), span))
     ]
     told += restart_lines(after)[before.restarts :]
+    told += [f"pods: {line}" for line in waiting_lines(after) if line not in waiting_lines(before)]
     return [*told, *_training(before.training, after.training)]
 
 

@@ -115,6 +115,7 @@ def _pod(found: Object, at: float) -> Pod:
         created=_time(metadata, "creationTimestamp", at),
         started=_time(status, "startTime", at) if "startTime" in status else None,
         exit_code=max(ended, default=None),
+        waits_for=_condition(found, "PodScheduled").get("message", ""),
     )
 
 

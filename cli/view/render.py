@@ -135,7 +135,17 @@ def _pods(snapshot: Snapshot) -> RenderableType:
         phase = Text(_pod_phase(pod), _POD_COLORS.get(pod.phase, ""))
         table.add_row(str(slice_index), str(host_index), phase, pod.node or Text("-", "dim"))
     missing = snapshot.pod_count - len(snapshot.pods)
-    return Group(table, Text(f"{missing} more to be created", "dim")) if missing > 0 else table
+    more = [Text(f"{missing} more to be created", "dim")] if missing > 0 else []
+    return Group(table, *(Text(line, "yellow") for line in waiting_lines(snapshot)), *more)
+
+
+def waiting_lines(snapshot: Snapshot) -> list[str]:
+    """What the scheduler says of pods that it has no node for, one line for each thing said."""
+    said: dict[str, list[str]] = {}
+    for pod in snapshot.pods.values():
+        if pod.waits_for:
+            said.setdefault(pod.waits_for, []).append(pod.host)
+    return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in said.items()]
 
 
 def _pod_phase(pod: Pod) -> str:

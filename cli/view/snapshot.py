@@ -83,6 +83,8 @@ class Pod:
     created: float
     started: float | None
     exit_code: int | None
+    waits_for: str
+    """Why the scheduler has no node for it yet; empty when it has one, or has not looked."""
 
 
 @dataclass(frozen=True)

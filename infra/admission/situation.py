@@ -6,7 +6,9 @@ them from manifests is the business of `infra.admission.manifests`.
 
 from collections import Counter
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from workloads.spec.base import Spec
 
@@ -79,8 +81,9 @@ class Workload(Spec):
     """Decides between equals."""
     queue: str
     priority: int
-    queued_at: float
-    """When it was created, or put back since its pods did not come up. Seconds, as all times here."""
+    queued_at: Annotated[float, Field(allow_inf_nan=True)]
+    """When it was created, or put back since its pods did not come up; infinite for a job that is yet to come.
+    Seconds, as all times here."""
     pod_sets: tuple[PodSet, ...]
     admission: Admission | None
     """None: it waits."""

@@ -1,4 +1,4 @@
-"""Rules of the teams: namespaces, quotas, and how the teams lend to each other."""
+"""Rules of the teams: namespaces, members, quotas, and how the teams lend to each other."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     yield from _namespaces(draft)
     yield from _quotas(draft, shapes)
     for name, team in draft.teams.items():
+        yield from _members(f"teams.{name}", team, draft)
         yield from _limits(f"teams.{name}", team, alone=len(draft.written_teams) == 1)
         yield from _sharing(f"teams.{name}", team, fair=draft.scheduling.fair_sharing)
 
@@ -52,6 +53,16 @@ def _quotas(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
                 str(given[group]),
                 f"lower a team's quota or raise slices.{group}.count",
             )
+
+
+def _members(path: str, team: Team, draft: Draft) -> Iterator[Fault]:
+    if team.members.groups and draft.cluster and draft.cluster.security_group is None:
+        yield Fault(
+            f"{path}.members.groups",
+            "no groups, since the cluster does not ask Google who is in a group",
+            ", ".join(team.members.groups),
+            "set cluster.security_group to gke-security-groups@DOMAIN and make them its members, or name users",
+        )
 
 
 def _limits(path: str, team: Team, *, alone: bool) -> Iterator[Fault]:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.api_server import ApiServer, Json
-from sandbox.node_agent.container import Machine, object_lookup
+from sandbox.node_agent.container import Machine, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer
-from sandbox.node_agent.leases import Leases
+from sandbox.node_agent.leases import Leases, is_silent
 from sandbox.node_agent.leftovers import end_leftovers, start_reaper
 from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import Pod
@@ -85,9 +85,15 @@ class NodeAgent:
         name = node["metadata"]["name"]
         self._leases.announce(node)
         with self._lock:
-            new = name not in self._nodes
+            heard_before = name in self._nodes and name not in self._machine.silent
             self._nodes[name] = node
-            if new:
+            if is_silent(node):
+                self._machine.silent.add(name)
+                return
+            self._machine.silent.discard(name)
+            if not heard_before:
+                for worker in [each for each in self._workers_of(name) if each.pod.uid not in self._pods]:
+                    self._forget(worker)
                 for pod in [pod for pod in self._pods.values() if pod.node == name]:
                     self._dispatch(pod)
 
@@ -96,9 +102,13 @@ class NodeAgent:
         self._leases.retire(node)
         with self._lock:
             self._nodes.pop(name, None)
-            for worker in self._workers.values():
-                if worker.pod.node == name:
+            for worker in self._workers_of(name):
+                if name in self._machine.silent:
+                    # The machine went without a word. Who comes back under its name knows nothing of its pods.
+                    self._forget(worker)
+                else:
                     worker.evict(NODE_SHUTDOWN, worker.pod.grace_seconds)
+            self._machine.silent.discard(name)
 
     def _pod_changed(self, manifest: Json) -> None:
         pod = Pod(manifest)
@@ -110,14 +120,23 @@ class NodeAgent:
         pod = Pod(manifest)
         with self._lock:
             self._pods.pop(pod.uid, None)
-            worker = self._workers.pop(pod.uid, None)
-            if worker is not None:
-                worker.forget()
-        self._machine.names.remove(pod)
+            worker = self._workers.get(pod.uid)
+            if worker is None:
+                self._machine.names.remove(pod)
+            elif pod.node not in self._machine.silent:
+                self._forget(worker)
+
+    def _forget(self, worker: PodWorker) -> None:
+        del self._workers[worker.pod.uid]
+        worker.forget()
+        self._machine.names.remove(worker.pod)
+
+    def _workers_of(self, node: str) -> list[PodWorker]:
+        return [worker for worker in self._workers.values() if worker.pod.node == node]
 
     def _dispatch(self, pod: Pod) -> None:
         worker = self._workers.get(pod.uid)
-        if worker is None and pod.node not in self._nodes:
+        if pod.node in self._machine.silent or (worker is None and pod.node not in self._nodes):
             return
         self._machine.names.update(pod)
         if worker is None and (pod.deleting or not pod.ended):
@@ -134,6 +153,7 @@ class NodeAgent:
             address=self._site.pod_address(pod.namespace, pod.name),
             host_address=self._site.address,
             lookup=object_lookup(self._machine.api, pod.namespace),
+            token=lambda source: pod_token(self._machine.api, pod, source),
         )
 
     def _runs(self, namespace: str, pod_name: str, container: str) -> bool:

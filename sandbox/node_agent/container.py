@@ -3,7 +3,7 @@
 import base64
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.api_server import ApiServer
@@ -12,7 +12,7 @@ from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.node_agent.pod_process import Plan
-from sandbox.node_agent.tpu_variables import device_variables, requested_chips, webhook_variables
+from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, requested_chips, webhook_variables
 from sandbox.node_agent.volumes import Mount, container_mounts
 from sandbox.site import Site
 
@@ -21,6 +21,9 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _TEMPORARY = "/var/tmp"
 """Where a pod's own folder for temporary files is mounted. Short, since paths of sockets must be."""
+
+_TOKEN_SECONDS = 3600
+"""Kubernetes' own default of a projected token."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Machine:
     names: PodNames
     closing: threading.Event
     """Set when the agent ends; nothing is tried again then."""
+    silent: set[str] = field(default_factory=set[str])
+    """Names of the nodes that cannot reach the API server."""
 
 
 def container_plan(container: Json, around: Surroundings, machine: Machine, folder: Path) -> Plan:
@@ -48,7 +53,12 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
     if container.get("restartPolicy") == "Always":
         raise ConfigError("init containers with restartPolicy Always (sidecars) are not run here; use a container")
     declared = declared_variables(container, around, _webhook_variables(container, pod, machine.api))
-    environment = {**_image_variables(machine, pod, folder), **device_variables(container, around), **declared}
+    environment = {
+        **_image_variables(machine, pod, folder),
+        **device_variables(container, around),
+        **declared,
+        **cpu_variables(container, around),
+    }
     own_mounts = [
         Mount(machine.names.hosts_file(pod), "/etc/hosts", read_only=False),
         Mount(folder / "tmp", _TEMPORARY, read_only=False),
@@ -85,6 +95,18 @@ def object_lookup(api: ApiServer, namespace: str) -> Lookup:
     return lookup
 
 
+def pod_token(api: ApiServer, pod: Pod, source: Json) -> str:
+    """A token of the pod's service account that ends with the pod, as a volume's `source` asks for it."""
+    account = pod.spec.get("serviceAccountName", "default")
+    request = {
+        "expirationSeconds": source.get("expirationSeconds", _TOKEN_SECONDS),
+        "audiences": [source["audience"]] if "audience" in source else [],
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid},
+    }
+    path = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/{account}/token"
+    return api.request("POST", path, {"spec": request})["status"]["token"]
+
+
 def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, str]:
     if not requested_chips(container):
         return {}
@@ -105,6 +127,8 @@ def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]
         "HOME": str(folder / "home"),
         "TMPDIR": _TEMPORARY,
         FOLDER_VARIABLE: str(folder),
+        "KUBERNETES_SERVICE_HOST": machine.site.address,
+        "KUBERNETES_SERVICE_PORT": str(machine.site.api_server_port),
         **machine.site.client_environment(),
     }
 

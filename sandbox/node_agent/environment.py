@@ -17,6 +17,9 @@ from sandbox.node_agent.pod import ConfigError, Json, Pod
 type Lookup = Callable[[str, str], Mapping[str, bytes] | None]
 """Data of the object of a kind (`configmaps` or `secrets`) and name, or None if there is none."""
 
+type Token = Callable[[Json], str]
+"""A token of the pod's service account, bound to the pod, from a projected volume's source."""
+
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 _MAP_ENTRY = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
@@ -30,6 +33,7 @@ class Surroundings:
     address: str
     host_address: str
     lookup: Lookup
+    token: Token
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

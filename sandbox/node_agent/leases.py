@@ -1,4 +1,7 @@
-"""Keeps the sandbox's nodes Ready: a status patch when one is not, and a Lease every ten seconds."""
+"""Keeps the sandbox's nodes Ready: a status patch when one is not, and a Lease every ten seconds.
+
+Not those whose machine is cut off (`SILENT_ANNOTATION`).
+"""
 
 import logging
 import threading
@@ -6,6 +9,7 @@ from datetime import UTC, datetime
 
 from sandbox.api_server import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json
 from sandbox.node_agent.status import timestamp
+from sandbox.site import SILENT_ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +43,8 @@ class Leases:
         """Renew until `closing` is set and `stop_waiting` was called."""
         while not closing.is_set():
             self._wake.clear()
-            for uid, node in list(self._nodes.items()):
+            # A copy: nodes come and go in the thread that watches them.
+            for uid, node in [(uid, node) for uid, node in list(self._nodes.items()) if not is_silent(node)]:
                 try:
                     self._renew(uid, node)
                 except UNREACHABLE as error:
@@ -59,6 +64,11 @@ class Leases:
             status = {"status": {"conditions": [_condition(datetime.now(UTC))]}}
             self._api.patch(f"/api/v1/nodes/{name}/status", status, STRATEGIC_MERGE_PATCH)
             self._unconfirmed.discard(uid)
+
+
+def is_silent(node: Json) -> bool:
+    """Whether the node's machine is cut off."""
+    return SILENT_ANNOTATION in node["metadata"].get("annotations", {})
 
 
 def _ready(node: Json) -> bool:

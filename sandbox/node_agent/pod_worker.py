@@ -252,6 +252,8 @@ class PodWorker:
                     return
 
     def _publish_once(self) -> bool:
+        if self._cut_off():
+            return False
         with self._lock:
             report = PodReport(
                 pod=self.pod,
@@ -278,14 +280,18 @@ class PodWorker:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod.uid}}
         while self._delete_object and not self._object_gone:
             try:
-                self._machine.api.delete(self.pod.path, options)
-                return
+                if not self._cut_off():
+                    self._machine.api.delete(self.pod.path, options)
+                    return
             except UNREACHABLE as error:
                 if isinstance(error, ApiError) and error.status == 409:
                     return
                 log.warning("deletion of pod %s: %s", self.pod.name, error)
             if self._machine.closing.wait(_PUBLISH_RETRY_SECONDS):
                 return
+
+    def _cut_off(self) -> bool:
+        return self.pod.node in self._machine.silent
 
 
 def _back_off() -> Iterator[int]:

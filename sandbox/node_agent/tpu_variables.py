@@ -3,7 +3,7 @@
 Names and values are in `sandbox.tpu_environment`; here the pod, its Job and its node are read.
 """
 
-from infra.accelerators import shape_of
+from infra.accelerators import SliceShape, shape_of
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.tpu_environment import (
@@ -44,7 +44,7 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
 
 
 def device_variables(container: Json, around: Surroundings) -> dict[str, str]:
-    """What the device plugin adds when the container is made, with CPU devices for its chips.
+    """What the device plugin adds when the container is made.
 
     Raises:
         ConfigError: the node's labels name no slice that GKE offers, or a host has no such part.
@@ -52,13 +52,22 @@ def device_variables(container: Json, around: Surroundings) -> dict[str, str]:
     chips = requested_chips(container)
     if not chips:
         return {}
-    labels = around.node["metadata"].get("labels", {})
     try:
-        shape = shape_of(labels.get(_MACHINE_LABEL, ""), labels.get(_TOPOLOGY_LABEL, ""))
-        plugin = device_plugin_variables(shape, chips)
+        return device_plugin_variables(_shape(around), chips)
     except ValueError as error:
         raise ConfigError(f"no TPU for container {container['name']!r} on node {around.pod.node!r}: {error}") from error
-    return {**plugin, **cpu_devices(chips * shape.devices_per_chip, around.address)}
+
+
+def cpu_variables(container: Json, around: Surroundings) -> dict[str, str]:
+    """CPU devices for the chips of a container that `device_variables` takes; over what it declares, which is JAX's
+    platform among others."""
+    chips = requested_chips(container)
+    return cpu_devices(chips * _shape(around).devices_per_chip, around.address) if chips else {}
+
+
+def _shape(around: Surroundings) -> SliceShape:
+    labels = around.node["metadata"].get("labels", {})
+    return shape_of(labels.get(_MACHINE_LABEL, ""), labels.get(_TOPOLOGY_LABEL, ""))
 
 
 def _spans_hosts(job: Json, pod: Pod) -> bool:

@@ -1,7 +1,8 @@
 """Volumes of a pod as folders and files of its working folder, to be bind-mounted into its containers.
 
-Contents are written once, when the pod starts: a later change of a ConfigMap is not seen.
-`medium: Memory` is a folder like any other.
+Contents are written once, when the pod starts: a later change of a ConfigMap is not seen, a token is not renewed.
+`medium: Memory` is a folder like any other. A volume at /tmp is left out, for checkout and sandbox may lie
+below it: pods have a folder of their own for temporary files, which `container` mounts elsewhere.
 """
 
 import os
@@ -14,6 +15,7 @@ from sandbox.node_agent.pod import ConfigError, Json
 
 SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where admission mounts a token into every pod; left out, pods here have no access to the API."""
+_LEFT_OUT = (SERVICE_ACCOUNT_PATH, "/tmp")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ def container_mounts(container: Json, around: Surroundings, folder: Path) -> lis
         ConfigError: a volume's source is missing or not offered, or its mount path does not exist here.
     """
     volumes = {volume["name"]: volume for volume in around.pod.spec.get("volumes", [])}
-    wanted = [mount for mount in container.get("volumeMounts", []) if mount["mountPath"] != SERVICE_ACCOUNT_PATH]
+    wanted = [mount for mount in container.get("volumeMounts", []) if mount["mountPath"] not in _LEFT_OUT]
     mounts: list[Mount] = []
     for mount in wanted:
         if not os.path.exists(mount["mountPath"]):
@@ -74,6 +76,8 @@ def _files(volume: Json, container: Json, around: Surroundings) -> Mapping[str, 
     for key, kind in (("configMap", "configmaps"), ("secret", "secrets")):
         if key in volume:
             return _selected(object_data(kind, volume[key], around.lookup) or {}, volume[key])
+    if source := volume.get("serviceAccountToken"):
+        return {source["path"]: around.token(source).encode()}
     if "downwardAPI" in volume:
         items: list[Json] = volume["downwardAPI"].get("items", [])
         return {item["path"]: _downward(item, container, around).encode() for item in items}

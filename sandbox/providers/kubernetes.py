@@ -37,6 +37,9 @@ _IMMUTABLE = {
 }
 """Paths whose change needs a new object. Only built-in kinds: of others the published provider knows none."""
 
+_MUTABLE = {"ConfigMap": ("enableConfigMapMutable", ()), "Secret": ("enableSecretMutable", ("type",))}
+"""Kinds that the provider changes in place where that option is set, but for these paths."""
+
 _PATCH_FORCE = "pulumi.com/patchForce"
 
 _DELETE_OPTION, _DELETE_VARIABLE = "deleteUnreachable", "PULUMI_K8S_DELETE_UNREACHABLE"
@@ -74,8 +77,9 @@ class KubernetesPlugin(Plugin):
     @override
     def diff(self, old: Resource, new: Object) -> Diff:
         found = tuple(changes(old.inputs, new))
-        mutable = new["kind"] == "Secret" and self.config.get("enableSecretMutable") in (True, "true")
-        immutable = ("type",) if mutable else _IMMUTABLE.get(new["kind"], ())
+        option, fixed_still = _MUTABLE.get(new["kind"], ("", ()))
+        mutable = self.config.get(option) in (True, "true")
+        immutable = fixed_still if mutable else _IMMUTABLE.get(new["kind"], ())
         fixed = ("kind", "metadata.name", "metadata.namespace", *immutable)
         replaces = frozenset(change.path for change in found if any(map(change.is_under, fixed)))
         return Diff(found, replaces, same_name=_key(old.inputs) == _key(new))

@@ -13,15 +13,14 @@ import yaml
 from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
+from chaos.field import JOB, NAMESPACE, Field
+from sandbox.api_server import ApiServer
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.site import Site
 from tests.infra.recording import Values
 
-NAMESPACE = "research"
-STEPS = 24
-SAVE_EVERY = 8
 TRIALS = 12
 """Of rehearsed admissions; `benchmarks.admission` carries out hundreds."""
 
@@ -42,8 +41,7 @@ class Chain:
     def stack_file(self, **job: object) -> Path:
         """The local stack, with a short job changed by `job`."""
         content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
-        short = {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
-        content["config"]["tpu-multislice:job"] |= {"training": short, "existing_run": "anew", **job}
+        content["config"]["tpu-multislice:job"] |= {**JOB, **job}
         path = self.folder / "Pulumi.local.yaml"
         path.write_text(yaml.safe_dump(content))
         return path
@@ -92,15 +90,17 @@ class Chain:
                 assert known == line["loss"], f"step {line['step']} was {known}, then {line['loss']}"
         return found
 
+    @property
+    def field(self) -> Field:
+        """The same sandbox, as faults see it."""
+        return Field(self.site, self.programs, ApiServer.of(self.site))
+
     def run_folder(self, name: str) -> Path:
-        folder = self.site.buckets / "sandbox-local-checkpoints" / name
-        current = folder / "current.json"
-        return folder / "runs" / (json.loads(current.read_text())["run"] if current.exists() else "none")
+        return self.field.run_folder(name)
 
     def host_pid(self, pod: str) -> int:
         """Process of the running pod whose name starts with `pod`."""
-        (found,) = [path for path in self.site.pods.glob(f"{NAMESPACE}_{pod}*/pid") if path.read_text().strip()]
-        return int(found.read_text())
+        return self.field.pid(pod)
 
     def _story(self, name: str) -> Callable[[], str]:
         def story() -> str:

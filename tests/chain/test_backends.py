@@ -20,6 +20,7 @@ from sandbox import programs
 from sandbox.gcs import start_gcs
 from sandbox.programs import Programs
 from sandbox.site import Site, create
+from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
 BUCKET = "pulumi-state"
@@ -90,11 +91,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     """A GCS server with a bucket for state, and nothing else of the sandbox."""
     site = create(tmp_path_factory.mktemp("backend"))
     (site.buckets / BUCKET).mkdir(parents=True)
-    server = start_gcs(site, programs.prepare(ignore))
+    supervision = Supervision(site.servers)
+    start_gcs(site, programs.prepare(ignore), supervision)
     try:
         yield site
     finally:
-        server.stop(5)
+        supervision.stop()
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,13 @@ from rich.console import Console
 
 from benchmarks.kueue_situations import varied
 from benchmarks.kueue_trials import carry_out
+from chaos.field import NAMESPACE, SAVE_EVERY, STEPS
 from cli.down import Consent, down
 from cli.up import up
 from sandbox import daemon
 from sandbox.api_server import ApiServer
 from sandbox.site import taken_ports
-from tests.chain.stack import NAMESPACE, SAVE_EVERY, STEPS, TRIALS, Chain, ignore, processes_of, wait_until
+from tests.chain.stack import TRIALS, Chain, ignore, processes_of, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -44,6 +45,7 @@ spec:
             restartPolicy: Never
             nodeSelector: {cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice, cloud.google.com/gke-tpu-topology: 2x4}
             tolerations: [{key: google.com/tpu, operator: Exists}]
+            securityContext: {runAsNonRoot: true, runAsUser: 10001, seccompProfile: {type: RuntimeDefault}}
             containers:
             - name: main
               image: python:3.13
@@ -55,6 +57,7 @@ spec:
                 jax.distributed.initialize()
                 print("process", jax.process_index(), "of", jax.process_count(), "sees", jax.device_count(), "devices")
               resources: {limits: {google.com/tpu: 4}}
+              securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 """
 
 

@@ -148,7 +148,7 @@ class TestOnlyWhatMustChangeIsTouched:
         operations = Operations()
         chain.engine_on(_changed(_held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"ground", "quota-research"}
+        assert _touched(operations, "update") == {"ground", "quota-research", "price"}
         assert _touched(operations, "replace") == {"training"}
 
     def test_a_changed_image_replaces_the_job_alone(self, chain: Chain):

@@ -1,17 +1,24 @@
 """A few faults of the catalogue, so that a change which loses work is seen at once; `make chaos` strikes with all."""
 
+import signal
+from datetime import datetime
+
 import pytest
 
-from chaos.fault import Fault
+from chaos.fault import Expected, Fault, comes_with_the_job
 from chaos.faults import CATALOGUE
-from chaos.field import STEADY, Field
+from chaos.field import NAMESPACE, STEADY, Field
 from chaos.trial import carry_out
-from sandbox.api_server import ApiServer
+from infra.pods import PRICE_KEY
+from infra.settings import parse
+from infra.training import usd_per_job_hour
 from tests.chain.stack import Chain, ignore
+from tests.infra.recording import stack_values
+from workloads.report.goodput import goodput
 
 pytestmark = pytest.mark.timeout(900)
 
-QUICK = ("two-hosts-killed", "host-preempted")
+QUICK = ("two-hosts-killed", "host-preempted", "save-arrays-in-part", "queue-drained")
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +26,7 @@ def field(chain: Chain) -> Field:
     """The sandbox of the other tests, with a job that nothing has struck."""
     chain.engine(name=STEADY).up(ignore)
     chain.wait_for_end(STEADY, 240)
-    return Field(chain.site, chain.programs, ApiServer.of(chain.site))
+    return chain.field
 
 
 @pytest.mark.parametrize("fault", [fault for fault in CATALOGUE if fault.name in QUICK], ids=lambda fault: fault.name)
@@ -29,3 +36,39 @@ def test_what_the_entry_of_a_fault_demands_holds(field: Field, fault: Fault) -> 
 
 def test_every_fault_has_a_name_of_its_own() -> None:
     assert len({fault.name for fault in CATALOGUE}) == len(CATALOGUE)
+
+
+def test_a_start_records_the_price_that_the_program_declares(field: Field) -> None:
+    (start,) = field.history(STEADY).starts
+    assert start.usd_per_hour == usd_per_job_hour(parse(stack_values("local")))
+
+
+def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field: Field) -> None:
+    """A host leaves with notice; in the next start another one stands still until the watchdog ends it."""
+    training = {"steps": 60, "evaluate_every_steps": 60, "step_timeout_minutes": 0.25}
+    job = Fault("two-faults", "a cheap one and a hang", comes_with_the_job, Expected(), job={"training": training})
+    price = {"metadata": {"name": f"{job.name}-price"}, "data": {PRICE_KEY: "3600"}}
+    field.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", price)
+    field.submit(job)
+    try:
+        field.wait_for_step(job.name, 10)
+        began = min(_moments(field, job.name, "running", "startedAt"))
+        field.send(signal.SIGTERM, job.name, "slice-1-0")
+        field.wait_for_step(job.name, 30)
+        field.send(signal.SIGSTOP, job.name, "slice-1-1")
+        field.wait_for_end(job.name)
+        ended = max(_moments(field, job.name, "terminated", "finishedAt"))
+        spent = goodput(field.history(job.name).tried)
+    finally:
+        field.remove(job.name)
+    assert [start.ending for start in spent.starts] == ["PREEMPTED", "HANG", "DONE"]
+    assert [loss.after for loss in spent.losses] == ["HANG", "PREEMPTED"]
+    # A dollar a second. The API server counts whole seconds, at both ends.
+    assert spent.usd == pytest.approx(spent.seconds)
+    assert spent.seconds == pytest.approx(ended - began, abs=0.01 * (ended - began) + 2)
+
+
+def _moments(field: Field, job: str, state: str, name: str) -> list[float]:
+    """When the containers of the job's pods began or ended, as the API server has it."""
+    states = [each["state"] for pod in field.pods(job) for each in pod["status"].get("containerStatuses", ())]
+    return [datetime.fromisoformat(each[state][name]).timestamp() for each in states if state in each]

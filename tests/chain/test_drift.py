@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from chaos.field import NAMESPACE
 from cli.drift import drifted
 from infra.review.drift import Drift, drift_tables
 from infra.review.table import as_text
@@ -19,7 +20,7 @@ from sandbox.providers.cloud import Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Resource
 from sandbox.providers.resource_types import BUCKET, NODE_POOL
-from tests.chain.stack import NAMESPACE, Chain, Operations, ignore, wait_until
+from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.timeout(900)

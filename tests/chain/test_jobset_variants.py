@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from chaos.field import NAMESPACE
 from infra.jobset import render
 from infra.settings import parse
 from infra.submission import submission
 from sandbox.daemon import CHECKOUT
 from sandbox.providers.values import merged
-from tests.chain.stack import NAMESPACE, Chain, ignore, wait_until
+from tests.chain.stack import Chain, ignore, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -15,6 +15,7 @@ from benchmarks.kueue_trials import carry_out
 from infra import live_jobs
 from infra.admission.rehearsal import rehearse
 from infra.admission.stack import situation
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings import parse
 from sandbox.api_server import ApiServer
 from sandbox.daemon import CHECKOUT
@@ -162,13 +163,20 @@ def _submit(chain: Chain, team: str, *names: str) -> None:
 def _jobset(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
     """A JobSet that takes one host of any of the slices."""
     selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x4"}
-    resources = {"limits": {"google.com/tpu": 4}}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sleep", "600"],
+        "resources": {"limits": {"google.com/tpu": 4}},
+        "securityContext": CONFINED_CONTAINER,
+    }
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
         "nodeSelector": selector,
         "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
-        "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "600"], "resources": resources}],
+        "securityContext": CONFINED_POD,
+        "containers": [container],
     }
     job = {"name": "host", "template": {"spec": {"template": {"spec": pod}}}}
     return {

@@ -22,9 +22,10 @@ import psutil
 import pytest
 from pulumi.automation import CommandError, ConfigValue, EngineEvent
 
+from chaos.field import NAMESPACE
 from sandbox.engine import Engine, environment
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
-from tests.chain.stack import NAMESPACE, Chain, wait_until
+from tests.chain.stack import Chain, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from chaos.field import NAMESPACE
 from infra import operators
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox import daemon, programs
 from sandbox.api_server import ApiError, ApiServer
 from sandbox.catalog import PREVIOUS, PROGRAMS, Program, version_of
 from sandbox.site import create
-from tests.chain.stack import NAMESPACE, Chain, Operations, ignore, wait_until
+from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.timeout(1800)
@@ -91,11 +93,13 @@ def _sleeping(name: str) -> dict[str, Any]:
         "image": "busybox",
         "command": ["sleep", "1"],
         "resources": {"limits": {"google.com/tpu": 4}},
+        "securityContext": CONFINED_CONTAINER,
     }
     pod = {
         "restartPolicy": "Never",
         "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
         "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
+        "securityContext": CONFINED_POD,
         "containers": [container],
     }
     job = {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": {"spec": pod}}

@@ -19,9 +19,14 @@ GOOD = Observed(
     endings=("KILLED", "DONE"),
     failures=(),
     losses=STEADY,
-    disagreements=(),
+    curve=(),
+    disagreements={},
     batches=tuple(range(24)),
     lost_steps=2,
+    skipped=frozenset(),
+    lines=('{"event": "warning", "message": "slow"}',),
+    said=("jobset completed",),
+    events=("pod research/job-slice-1-1-abcde failed with exit code 137",),
     recovery_seconds=30.0,
 )
 
@@ -40,12 +45,13 @@ def test_all_that_holds_is_told_by_nothing() -> None:
         (replace(GOOD, terminal="Failed"), "expected the JobSet Completed, got Failed"),
         (replace(GOOD, endings=("KILLED",)), "expected 2 starts, got 1"),
         (replace(GOOD, endings=("DIVERGED", "DONE")), "expected the struck start to end as KILLED, got DIVERGED"),
+        (replace(GOOD, endings=("KILLED", "PREEMPTED")), "expected the last start to end as DONE, got PREEMPTED"),
         (replace(GOOD, charged=0), "expected 1 restarts that count, got 0"),
         (replace(GOOD, lost_steps=9), "expected at most 8 steps to be done again, got 9"),
         (replace(GOOD, batches=(0, 1, 1)), "expected the batches 0, 1, 2, ... without gap or repetition"),
         (replace(GOOD, recovery_seconds=121.0), "expected training to go on within 120 s, got 121 s"),
         (replace(GOOD, recovery_seconds=None), "expected training to go on, got no further step"),
-        (replace(GOOD, disagreements=("step 9 was 1.0, then 2.0",)), "expected steps done twice to agree"),
+        (replace(GOOD, disagreements={9: "step 9 was 1.0, then 2.0"}), "expected steps done twice to agree"),
         (replace(GOOD, losses=STEADY | {7: 4.3000000000000001e0 + 1e-12}), "expected the loss 4.3 at step 7"),
         (replace(GOOD, losses={}), "expected losses of 24 steps, got 0"),
     ],
@@ -71,3 +77,46 @@ def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
     assert told(expected, replace(crashed, failures=(other,))) == (
         "expected the cause to say 'ValueError', got 'KeyError: 3'",
     )
+
+
+def test_what_must_be_told_is_asked_for() -> None:
+    assert told(replace(KILLED, warning="slow", said="completed"), GOOD) == ()
+    assert told(replace(KILLED, warning="straggler"), GOOD) == (
+        "expected a line of a ledger with 'straggler', got none",
+    )
+    assert told(replace(KILLED, said="evicted"), GOOD) == (
+        "expected a condition to say 'evicted', got ['jobset completed']",
+    )
+
+
+def test_the_event_that_names_the_pod_is_asked_for() -> None:
+    assert told(replace(KILLED, event=r"slice-1-1-\S+ failed with exit code 137"), GOOD) == ()
+    (sentence,) = told(replace(KILLED, event=r"slice-0-1-\S+ failed"), GOOD)
+    assert sentence.startswith("expected an event that says 'slice-0-1-")
+
+
+def test_on_other_data_losses_are_not_compared() -> None:
+    assert told(replace(KILLED, same_data=False), replace(GOOD, losses={step: 1.0 for step in STEADY})) == ()
+
+
+def test_only_the_steps_that_are_expected_may_be_skipped() -> None:
+    without = {step: loss for step, loss in STEADY.items() if step != 12}
+    skipped = replace(GOOD, losses=without, skipped=frozenset({12}))
+    assert told(replace(KILLED, skipped=frozenset({12})), skipped) == ()
+    assert told(KILLED, skipped)[0] == "expected the skipped steps [], got [12]"
+
+
+def test_up_to_a_skipped_step_losses_are_the_same_bit_for_bit() -> None:
+    expected = replace(KILLED, skipped=frozenset({12}), loss_tolerance=0.1)
+    without = {step: loss for step, loss in STEADY.items() if step != 12}
+    later = replace(GOOD, losses=without | {13: STEADY[13] * 1.05}, skipped=frozenset({12}))
+    assert told(expected, later) == ()
+    before = replace(later, losses=without | {11: STEADY[11] * (1 + 1e-7)})
+    assert told(expected, before)[0].startswith("expected the loss 3.9 at step 11")
+
+
+def test_losses_that_a_fault_spoils_must_have_been_wrong_from_its_step_on_and_be_put_right() -> None:
+    spoiled = replace(KILLED, spoiled_from=12)
+    assert told(spoiled, replace(GOOD, disagreements={13: "step 13 was 1.0, then 3.7"})) == ()
+    assert told(spoiled, replace(GOOD, disagreements={11: "step 11 was 1.0, then 3.9"}))[0].endswith("then 3.9")
+    assert told(spoiled, GOOD) == ("expected losses from step 12 on to be put right, got none that were wrong",)

@@ -16,6 +16,7 @@ _ACTIONS = {
     ExitCode.CRASH: "RestartJobSet",
     ExitCode.PEER_LOST: "RestartJobSet",
     ExitCode.HANG: "RestartJobSet",
+    ExitCode.SILENT_DAMAGE: "RestartJobSet",
     ExitCode.INVALID_SPEC: "FailJobSet",
     ExitCode.OUT_OF_MEMORY: "FailJobSet",
     ExitCode.DIVERGED: "FailJobSet",
@@ -37,15 +38,15 @@ def _job(rendered: Any) -> Any:
 def _job_failure(rendered: Any, code: int, conditions: frozenset[str]) -> tuple[str, str]:
     """Reason and message with which the Job controller fails the Job of a pod that ended like this."""
     for index, rule in enumerate(_job(rendered)["podFailurePolicy"]["rules"]):
-        on_exit = rule.get("onExitCodes", {"values": []})
-        if code in on_exit["values"]:
+        on_exit = rule.get("onExitCodes")
+        if on_exit and (code in on_exit["values"]) == (on_exit["operator"] == "In"):
             text = f"Container trainer for pod research/tiny-slice-0-0-abcde failed with exit code {code}"
             return "PodFailurePolicy", f"{text} matching FailJob rule at index {index}"
         for condition in rule.get("onPodConditions", []):
             if condition["type"] in conditions:
                 text = f"Pod research/tiny-slice-0-0-abcde has condition {condition['type']}"
                 return "PodFailurePolicy", f"{text} matching FailJob rule at index {index}"
-    return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+    raise AssertionError(f"no rule names the pod that ended with {code}")
 
 
 def _action(rendered: Any, code: int, *conditions: str) -> str:

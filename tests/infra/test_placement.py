@@ -50,7 +50,16 @@ def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     wanted = {"key": "slice-group", "operator": "In", "values": ["first", "second"]}
     assert required == {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
-    assert [taint["key"] for taint in pod["tolerations"]] == ["google.com/tpu", "cloud.google.com/gke-queued"]
+    tolerated = [each["key"] for each in pod["tolerations"] if each["effect"] == "NoSchedule"]
+    assert tolerated == ["google.com/tpu", "cloud.google.com/gke-queued"]
+
+
+def test_a_pod_stays_on_a_node_that_is_out_of_touch_however_long(values: Values) -> None:
+    pod = template(jobset(values))["spec"]
+    assert [each for each in pod["tolerations"] if each["effect"] == "NoExecute"] == [
+        {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+        for state in ("not-ready", "unreachable")
+    ]
 
 
 @pytest.mark.parametrize(

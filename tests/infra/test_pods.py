@@ -1,5 +1,9 @@
 """The pods of a job: what they get of their host, and what their settings change."""
 
+import os
+import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +13,7 @@ from infra.pods import admitted_pods, pod_template, resources
 from infra.settings import parse
 from infra.submission import submission
 from sandbox.providers.nodes import allocatable
-from tests.infra.recording import Values
+from tests.infra.recording import ROOT, Values
 
 _SHARE = 0.9
 """Of what GKE leaves to pods; its daemons take the rest."""
@@ -40,11 +44,11 @@ def test_on_the_network_of_their_host_pods_still_find_each_other_by_name(values:
 
 def test_data_sets_are_a_folder_only_where_the_stack_file_says_so(values: Values) -> None:
     values["datasets"] = {"bucket": "text"}
-    assert len(_template(values)["spec"]["volumes"]) == 1
+    assert not any("csi" in volume for volume in _template(values)["spec"]["volumes"])
     values["datasets"] = {"bucket": "text", "mount": True}
     template = _template(values)
     assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
-    volume, mount = template["spec"]["volumes"][1], template["spec"]["containers"][0]["volumeMounts"][1]
+    volume, mount = template["spec"]["volumes"][-1], template["spec"]["containers"][0]["volumeMounts"][-1]
     assert volume["name"] == mount["name"]
     assert volume["csi"]["volumeAttributes"]["bucketName"] == "text"
     assert (mount["mountPath"], mount["readOnly"]) == ("/datasets", True)
@@ -61,6 +65,25 @@ def test_compiled_programs_are_kept_in_the_bucket_only_where_the_stack_file_says
     assert parse(values).compile_cache.startswith(f"gs://{parse(values).checkpoint_bucket}/")
 
 
-@pytest.mark.parametrize(("host_network", "level"), [(False, "baseline"), (True, "privileged")])
+def test_jax_may_not_fall_back_to_the_hosts_cpu(values: Values) -> None:
+    container = _template(values)["spec"]["containers"][0]
+    named = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert named["JAX_PLATFORMS"] == "tpu,cpu"
+    told = {**os.environ, "JAX_PLATFORMS": named["JAX_PLATFORMS"]}
+    found = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"], env=told, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert "Unable to initialize backend 'tpu'" in found.stderr
+
+
+@pytest.mark.parametrize(("host_network", "level"), [(False, "restricted"), (True, "privileged")])
 def test_namespaces_admit_pods_with_power_over_their_host_only_for_its_network(host_network: bool, level: str) -> None:
-    assert admitted_pods(host_network=host_network) == {"pod-security.kubernetes.io/enforce": level}
+    told = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("warn", "audit")}
+    assert admitted_pods(host_network=host_network) == {"pod-security.kubernetes.io/enforce": level, **told}
+
+
+def test_pods_run_as_the_images_user(values: Values) -> None:
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", (ROOT / "workloads" / "Dockerfile").read_text(), re.MULTILINE)
+    context = _template(values)["spec"]["securityContext"]
+    assert (str(context["runAsUser"]), str(context["runAsGroup"])) == user

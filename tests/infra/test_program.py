@@ -6,6 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from infra.admission_policies import PRIORITIES, TRAINERS
 from infra.operators import leave_certificates, wait_for_certificates
 from infra.slices import REPLACED_BY_US
 from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program, stack_values
@@ -19,6 +20,10 @@ KUEUE_CHART = ("kubernetes:helm.sh/v4:Chart", "kueue")
 FLAVOR = ("kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "flavor-trillium")
 CLUSTER_QUEUE = ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-research")
 LOCAL_QUEUE = ("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research")
+NETWORK_POLICY = ("kubernetes:networking.k8s.io/v1:NetworkPolicy", "network-research")
+MEMBERS = ("kubernetes:rbac.authorization.k8s.io/v1:RoleBinding", "members-research-binding")
+ADMISSION = "kubernetes:admissionregistration.k8s.io/v1:ValidatingAdmissionPolicy"
+BAD_HOST_ROLE = ("kubernetes:rbac.authorization.k8s.io/v1:ClusterRoleBinding", "bad-host-role-binding")
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
 
 
@@ -38,6 +43,13 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
         (CLUSTER_QUEUE, ("kubernetes:kueue.x-k8s.io/v1beta2:Cohort", "cohort")),
         (("kubernetes:core/v1:Namespace", "namespace-research"), CLUSTER_QUEUE),
         (LOCAL_QUEUE, ("kubernetes:core/v1:Namespace", "namespace-research")),
+        (LOCAL_QUEUE, NETWORK_POLICY),
+        (LOCAL_QUEUE, ("kubernetes:core/v1:ResourceQuota", "no-pod-priority-research")),
+        (MEMBERS, NETWORK_POLICY),
+        (MEMBERS, ("kubernetes:core/v1:ResourceQuota", "no-pod-priority-research")),
+        *((MEMBERS, (f"{ADMISSION}Binding", f"{name}-binding")) for name in (TRAINERS, PRIORITIES)),
+        (BAD_HOST_ROLE, (f"{ADMISSION}Binding", f"{TRAINERS}-binding")),
+        (BAD_HOST_ROLE, (f"{ADMISSION}Binding", "bad-host-policy-binding")),
         (
             ("kubernetes:core/v1:ServiceAccount", "trainer-research"),
             ("kubernetes:core/v1:Namespace", "namespace-research"),

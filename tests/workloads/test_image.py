@@ -132,8 +132,7 @@ def test_the_trainer_is_not_root_and_may_write_its_cache() -> None:
     (prepare,) = (command for command in _all("RUN") if "useradd" in command)
     assert uid != "0"
     assert f"--uid {uid} " in prepare
-    assert "JAX_COMPILATION_CACHE_DIR=" in environment
-    assert '--owner=trainer --group=trainer "$JAX_COMPILATION_CACHE_DIR"' in prepare
+    assert "JAX_COMPILATION_CACHE_DIR=/tmp/" in environment
 
 
 def test_what_is_copied_suffices_for_the_smoke_test(tmp_path: Path) -> None:

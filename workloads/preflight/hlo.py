@@ -140,11 +140,15 @@ class Sources:
     """Location, and calling frame as the text writes it."""
 
     def stack(self, instruction: Instruction) -> Iterator[tuple[str, str, int]]:
-        """File, function and line of each frame, innermost first."""
-        frame = int(instruction.attribute(r"stack_frame_id=(\d+)") or 0)
-        while frame in self.frames:
+        """File, function and line of each frame, innermost first; it ends where a table does not go on."""
+        frame = int(instruction.attribute(r"stack_frame_id=(\d{1,9})\b") or 0)
+        unseen = {*self.frames}
+        while frame in unseen:
+            unseen.remove(frame)
             location, caller = self.frames[frame]
-            file, function, line = self.locations[location]
+            file, function, line = self.locations.get(location, (0, 0, 0))
+            if file not in self.files or function not in self.functions:
+                return
             yield self.files[file], self.functions[function], line
             # Callers are written one higher than the number of their line in the table; 1 stands for none.
             frame = caller - 1
@@ -158,6 +162,15 @@ def parse(text: str) -> Module:
     """
     if not text.startswith("HloModule"):
         raise ValueError(f"an optimised HLO module begins with 'HloModule', this text with {text[:40]!r}")
+    try:
+        computations = _computations(text)
+        partitions = re.search(r"num_partitions=(\d+)", text.partition("\n")[0])
+        return Module(computations, int(partitions[1]) if partitions else 1, _sources(text))
+    except ValueError as fault:
+        raise ValueError(f"expected a whole HLO module, got one that is damaged: {fault}; compile it anew") from None
+
+
+def _computations(text: str) -> dict[str, Computation]:
     computations: dict[str, Computation] = {}
     header, lines = None, []
     for line in text.splitlines():
@@ -165,15 +178,18 @@ def parse(text: str) -> Module:
             header = _COMPUTATION.match(line)
         elif line == "}" or line.startswith("}, execution_thread="):
             computation = Computation(header[2], bool(header[1]), tuple(map(_instruction, lines)))
+            if not any(instruction.root for instruction in computation.instructions):
+                raise ValueError(f"computation {computation.name} has no root")
             computations[computation.name] = computation
             header, lines = None, []
-        elif _INSTRUCTION.match(line):
+        elif _INSTRUCTION.match(line) or not lines:
             lines.append(line)
         else:
             # Metadata of a kernel may hold line breaks.
             lines[-1] += line
-    partitions = re.search(r"num_partitions=(\d+)", text[: text.index("\n")])
-    return Module(computations, int(partitions[1]) if partitions else 1, _sources(text))
+    if header or not any(computation.entry for computation in computations.values()):
+        raise ValueError(f"computation {header[2]} has no end" if header else "it has no entry")
+    return computations
 
 
 def shapes_in(text: str) -> tuple[Shape, ...]:
@@ -186,10 +202,9 @@ def shapes_in(text: str) -> tuple[Shape, ...]:
 
 def _instruction(line: str) -> Instruction:
     head = _INSTRUCTION.match(line)
-    assert head
-    end_of_type = _closing(line, head.end()) if line[head.end()] == "(" else head.end()
-    opcode = _OPCODE.search(line, end_of_type)
-    if not opcode:
+    end_of_type = _closing(line, head.end()) if head and line.startswith("(", head.end()) else 0
+    opcode = _OPCODE.search(line, max(end_of_type, head.end())) if head else None
+    if not head or not opcode:
         raise ValueError(f"expected an instruction of an HLO module, got {line[:200]!r}")
     close = _closing(line, opcode.end() - 1)
     arguments = line[opcode.end() : close]

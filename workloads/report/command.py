@@ -1,6 +1,6 @@
-"""`python -m workloads.training report`: the report of one run, as a file.
+"""`python -m workloads.training report`: what a run spent as tables, and all of it as one file.
 
-Owns the command line and the search for the run.
+Owns the command line, the search for the run and the order of the answer, also for `multislice report`.
 """
 
 import argparse
@@ -8,34 +8,119 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from etils import epath
+from rich.console import Console
 
-from workloads.report.goodput import goodput
-from workloads.report.history import read_history
+from workloads.report.failures import read_failures
+from workloads.report.goodput import Goodput, goodput
+from workloads.report.history import History, read_history
 from workloads.report.mesh_text import counted
-from workloads.report.page import duration, page
+from workloads.report.page import page
+from workloads.report.tables import duration, write
+from workloads.spec import Spec
 
-DESCRIPTION = "Write what became of a run as one HTML file: loss, throughput, hosts, restarts, goodput by cause, mesh."
+DESCRIPTION = """\
+Say where the time and the money of a run went, and write what became of it as one HTML file: loss, throughput, hosts,
+restarts, goodput by cause, mesh.
+"""
+
+
+class NoReport(Exception):
+    """There is nothing to report on, or nowhere to write it; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a report is asked for."""
+
+    folder: str
+    """Storage path of a job, or folder of one run."""
+    output: str | None
+    """File of the page; None: `report.html` in the run's folder."""
+    as_json: bool
+
+
+class Report(Spec):
+    """The answer as one object."""
+
+    job: str
+    run: str
+    """Its folder."""
+    page: str | None
+    """Where it was written, if it could be."""
+    goodput: Goodput
+    notes: tuple[str, ...]
+    """What could not be read."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    try:
+        return report(Asked(options.folder, options.output, options.json), Console(highlight=False))
+    except NoReport as fault:
+        print(fault, file=sys.stderr)
+        return 1
+
+
+def report(asked: Asked, console: Console) -> int:
+    """Print what a run spent and write its page; the exit status.
+
+    Whoever may only read a bucket is told the figures, and that no page was written.
+
+    Raises:
+        NoReport: there is no run, it cannot be read, or its page cannot be written where it was asked for.
+    """
     # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
-        run = find_run(epath.Path(options.folder))
-    except FileNotFoundError as fault:
+        history = read_history(find_run(epath.Path(asked.folder)))
+    except _faults_of_storage() as fault:
+        raise NoReport(
+            f"{asked.folder}: expected files that can be read, got {type(fault).__name__}: {fault}; look at the name,"
+            " the network and, for gs://, `gcloud auth application-default login`"
+        ) from None
+    spent = goodput(history.tried)
+    if not asked.as_json:
+        write(spent, console)
+        starts = counted(len(history.tried), "start")
+        console.out(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}")
+    target = epath.Path(asked.output) if asked.output else history.folder / "report.html"
+    fault = _write_page(history, target)
+    if asked.as_json:
+        console.out(_object(history, spent, None if fault else target).model_dump_json(indent=1))
+    elif not fault:
+        console.out(f"page: {target}")
+    if fault and asked.output:
+        raise NoReport(fault)
+    if fault:
         print(fault, file=sys.stderr)
-        return 1
-    history = read_history(run)
-    target = epath.Path(options.output) if options.output else run / "report.html"
-    target.write_text(page(history))
-    spent = goodput(history.starts)
-    starts = counted(len(history.starts), "start")
-    print(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}: {target}")
     return 0
+
+
+def _write_page(history: History, target: epath.Path) -> str | None:
+    """Why the page could not be written, if it could not."""
+    try:
+        target.write_text(page(history))
+    except _faults_of_storage() as fault:
+        got = f"{type(fault).__name__}: {fault}"
+        return f"{target}: expected to write the page there, got {got}; choose --output FILE"
+    return None
+
+
+def _faults_of_storage() -> tuple[type[Exception], ...]:
+    # Not imported: whoever raises one has loaded its module, and to load Google's clients beside Pulumi fails, since
+    # both bring the protocol buffers of google.rpc.
+    kinds = (("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"))
+    return OSError, *(getattr(sys.modules[module], name) for module, name in kinds if module in sys.modules)
+
+
+def _object(history: History, spent: Goodput, target: epath.Path | None) -> Report:
+    written = str(target) if target else None
+    return Report(job=history.job, run=str(history.folder), page=written, goodput=spent, notes=history.notes)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="storage path of the job, a local folder or gs://BUCKET/JOB, for its current run; or one run's folder",
     )
     parser.add_argument("--output", metavar="FILE", help="instead of report.html in the run's folder")
+    parser.add_argument("--json", action="store_true", help="time and dollars as one JSON object")
     return parser
 
 
@@ -52,25 +138,32 @@ def find_run(folder: epath.Path) -> epath.Path:
     """The run that `folder` is or holds.
 
     Raises:
-        FileNotFoundError: there is none; the message says what there is.
+        NoReport: there is none; the message says what there is.
     """
     if (folder / "manifest.json").exists() or (folder / "ledger").exists():
         return folder
     runs = folder / "runs"
     names = sorted(path.name for path in runs.iterdir()) if runs.exists() else []
-    current = folder / "current.json"
-    if current.exists() and (run := json.loads(current.read_text())["run"]) in names:
-        return runs / run
+    current = _word(folder / "current.json", "run")
+    if current in names:
+        return runs / current
     if len(names) == 1:
         return runs / names[0]
     expected = "expected a storage path with runs/ and current.json, or the folder of one run"
     got = f"got runs {', '.join(names)} and no current one; name one of them" if names else "found no run"
-    raise FileNotFoundError(f"{folder}: {expected}, {got}{_failures(folder)}")
+    raise NoReport(f"{folder}: {expected}, {got}{_failures(folder)}")
 
 
 def _failures(folder: epath.Path) -> str:
     """What kept a job from opening a run."""
-    records = sorted((folder / "failures").glob("*/*.json")) if (folder / "failures").exists() else []
-    if not records:
+    found = read_failures(folder, [])
+    return f"; its last failure: {found[-1].failure.cause}" if found else ""
+
+
+def _word(path: epath.Path, key: str) -> str:
+    """What a file says of `key`; empty if it says nothing."""
+    try:
+        content: Any = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
         return ""
-    return f"; its last failure: {json.loads(records[-1].read_text())['cause']}"
+    return str(content.get(key, "")) if isinstance(content, dict) else ""

@@ -4,11 +4,12 @@ Owns which facts of the history are drawn, and where starts and faults are marke
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from math import isfinite
 
 from workloads.report.chart import Bar, Line, Mark, Point, bars, line_chart
 from workloads.report.goodput import lost_steps
-from workloads.report.history import History, Step
+from workloads.report.history import Event, History, Step
 from workloads.report.mesh_text import counted
 from workloads.training.pace import Pace, compare
 
@@ -82,9 +83,13 @@ def _latest_paces(history: History) -> list[Pace]:
     """Each host's means over its last steps, of the newest start that has any."""
     for start in reversed(history.starts):
         latest = [[event for event in ledger if event.name == "pace"][-1:] for ledger in start.ledgers.values()]
-        if paces := [Pace(**event.facts) for events in latest for event in events]:
+        if paces := [_pace(event) for events in latest for event in events]:
             return paces
     return []
+
+
+def _pace(event: Event) -> Pace:
+    return Pace(**{field.name: event.facts[field.name] for field in fields(Pace)})
 
 
 def _pieces(history: History, value: Callable[[Step], float | None]) -> tuple[list[list[Point]], list[list[Point]]]:

@@ -1,17 +1,18 @@
-"""Where the wall time of a run went.
+"""Where the wall time of a run went, and what it cost.
 
 Owns the causes and the rules by which time is counted for them (docs/metrics.md). Pure: a run is cut at the moments
-that its leader recorded, each piece counts for one cause, and so the pieces add up to the whole.
+that its leader recorded, each piece counts for one cause, and so the pieces add up to the whole. A start's pieces, and
+the time that the run is down after it, cost what all slices cost in that start.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
+from itertools import groupby
+from math import fsum, inf
 
 from workloads.report.history import LAST, Event, Start, Step
-from workloads.spec import ExitCode
+from workloads.spec import ExitCode, Spec
 
 
 class Cause(StrEnum):
@@ -21,6 +22,7 @@ class Cause(StrEnum):
     INPUT = "steps waiting for the host"
     LOST = "lost work"
     SAVE = "saves"
+    COMPARE = "comparing slices"
     EVALUATION = "evaluation"
     COMPILE = "compilation"
     RESTORE = "restore"
@@ -36,6 +38,7 @@ ENDS_A_PIECE = {
     "restore": Cause.RESTORE,
     "compile": Cause.COMPILE,
     "save": Cause.SAVE,
+    "slices_agree": Cause.COMPARE,
     "Evaluation": Cause.EVALUATION,
     # At the end, and after SIGTERM, the loop waits until the last checkpoint is complete.
     "RunSummary": Cause.SAVE,
@@ -50,26 +53,38 @@ ENDINGS = {
 }
 """What a start's last piece was spent on, by how it ended; otherwise it is work that was lost."""
 
+NO_LOSS = (ExitCode.DONE.name, LAST)
+"""Ends of a start after which nothing is done again."""
 
-@dataclass(frozen=True)
-class Part:
-    """Seconds for one cause."""
+ROLLBACK = "a rollback"
+SKIPPED = "a step was skipped"
+"""What costs work beside the end of a start."""
+
+_SECONDS_PER_HOUR = 3600
+_OWN_LINES = (Cause.LOST, Cause.HUNG, Cause.DOWN)
+"""Causes that are told apart by what they came after; of the others `Loss` says so."""
+
+
+class Part(Spec):
+    """Time and money for one cause."""
 
     cause: Cause
-    detail: str
-    """How the start before ended, for time that the run was down."""
+    after: str
+    """What it came after: how a start ended, a rollback or a skipped step; empty where nothing went wrong."""
     seconds: float
+    usd: float | None
+    """As far as prices are known; None: none is."""
 
     @property
     def name(self) -> str:
-        return f"{self.cause} after {self.detail}" if self.detail else str(self.cause)
+        return f"{self.cause} after {self.after}" if self.after else str(self.cause)
 
 
-@dataclass(frozen=True)
-class Goodput:
-    """The whole time of a run, from the first host's begin to the last that is known."""
+class Spent(Spec):
+    """The whole time of a run or a start, by cause."""
 
     seconds: float
+    usd: float | None
     parts: tuple[Part, ...]
 
     @property
@@ -79,65 +94,204 @@ class Goodput:
         return seconds / self.seconds if self.seconds else 0.0
 
 
+class StartSpent(Spent):
+    """One start, until the next one begins."""
+
+    number: int
+    opened: bool
+    """Whether it opened the run; if not, `number` is that of the next one that did."""
+    ending: str
+    usd_per_hour: float | None
+    """Of all slices; None: unknown."""
+
+    @property
+    def name(self) -> str:
+        return f"{'Start' if self.opened else 'Before start'} {self.number}"
+
+
+class Loss(Spec):
+    """All that came of one kind of fault, wherever its time is counted."""
+
+    after: str
+    """How the starts that it struck ended, a rollback or a skipped step."""
+    lost_work_seconds: float
+    hung_seconds: float
+    down_seconds: float
+    restart_seconds: float
+    """Saves before leaving, starts that did not open the run, and all until the next start does steps again."""
+    seconds: float
+    usd: float | None
+
+
+class Goodput(Spent):
+    """A run, from the first host's begin to the last that is known."""
+
+    starts: tuple[StartSpent, ...]
+    losses: tuple[Loss, ...]
+    """The dearest first."""
+
+    @property
+    def unpriced(self) -> tuple[int, ...]:
+        """Starts whose price is unknown, and which are in no sum of money."""
+        return tuple(sorted({start.number for start in self.starts if start.usd_per_hour is None}))
+
+
 @dataclass(frozen=True)
 class _Piece:
+    """Ends at the moment `until`."""
+
     until: float
     cause: Cause
-    detail: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class _Spell:
+    """A piece with its length, of the start at that place."""
+
+    place: int
+    piece: _Piece
+    seconds: float
+    usd: float | None
 
 
 def goodput(starts: Sequence[Start]) -> Goodput:
     """What the time of `starts`, in their order, was spent on."""
-    if not starts:
-        return Goodput(0.0, ())
-    spent: dict[tuple[Cause, str], float] = defaultdict(float)
-    began = now = starts[0].began[0]
-    for piece in _pieces(starts):
-        # Clocks of hosts differ: a moment before the one before it ends a piece of no length.
-        until = max(now, piece.until)
-        spent[piece.cause, piece.detail] += until - now
-        now = until
-    order = list(Cause)
-    parts = sorted(spent.items(), key=lambda part: (order.index(part[0][0]), part[0][1]))
-    return Goodput(now - began, tuple(Part(*name, seconds) for name, seconds in parts if seconds > 0))
+    spells = [*_spells(starts)]
+    return Goodput(**dict(_spent(spells)), starts=tuple(_by_start(starts, spells)), losses=_losses(spells))
 
 
-def lost_steps(starts: Sequence[Start]) -> set[tuple[int, int]]:
-    """Start and place among its lines of the steps that trained nothing: done again later, or skipped."""
-    lost: set[tuple[int, int]] = set()
-    again = inf
-    for start in reversed(starts):
+def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
+    """Start and place among its lines of the steps that trained nothing, with what they were lost after: done again
+    later, or skipped."""
+    lost: dict[tuple[int, int], str] = {}
+    again: list[tuple[int, str]] = []
+    """What comes later, the soonest last: from which step on steps are done again, and what for."""
+
+    def go_back(step: int, after: str) -> None:
+        while again and again[-1][0] >= step:
+            again.pop()
+        again.append((step, after))
+
+    for start in reversed([start for start in starts if start.opened]):
+        # Steps of this start are done again after a rollback of its own, or after its end.
+        again = [(step, start.ending if after == ROLLBACK else after) for step, after in again]
         for place, step in reversed([*enumerate(start.steps)]):
-            if step.skipped or step.step >= again:
-                lost.add((start.number, place))
-            again = min(again, step.step)
+            after = next((after for first, after in reversed(again) if step.step >= first), None)
+            if step.skipped or after:
+                lost[start.number, place] = SKIPPED if step.skipped else str(after)
+            go_back(step.step, ROLLBACK)
         if resumed := start.last("RunStarted"):
-            again = min(again, int(resumed.facts["step"]) + 1)
+            go_back(int(resumed.facts["step"]) + 1, ROLLBACK)
     return lost
 
 
-def _pieces(starts: Sequence[Start]) -> Iterator[_Piece]:
+def _spells(starts: Sequence[Start]) -> Iterator[_Spell]:
     lost = lost_steps(starts)
-    for number, start in enumerate(starts):
-        if number:
-            yield _Piece(start.began[0], Cause.DOWN, starts[number - 1].ending)
-        yield _Piece(start.began[1], Cause.WAITING)
-        events = [piece for event in start.leader for piece in _of_event(event)]
-        steps = [
-            piece for place, step in enumerate(start.steps) for piece in _of_step(step, (start.number, place) in lost)
-        ]
-        yield from sorted([*events, *steps], key=lambda piece: piece.until)
-        yield _Piece(start.ended, ENDINGS.get(start.ending, Cause.LOST))
+    now = starts[0].began[0] if starts else 0.0
+    for place, start in enumerate(starts):
+        before = starts[place - 1].ending if place else ""
+        following = starts[place + 1] if place + 1 < len(starts) else None
+        for piece in _pieces(start, "" if before in NO_LOSS else before, following, lost):
+            # Clocks of hosts differ: a moment before the one before it ends a piece of no length.
+            if piece.until > now:
+                seconds, now = piece.until - now, piece.until
+                usd = None if start.usd_per_hour is None else seconds * start.usd_per_hour / _SECONDS_PER_HOUR
+                yield _Spell(place, piece, seconds, usd)
 
 
-def _of_event(event: Event) -> Iterator[_Piece]:
+def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple[int, int], str]) -> Iterator[_Piece]:
+    """The pieces of a start that came after the end `before`, until the one `following` it."""
+    yield _Piece(start.began[1], Cause.WAITING, before)
+    ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
+    events = [piece for event in start.leader for piece in _of_event(event, before, ready)]
+    steps = [
+        piece for place, step in enumerate(start.steps) for piece in _of_step(step, lost.get((start.number, place), ""))
+    ]
+    yield from sorted([*events, *steps], key=lambda piece: piece.until)
+    after = "" if start.ending in NO_LOSS else start.ending
+    yield _Piece(start.ended, _last_cause(start), after)
+    if following:
+        yield _Piece(following.began[0], Cause.DOWN, start.ending)
+
+
+def _last_cause(start: Start) -> Cause:
+    """What its last piece was spent on; one that did not open the run had nothing to lose or to save."""
+    if start.opened:
+        return ENDINGS.get(start.ending, Cause.LOST)
+    return Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
+
+
+def _of_event(event: Event, before: str, ready: float) -> Iterator[_Piece]:
     if cause := ENDS_A_PIECE.get(event.name):
-        yield _Piece(event.time, cause)
+        rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
+        yield _Piece(event.time, cause, before if event.time <= ready else rolled_back)
 
 
-def _of_step(step: Step, lost: bool) -> Iterator[_Piece]:
-    if lost:
-        yield _Piece(step.time, Cause.LOST)
+def _of_step(step: Step, lost_after: str) -> Iterator[_Piece]:
+    if lost_after:
+        yield _Piece(step.time, Cause.LOST, lost_after)
         return
     yield _Piece(step.time - step.seconds + step.host_seconds, Cause.INPUT)
     yield _Piece(step.time, Cause.PRODUCTIVE)
+
+
+def _by_start(starts: Sequence[Start], spells: Sequence[_Spell]) -> Iterator[StartSpent]:
+    for place, start in enumerate(starts):
+        spent = _spent([spell for spell in spells if spell.place == place])
+        yield StartSpent(
+            **dict(spent),
+            number=start.number,
+            opened=start.opened,
+            ending=start.ending,
+            usd_per_hour=start.usd_per_hour,
+        )
+
+
+def _spent(spells: Sequence[_Spell]) -> Spent:
+    order = [*Cause]
+
+    def line(spell: _Spell) -> tuple[int, str]:
+        cause = spell.piece.cause
+        return order.index(cause), spell.piece.after if cause in _OWN_LINES else ""
+
+    parts = [
+        Part(cause=order[place], after=after, seconds=_seconds(group), usd=_usd(group))
+        for (place, after), group in _grouped(spells, line)
+    ]
+    return Spent(seconds=_seconds(spells), usd=_usd(spells), parts=tuple(parts))
+
+
+def _losses(spells: Sequence[_Spell]) -> tuple[Loss, ...]:
+    idle = [(Cause.DOWN, ending) for ending in NO_LOSS]
+    charged = [spell for spell in spells if spell.piece.after and (spell.piece.cause, spell.piece.after) not in idle]
+    found = [_loss(after, group) for after, group in _grouped(charged, lambda spell: spell.piece.after)]
+    return tuple(sorted(found, key=lambda loss: (loss.usd or 0.0, loss.seconds), reverse=True))
+
+
+def _loss(after: str, spells: Sequence[_Spell]) -> Loss:
+    seconds = {cause: _seconds([spell for spell in spells if spell.piece.cause is cause]) for cause in _OWN_LINES}
+    return Loss(
+        after=after,
+        lost_work_seconds=seconds[Cause.LOST],
+        hung_seconds=seconds[Cause.HUNG],
+        down_seconds=seconds[Cause.DOWN],
+        restart_seconds=_seconds([spell for spell in spells if spell.piece.cause not in _OWN_LINES]),
+        seconds=_seconds(spells),
+        usd=_usd(spells),
+    )
+
+
+def _grouped[Key: (str, tuple[int, str])](
+    spells: Iterable[_Spell], key: Callable[[_Spell], Key]
+) -> Iterator[tuple[Key, list[_Spell]]]:
+    return ((name, [*group]) for name, group in groupby(sorted(spells, key=key), key))
+
+
+def _seconds(spells: Iterable[_Spell]) -> float:
+    return fsum(spell.seconds for spell in spells)
+
+
+def _usd(spells: Iterable[_Spell]) -> float | None:
+    known = [spell.usd for spell in spells if spell.usd is not None]
+    return fsum(known) if known else None

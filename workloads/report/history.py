@@ -5,14 +5,17 @@ of them short: what cannot be read is left out and noted. What the facts mean is
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from etils import epath
 
+from workloads.report.failures import Failure, Told, by_start, read_failures
 from workloads.report.placement import Placement
+from workloads.report.records import Manifest, StepLine, believed, must_hold
 from workloads.spec import ExitCode
 
 KILLED = "KILLED"
@@ -20,6 +23,8 @@ KILLED = "KILLED"
 
 LAST = "no end recorded"
 """How the newest start stands that left no word: it runs, or was killed."""
+
+_START_FILE = re.compile(r"[0-9]+\.json")
 
 
 @dataclass(frozen=True)
@@ -47,17 +52,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A failure record of a host."""
-
-    attempt: int
-    host: str
-    cause: str
-    code: int
-    time: float
-
-
-@dataclass(frozen=True)
 class Start:
     """One start of the run, by all its hosts."""
 
@@ -69,6 +63,15 @@ class Start:
     """Of the hosts where something failed, first one first."""
     followed: bool = False
     """Whether there is a later start."""
+    host_begins: tuple[int, ...] = ()
+    """Of a start that ended before it opened the run: the seconds in which its hosts began, as far as they failed."""
+    neighbour: "Start | None" = None
+    """The start whose price such a one has."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether it opened the run."""
+        return not self.host_begins
 
     @property
     def leader(self) -> tuple[Event, ...]:
@@ -79,12 +82,35 @@ class Start:
         return next((event for event in reversed(self.leader) if event.name == name), None)
 
     @cached_property
+    def usd_per_hour(self) -> float | None:
+        """Of the slices that this start runs on; None: unknown."""
+        if self.neighbour:
+            return self.neighbour.usd_per_hour
+        begin = self.begin
+        price = begin.facts.get("usd_per_hour") if begin else None
+        if begin is None or price is None:
+            return None
+        # The price is that of all slices that the job asks for.
+        there, asked = begin.facts.get("slices"), begin.facts.get("asked_slices")
+        return price * min(there, asked) / asked if there and asked else price
+
+    @property
+    def begin(self) -> Event | None:
+        """The word `start` of any host, for it is the same in all that matters."""
+        return next((event for events in self.ledgers.values() for event in events if event.name == "start"), None)
+
+    @cached_property
+    def attempt(self) -> tuple[str, int] | None:
+        """The submission and its number of restarts before this start; None if no host says."""
+        return (self.begin.facts["run_id"], self.begin.facts["restart_attempt"]) if self.begin else None
+
+    @cached_property
     def began(self) -> tuple[float, float]:
         """When the first and the last host began; their first events where they do not say."""
-        times = [
-            float(event.facts.get("began", event.time)) for events in self.ledgers.values() for event in events[:1]
-        ]
-        times = times or [step.time - step.seconds for step in self.steps[:1]]
+        first = [event for events in self.ledgers.values() for event in events[:1]]
+        told = [event.facts.get("began") if event.name == "start" else None for event in first]
+        times = [event.time if time is None else time for event, time in zip(first, told, strict=True)]
+        times = times or [step.time - step.seconds for step in self.steps[:1]] or self.host_begins
         return (min(times), max(times)) if times else (0.0, 0.0)
 
     @cached_property
@@ -93,6 +119,20 @@ class Start:
         heard = [event.time for events in self.ledgers.values() for event in events]
         heard += [step.time for step in self.steps]
         return max([*heard, *(failure.time for failure in self.failures)], default=self.began[0])
+
+    def tells(self, told: Told) -> bool:
+        """Whether that failure ended a process of this start.
+
+        A job that was evicted and goes on has several starts of one attempt. What a host began with tells them apart;
+        where it left no ledger, it is of the start that the others were in while it lived.
+        """
+        if self.attempt and self.attempt != (told.run_id, told.failure.attempt):
+            return False
+        begins = [event.facts for events in self.ledgers.values() for event in events if event.name == "start"]
+        own = [facts.get("began") for facts in begins if facts.get("host") == told.failure.host]
+        if known := [began for began in own if began is not None]:
+            return told.began in map(int, known)
+        return told.began <= self.ended and self.began[0] <= told.failure.time
 
     @cached_property
     def ending(self) -> str:
@@ -124,9 +164,22 @@ class History:
     folder: epath.Path
     manifest: dict[str, Any]
     starts: tuple[Start, ...]
+    """Those that opened the run."""
     placement: Placement | None
     notes: tuple[str, ...] = ()
     """What could not be read."""
+    unopened: tuple[Start, ...] = ()
+    """Those that failed before; the number of each is that of the next one that opened the run."""
+
+    @cached_property
+    def tried(self) -> tuple[Start, ...]:
+        """All starts, the first one first."""
+        return tuple(sorted([*self.starts, *self.unopened], key=lambda start: (start.number, start.opened)))
+
+    @property
+    def job(self) -> str:
+        """Its name, as far as it is known."""
+        return str(self.manifest.get("spec", {}).get("name", "a job"))
 
 
 def read_history(run: epath.Path) -> History:
@@ -142,37 +195,34 @@ class _Reader:
     def history(self) -> History:
         ledgers = self._ledgers()
         steps = self._steps()
-        numbers = sorted({*ledgers, *steps})
-        starts = tuple(
-            Start(
-                number,
-                ledgers.get(number, {}),
-                tuple(steps.get(number, ())),
-                self._failures(ledgers.get(number, {})),
-                followed=number != numbers[-1],
-            )
-            for number in numbers
-        )
-        manifest = self._document(self.run / "manifest.json") or {}
-        return History(self.run, manifest, starts, self._placement(), tuple(self.notes))
+        bare = [
+            Start(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
+            for number in sorted({*ledgers, *steps})
+        ]
+        starts, unopened = self._ends(bare)
+        manifest = believed(self.run / "manifest.json", Manifest, self.notes)
+        facts = manifest.model_dump() if manifest else {}
+        return History(self.run, facts, starts, self._placement(), tuple(self.notes), unopened)
 
     def _ledgers(self) -> dict[int, dict[int, tuple[Event, ...]]]:
         found: dict[int, dict[int, tuple[Event, ...]]] = {}
-        for (start, process), lines in self._numbered("ledger"):
+        for (start, process), lines in self._numbered("ledger", must_hold):
             events: list[Event] = []
             for line in lines:
                 facts = {name: value for name, value in line.items() if name not in ("time", "event")}
-                events.append(Event(float(line["time"]), str(line["event"]), facts))
+                events.append(Event(line["time"], line["event"], facts))
             found.setdefault(start, {})[process] = tuple(events)
         return found
 
     def _steps(self) -> dict[int, list[Step]]:
         found: dict[int, list[Step]] = {}
-        for (start, _), lines in self._numbered("steps"):
-            found.setdefault(start, []).extend(map(_step, lines))
+        for (start, _), lines in self._numbered("steps", StepLine.model_validate):
+            found.setdefault(start, []).extend(_step(StepLine.model_validate(line)) for line in lines)
         return found
 
-    def _numbered(self, folder: str) -> Iterator[tuple[tuple[int, int], list[dict[str, Any]]]]:
+    def _numbered(
+        self, folder: str, believed: Callable[[Any], object]
+    ) -> Iterator[tuple[tuple[int, int], list[dict[str, Any]]]]:
         """The JSON lines of the files `<number>-<number>.jsonl`, in order."""
         where = self.run / folder
         if not where.exists():
@@ -184,66 +234,62 @@ class _Reader:
             if path.name.endswith(".jsonl") and first.isdecimal() and second.isdecimal():
                 files[int(first), int(second)] = path
         for numbers, path in sorted(files.items()):
-            yield numbers, list(self._lines(path, "step" if folder == "steps" else "event"))
+            yield numbers, list(self._lines(path, believed))
 
-    def _lines(self, path: epath.Path, required: str) -> Iterator[dict[str, Any]]:
-        for number, text in enumerate(path.read_text().splitlines(), 1):
+    def _lines(self, path: epath.Path, believed: Callable[[Any], object]) -> Iterator[dict[str, Any]]:
+        for number, text in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
             try:
                 line = json.loads(text)
-                if {"time", required} <= line.keys():
-                    yield line
-                    continue
-            except (ValueError, AttributeError):
-                pass
-            self.notes.append(f"{path.parent.name}/{path.name}, line {number} cannot be read: {text[:40]!r}")
+                believed(line)
+                yield line
+            except (ValueError, RecursionError):
+                self.notes.append(f"{path.parent.name}/{path.name}, line {number} cannot be read: {text[:40]!r}")
 
-    def _failures(self, ledgers: dict[int, tuple[Event, ...]]) -> tuple[Failure, ...]:
-        """Those of the submission and attempt that `ledgers` say they belong to."""
-        start = next((event for events in ledgers.values() for event in events if event.name == "start"), None)
-        if start is None:
-            return ()
-        attempt = start.facts["restart_attempt"]
-        folder = self.run.parent.parent / "failures" / str(start.facts["run_id"])
-        paths = sorted(folder.glob(f"*-{attempt}.json")) if folder.exists() else []
-        records = [record for path in paths if (record := self._document(path))]
-        failures = [
-            Failure(attempt, record["host"], record["cause"], record["code"], record["time"])
-            for record in records
-            if not record.get("elsewhere")
+    def _ends(self, starts: Sequence[Start]) -> tuple[tuple[Start, ...], tuple[Start, ...]]:
+        """The starts with what they failed of, and those that failed before they opened the run."""
+        run_ids = {self.run.name, *(start.attempt[0] for start in starts if start.attempt)}
+        ends: dict[int, list[Failure]] = {}
+        early: list[Told] = []
+        for told in read_failures(self.run.parent.parent, self.notes, run_ids):
+            if owner := next((start for start in starts if start.tells(told)), None):
+                ends.setdefault(owner.number, []).append(told.failure)
+            else:
+                early.append(told)
+        unopened = tuple(_unopened(told, starts) for told in by_start(early, [start.began[0] for start in starts]))
+        last = max((start.number for start in [*starts, *unopened]), default=0)
+        ended = [
+            replace(start, failures=tuple(ends.get(start.number, ())), followed=start.number < last) for start in starts
         ]
-        return tuple(sorted(failures, key=lambda failure: failure.time))
+        return tuple(ended), unopened
 
     def _placement(self) -> Placement | None:
         folder = self.run / "placement"
-        paths = sorted(folder.glob("*.json"), key=lambda path: int(path.stem)) if folder.exists() else []
-        if not paths:
-            return None
-        try:
-            return Placement.model_validate_json(paths[-1].read_text())
-        except ValueError as fault:
-            self.notes.append(f"placement/{paths[-1].name} cannot be read: {str(fault).splitlines()[0]}")
-            return None
-
-    def _document(self, path: epath.Path) -> dict[str, Any] | None:
-        try:
-            return json.loads(path.read_text())
-        except FileNotFoundError:
-            self.notes.append(f"{path.name} is missing")
-        except ValueError as fault:
-            self.notes.append(f"{path.name} cannot be read: {fault}")
-        return None
+        paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
+        newest = max(paths, key=lambda path: int(path.stem), default=None)
+        return believed(newest, Placement, self.notes) if newest else None
 
 
-def _step(line: dict[str, Any]) -> Step:
-    peaks = [peak for peak in line.get("device_peak_bytes_in_use") or () if peak]
+def _unopened(hosts: Sequence[Told], opened: Sequence[Start]) -> Start:
+    begins = tuple(told.began for told in hosts)
+    following = next((start for start in opened if start.began[0] > begins[0]), None)
+    neighbour = following or next(reversed(opened), None)
+    number = following.number if following else neighbour.number + 1 if neighbour else 0
+    failures = sorted((told.failure for told in hosts), key=lambda failure: failure.time)
+    return Start(
+        number, {}, failures=tuple(failures), followed=following is not None, host_begins=begins, neighbour=neighbour
+    )
+
+
+def _step(line: StepLine) -> Step:
+    peaks = [peak for peak in line.device_peak_bytes_in_use or () if peak]
     return Step(
-        line["step"],
-        float(line["time"]),
-        float(line.get("step_seconds", 0)),
-        float(line.get("host_seconds", 0)),
-        line.get("loss"),
-        bool(line.get("skipped")),
-        line.get("tokens_per_second"),
-        line.get("mfu"),
+        line.step,
+        line.time,
+        line.step_seconds,
+        line.host_seconds,
+        line.loss,
+        line.skipped,
+        line.tokens_per_second,
+        line.mfu,
         max(peaks, default=None),
     )

@@ -1,9 +1,10 @@
 """The report of a run: one HTML file that needs nothing else.
 
-Owns its order and its tables; the pictures are those of `chart`, `curves` and `mesh_svg`.
+Owns its order; what was spent is told as in `tables`, and the pictures are those of `chart`, `curves` and `mesh_svg`.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -13,18 +14,20 @@ from typing import Any
 
 from workloads.report.chart import Bar, amount, long_bar
 from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
-from workloads.report.goodput import Cause, Goodput, Part, goodput, lost_steps
+from workloads.report.goodput import Cause, Goodput, Part, Spent, goodput, lost_steps
 from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
-from workloads.report.mesh_text import counted, fixed_and_varying, size_text
+from workloads.report.mesh_text import counted, fixed_and_varying, shown, size_text
 from workloads.report.placement import Placement
 from workloads.report.svg import element, style_sheet
+from workloads.report.tables import STARTS_SHOWN, by_cause, by_fault, dollars, duration, notes
 
 STYLES = {
     Cause.PRODUCTIVE: "fill-1",
     Cause.INPUT: "fill-2",
     Cause.LOST: "fill-bad",
     Cause.SAVE: "fill-4",
+    Cause.COMPARE: "fill-7",
     Cause.EVALUATION: "fill-3",
     Cause.COMPILE: "fill-6",
     Cause.RESTORE: "fill-7",
@@ -38,9 +41,8 @@ STYLES = {
 
 def page(history: History) -> str:
     """The whole file."""
-    spent = goodput(history.starts)
-    name = history.manifest.get("spec", {}).get("name", "a job")
-    heading = f"{name}: run {history.folder.name}"
+    spent = goodput(history.tried)
+    heading = f"{history.job}: run {history.folder.name}"
     head = element("title", escape(heading)) + '<meta name="viewport" content="width=device-width">'
     body = "".join(chain(_heading(heading, history, spent), _sections(history, spent)))
     return (
@@ -61,7 +63,7 @@ def _sections(history: History, spent: Goodput) -> Iterator[str]:
         yield from _section("MFU in percent", utilisation)
     if hosts := hosts_chart(history):
         yield from _section("Hosts", _quiet(hosts[1]), hosts[0])
-    yield from _section("Starts", *_starts(history))
+    yield from _section("Starts", *_starts(history, spent))
     if history.placement:
         yield from _section("Mesh", *_mesh(history.placement))
     yield from _section("What ran", *_manifest(history.manifest))
@@ -79,9 +81,9 @@ def _quiet(words: str) -> str:
 
 def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
     yield element("h1", escape(heading))
-    newest = history.starts[-1] if history.starts else None
+    newest = history.tried[-1] if history.tried else None
     if newest:
-        done = newest.steps[-1].step if newest.steps else 0
+        done = next((start.steps[-1].step for start in reversed(history.starts) if start.steps), 0)
         until = datetime.fromtimestamp(newest.ended, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         failed = newest.ending not in ("DONE", "no end recorded")
         state = f"{'finished' if newest.ending == 'DONE' else newest.ending} at step {done}, {until}. {newest.cause}"
@@ -99,7 +101,8 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
     steps = [step for start in history.starts for step in start.steps]
     yield "goodput", f"{100 * spent.productive:.1f} %"
     yield "wall time", duration(spent.seconds)
-    yield "starts", str(len(history.starts))
+    yield "cost", dollars(spent.usd)
+    yield "starts", str(len(history.tried))
     losses = [step.loss for step in steps if step.loss is not None]
     yield "last loss", amount(losses[-1]) if losses else "none"
     held_out = [event.facts["loss"] for start in history.starts for event in start.leader if event.name == "Evaluation"]
@@ -112,27 +115,34 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
         yield "peak memory of a device", size_text(max(peaks))
 
 
-def duration(seconds: float) -> str:
-    """Seconds, as one says it."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 def _goodput(spent: Goodput) -> Iterator[str]:
     if not spent.parts:
         yield _quiet("Nothing recorded.")
         return
-    shares = [(part, part.seconds / spent.seconds) for part in spent.parts]
-    told = [f"{part.name}: {duration(part.seconds)}, {100 * share:.1f} %" for part, share in shares]
-    parts = [
-        Bar(part.name, part.seconds, words, STYLES[part.cause]) for (part, _), words in zip(shares, told, strict=True)
-    ]
-    yield long_bar("Goodput by cause", parts)
-    rows = [(_swatch(part), duration(part.seconds), f"{100 * share:.1f} %") for part, share in shares]
-    total = ("all", duration(spent.seconds), "100.0 %")
-    yield table(("cause", "time", "share"), [*rows, total], numbers=(1, 2))
+    yield _bar("Goodput by cause", spent)
+    found = by_cause("", spent)
+    named = [_swatch(part) for part in spent.parts]
+    rows = [(name, *row[1:]) for name, row in zip([*named, "all"], found.rows, strict=True)]
+    yield table(found.columns, rows, numbers=range(1, len(found.columns)))
+    if spent.losses:
+        faults = by_fault(spent.losses)
+        yield element("h3", escape(faults.title))
+        yield table(faults.columns, [[*map(escape, row)] for row in faults.rows], range(1, len(faults.columns)))
+    for note in notes(spent):
+        yield _quiet(note)
+
+
+def _bar(name: str, spent: Spent) -> str:
+    """The parts beside each other; each tells its numbers under the pointer."""
+    rows = by_cause("", spent).rows
+    told = [f"{row[0]}: {', '.join(row[1:])}" for row in rows[: len(spent.parts)]]
+    return long_bar(
+        name,
+        [
+            Bar(part.name, part.seconds, words, STYLES[part.cause])
+            for part, words in zip(spent.parts, told, strict=True)
+        ],
+    )
 
 
 def _swatch(part: Part) -> str:
@@ -151,22 +161,30 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
     return element("div", element("table", head, body), class_="scroll")
 
 
-def _starts(history: History) -> Iterator[str]:
-    if not history.starts:
+def _starts(history: History, spent: Goodput) -> Iterator[str]:
+    if not history.tried:
         yield _quiet("None.")
         return
-    lost = lost_steps(history.starts)
+    lost = Counter(number for number, _ in lost_steps(history.starts))
     titles = ("start", "began", "lasted", "attention", "computed in", "steps", "lost", "ended", "cause")
-    yield table(titles, [_start_row(start, lost) for start in history.starts], numbers=(2, 6))
+    yield table(
+        titles,
+        [_start_row(start, lost[start.number] if start.opened else 0) for start in history.tried],
+        numbers=(2, 6),
+    )
+    places = shown(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
+    for start in (spent.starts[place] for place in places if place is not None):
+        yield _quiet(f"{start.name}: {duration(start.seconds)}, {dollars(start.usd)}, then {start.ending}")
+        yield _bar(f"{start.name} by cause", start)
 
 
-def _start_row(start: Start, lost: set[tuple[int, int]]) -> Sequence[str]:
+def _start_row(start: Start, lost: int) -> Sequence[str]:
     began = datetime.fromtimestamp(start.began[0], UTC).strftime("%Y-%m-%d %H:%M:%S")
     steps = f"{start.steps[0].step} to {start.steps[-1].step}" if start.steps else "none"
-    gone = sum(number == start.number for number, _ in lost)
     lasted = duration(start.ended - start.began[0])
     ended = (escape(start.ending), escape(start.cause))
-    return [str(start.number), began, lasted, *_choices(start), steps, str(gone), *ended]
+    number = str(start.number) if start.opened else f"before {start.number}"
+    return [number, began, lasted, *_choices(start), steps, str(lost), *ended]
 
 
 def _choices(start: Start) -> Sequence[str]:

@@ -4,7 +4,10 @@ Owns the record `placement/<start>.json` of a run and the arithmetic of shards. 
 mesh and its state; how it looks is up to `mesh_text` and `mesh_svg`.
 """
 
-from math import ceil, prod
+from math import prod
+from typing import Self
+
+from pydantic import model_validator
 
 from workloads.spec import MeshSpec, SliceSpec, Spec
 
@@ -19,11 +22,17 @@ class PlacedArray(Spec):
     split: tuple[tuple[str, ...], ...]
     """Mesh axes that each dimension is split over; missing at the end: whole."""
 
+    @model_validator(mode="after")
+    def _splits_what_it_has(self) -> Self:
+        if len(self.split) > len(self.shape):
+            raise ValueError(f"{self.name}: expected at most {len(self.shape)} dimensions split, got {len(self.split)}")
+        return self
+
     def shard_shape(self, mesh: MeshSpec) -> tuple[int, ...]:
         """What of it each device holds."""
         axes = [*self.split, *[()] * (len(self.shape) - len(self.split))]
         return tuple(
-            ceil(size / prod(mesh.sizes[axis] for axis in over)) for size, over in zip(self.shape, axes, strict=True)
+            -(-size // prod(mesh.sizes[axis] for axis in over)) for size, over in zip(self.shape, axes, strict=True)
         )
 
     def shard_bytes(self, mesh: MeshSpec) -> int:
@@ -46,6 +55,18 @@ class Placement(Spec):
     hosts: tuple[int, ...]
     """For each place of the mesh, the last axis running fastest: the host, counted through all slices."""
     arrays: tuple[PlacedArray, ...]
+
+    @model_validator(mode="after")
+    def _has_a_place_for_all(self) -> Self:
+        if not self.slices.devices == self.mesh.devices == len(self.hosts):
+            raise ValueError(
+                f"expected a host for each device of the mesh, got {len(self.hosts)} for {self.slices.devices} devices"
+            )
+        if set(self.hosts) != set(range(self.slices.count * self.slices.hosts)):
+            raise ValueError("expected every host of the slices to have devices")
+        if any({axis for over in array.split for axis in over} - self.mesh.sizes.keys() for array in self.arrays):
+            raise ValueError(f"expected arrays split over {', '.join(self.mesh.sizes)} alone")
+        return self
 
     @property
     def state_bytes(self) -> int:

@@ -6,15 +6,13 @@ Owns escaping and the frame of a picture that a screen reader can name; what is 
 import re
 from html import escape
 from importlib.resources import files
-from itertools import count
+from zlib import crc32
 
 _CAPTION_HEIGHT = 20
 
 _DARK = re.compile(r"^@media \(prefers-color-scheme: dark\) \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 _COLOUR = re.compile(r"--([\w-]+): ([^;]+);")
 _USE = re.compile(r"var\(--([\w-]+)\)")
-
-_identities = count(1)
 
 
 def element(name: str, *children: str, **attributes: object) -> str:
@@ -67,7 +65,8 @@ def title(words: str) -> str:
 
 def picture(name: str, description: str, width: int, height: int, *children: str) -> str:
     """A picture with a name and a description."""
-    number = next(_identities)
+    # Not counted: the same picture is the same text, whatever was drawn before it.
+    number = f"{crc32((name + description).encode()):08x}"
     named = element("title", escape(name), id=f"name-{number}")
     described = element("desc", escape(description), id=f"description-{number}")
     return element(

@@ -8,14 +8,32 @@ from workloads.spec.base import PositiveInt, Spec
 from workloads.spec.data import DataSpec, StandardLibrarySpec, TokenFileSpec
 from workloads.spec.job import JobSpec, StorageSpec
 from workloads.spec.model import ExpertsSpec, ModelSpec, RopeScaling
-from workloads.spec.pod import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, ExitCode
+from workloads.spec.pod import (
+    API_ACCESS_PATH,
+    BAD_HOST_CHARACTERS,
+    BAD_HOST_KEY,
+    FATAL_CODES,
+    IMAGE_VARIABLE,
+    JOB_SPEC_VARIABLE,
+    NODE_VARIABLE,
+    PRICE_VARIABLE,
+    RUN_ID_VARIABLE,
+    START_VARIABLE,
+    ExitCode,
+)
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import Attention, OptimizerSpec, Remat, TrainingSpec
 
 __all__ = [
+    "API_ACCESS_PATH",
+    "BAD_HOST_CHARACTERS",
+    "BAD_HOST_KEY",
+    "FATAL_CODES",
     "IMAGE_VARIABLE",
     "JOB_SPEC_VARIABLE",
+    "NODE_VARIABLE",
+    "PRICE_VARIABLE",
     "RUN_ID_VARIABLE",
     "START_VARIABLE",
     "Attention",

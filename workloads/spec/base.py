@@ -8,6 +8,6 @@ PositiveInt = Annotated[int, Field(gt=0)]
 
 
 class Spec(BaseModel):
-    """Immutable, unknown keys refused."""
+    """Immutable; unknown keys are refused, and numbers that JSON cannot write."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -4,7 +4,7 @@ Pure arithmetic on the specifications; what fits a chip's memory is not known he
 """
 
 from collections.abc import Iterator, Sequence
-from math import log2
+from math import isqrt, log2
 
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
@@ -111,8 +111,9 @@ def distance(one: MeshSpec, other: MeshSpec) -> tuple[float, int, Sequence[int]]
     """How far apart two meshes are, to compare it. Of two that are equally far, the one without pipeline and tensor
     parallelism is nearer."""
     pairs = zip(one.sizes.values(), other.sizes.values(), strict=True)
-    return sum(abs(log2(a / b)) for a, b in pairs), one.stage * one.tensor, tuple(one.sizes.values())
+    return sum(abs(log2(a) - log2(b)) for a, b in pairs), one.stage * one.tensor, tuple(one.sizes.values())
 
 
 def _divisors(number: int) -> list[int]:
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+    small = [divisor for divisor in range(1, isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})

@@ -14,6 +14,22 @@ IMAGE_VARIABLE = "IMAGE"
 START_VARIABLE = "JOB_RESTART_ATTEMPT"
 """Environment variable with the number of restarts before this start (JobSet's restart-attempt)."""
 
+PRICE_VARIABLE = "USD_PER_HOUR"
+"""Environment variable with what all slices of the job cost in USD per hour, for the record; may be missing."""
+
+NODE_VARIABLE = "NODE_NAME"
+"""Environment variable with the node's name; may be missing."""
+
+API_ACCESS_PATH = "/mnt"
+"""Folder of the pod with `token` and `ca.crt` for the API server; may be missing. One that every machine has, for
+the sandbox mounts on what is there."""
+
+BAD_HOST_KEY = "tpu-multislice.dev/bad-host"
+"""Taint of a node whose slice has a bad host, and the annotation that says why."""
+
+BAD_HOST_CHARACTERS = 1024
+"""As many as the annotation may have."""
+
 
 class ExitCode(IntEnum):
     """Why a host process ended; `infra.jobset` turns these into failure policy rules."""
@@ -28,12 +44,18 @@ class ExitCode(IntEnum):
     DIVERGED = 22
     """Loss or gradients stay not finite: fail the job at once."""
     BAD_HOST = 23
-    """This host failed its checks: restart without using up `max_restarts`."""
+    """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
     HANG = 24
     """No step finished in time, or not all hosts came: restart, counts."""
     NO_CHECKPOINT = 25
     """The run has checkpoints and none can be used: fail the job at once, for a restart would begin at step 0."""
+    SILENT_DAMAGE = 26
+    """Slices hold or hear different numbers where they must be the same: restart from a good checkpoint, counts."""
     PEER_LOST = 134
     """SIGABRT: JAX aborts a host that lost another one, whose own end says why: restart, counts."""
     PREEMPTED = 143
     """SIGTERM: restart without using up `max_restarts`."""
+
+
+FATAL_CODES = (ExitCode.INVALID_SPEC, ExitCode.OUT_OF_MEMORY, ExitCode.DIVERGED, ExitCode.NO_CHECKPOINT)
+"""No restart can help, and none follows."""

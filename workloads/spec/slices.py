@@ -1,9 +1,14 @@
 """The hardware of a job: its TPU slices, and the mesh of devices laid over them."""
 
 from math import prod
-from typing import Self
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
 
 from workloads.spec.base import PositiveInt, Spec
+
+MOST_SLICES, MOST_DEVICES = 4096, 1 << 20
+"""More than any job has; what counts them out, or tries the ways to divide them, need not expect more."""
 
 
 class SliceSpec(Spec):
@@ -11,7 +16,7 @@ class SliceSpec(Spec):
 
     generation: str
     topology: str
-    count: PositiveInt
+    count: Annotated[int, Field(gt=0, le=MOST_SLICES)]
     min_count: PositiveInt | None = None
     """Fewest slices that a start of the job may go on with, its batch unchanged; None: all of them."""
     hosts: PositiveInt
@@ -21,6 +26,12 @@ class SliceSpec(Spec):
     """JAX devices per chip: 2 on 7x, else 1."""
     peak_bf16_tflops_per_chip: float
     hbm_gib_per_chip: float
+
+    @model_validator(mode="after")
+    def _can_be_counted(self) -> Self:
+        if self.devices > MOST_DEVICES:
+            raise ValueError(f"slices must have at most {MOST_DEVICES} devices in all, got {self.devices}")
+        return self
 
     @classmethod
     def of_cpu(cls, count: int, hosts: int, chips_per_host: int) -> Self:

@@ -84,6 +84,10 @@ class TrainingSpec(Spec):
     leaves out the batches that it had taken since then."""
     compare_hosts_every_steps: PositiveInt = 50
     """How often hosts compare their pace."""
+    compare_slices_every_steps: PositiveInt = 100
+    """How often slices compare the fingerprints of all that they hold; a save does it too. It takes about the time
+    that the chips need to read their memory once, some hundredths of a second. What a flipped bit spoils is then
+    found within as many steps."""
     profile_steps: tuple[PositiveInt, PositiveInt] | None = None
     """First and last step to record with JAX's profiler; none when unset."""
 

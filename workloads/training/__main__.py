@@ -4,6 +4,7 @@ Owns the command line and the reading of the job's own variables; what the proce
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -11,7 +12,14 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from workloads.spec import IMAGE_VARIABLE, JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+from workloads.spec import (
+    IMAGE_VARIABLE,
+    JOB_SPEC_VARIABLE,
+    PRICE_VARIABLE,
+    RUN_ID_VARIABLE,
+    START_VARIABLE,
+    JobSpec,
+)
 from workloads.training.failures import InvalidSpec
 
 DESCRIPTION = f"""\
@@ -22,6 +30,7 @@ To train there are no arguments; the environment says all:
   {RUN_ID_VARIABLE:<30} name of this submission of the job
   {START_VARIABLE:<30} restarts of it before this start
   {IMAGE_VARIABLE:<30} container image with its digest, for the record (optional)
+  {PRICE_VARIABLE:<30} what all slices of the job cost in USD per hour, for the record (optional)
   TPU_WORKER_HOSTNAMES           hosts of this slice, comma separated, in worker order (set by GKE)
   TPU_WORKER_ID                  this host's place among them (set by GKE)
   MEGASCALE_NUM_SLICES           slices of the job (set by GKE)
@@ -46,7 +55,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     try:
-        spec, run_id, attempt = _submission(os.environ)
+        spec, run_id, attempt = submission(os.environ)
     except InvalidSpec as fault:
         # Without a specification there is no storage to write to and nobody to tell.
         print(f"stopped: {fault}", file=sys.stderr)
@@ -55,11 +64,12 @@ def main() -> None:
     from workloads.training.host import run_host
     from workloads.training.journal import Start
 
-    start = Start(run_id, attempt, began, os.environ.get(IMAGE_VARIABLE), spec.slices.count)
+    image, price = os.environ.get(IMAGE_VARIABLE), usd_per_hour(os.environ)
+    start = Start(run_id, attempt, began, image, spec.slices.count, price)
     run_host(spec, start, os.environ)
 
 
-def _submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
+def submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
     """The job, the name of this submission of it, and its restarts so far."""
     try:
         spec = JobSpec.model_validate_json(environment[JOB_SPEC_VARIABLE])
@@ -68,6 +78,15 @@ def _submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
         raise InvalidSpec(f"{missing.args[0]} must be set; see python -m workloads.training --help") from None
     except (ValidationError, ValueError) as fault:
         raise InvalidSpec(f"the job specification does not hold: {fault}") from None
+
+
+def usd_per_hour(environment: Mapping[str, str]) -> float | None:
+    """The job's price; None where there is none that can be read, for no job ends over that."""
+    try:
+        price = float(environment.get(PRICE_VARIABLE, ""))
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price >= 0 else None
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from etils import epath
 
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
-from workloads.training.failures import NoCheckpoint, ReplicasDiffer
+from workloads.training.failures import NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Fingerprints, Take, differing
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
@@ -30,6 +30,9 @@ RECORD = "record"
 SMALLEST_SHARED_BYTES = 32 << 20
 """Replicas share the writing of a shard when each one's part is at least this large: to cut it up takes a program
 for each shape, which the first save of a start compiles while the devices wait."""
+
+POLL_SECONDS = 0.02
+"""Between two looks at a save that is waited for."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,22 @@ def read_record(folder: epath.Path) -> Record:
 
 
 class _Manager(ocp.CheckpointManager):
+    failure: Exception | None = None
+    """Why this host could not write its part of a checkpoint."""
+
     def reached_preemption(self, step: int) -> bool:
         """Never: hosts agree on where to stop by numbers that only grow (`runtime`), and a step falls in a rollback.
         JAX sets the stop one after the last number that any host asked for: after a smaller one it would be missed."""
         return False
+
+    def _wait_for_checkpointers(self) -> None:
+        # In the background, which goes on to a barrier where it waits for hosts that wait for this one's part: nobody
+        # else would hear of it for ten minutes.
+        try:
+            super()._wait_for_checkpointers()
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 class Checkpoints:
@@ -122,28 +137,25 @@ class Checkpoints:
             )
         return None
 
-    def save(self, step: int, state: TrainState, replicas: list[Fingerprints], manifest: dict[str, Any]) -> None:
-        """Begin to write `state`; returns once the arrays are copied off the devices.
-
-        Raises:
-            ReplicasDiffer: each slice holds something else, and what was written would be a mixture.
-        """
-        if wrong := differing(replicas[0], replicas):
-            raise ReplicasDiffer(
-                f"step {step}: all replicas must hold the same, but {_first(wrong)}; nothing of it is saved,"
-                " the next start goes on from the last checkpoint"
-            )
-        record = {"fingerprints": replicas[0], "manifest": manifest}
+    def save(self, step: int, state: TrainState, fingerprints: Fingerprints, manifest: dict[str, Any]) -> None:
+        """Begin to write `state`, of which all replicas hold the same, when no other save is under way; returns once
+        the arrays are copied off the devices."""
+        record = {"fingerprints": fingerprints, "manifest": manifest}
         items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
         begun = self._orbax.save(step, args=ocp.args.Composite(**items))
         assert begun, f"Orbax refuses step {step}: it has a checkpoint of it or of a later one"
         self._unannounced.append(step)
 
     def finished(self, wait: bool) -> Iterator[int]:
-        """Steps whose checkpoint became complete since the last call."""
-        if wait:
-            self._orbax.wait_until_finished()
-        if not self._orbax.is_saving_in_progress():
+        """Steps whose checkpoint became complete since the last call.
+
+        Raises:
+            SaveFailed: this host could not write its part of one.
+        """
+        while (saving := self._orbax.is_saving_in_progress()) and wait and not self._orbax.failure:
+            time.sleep(POLL_SECONDS)
+        self._require_no_failure()
+        if not saving:
             yield from self._unannounced
             self._unannounced.clear()
 
@@ -151,6 +163,13 @@ class Checkpoints:
         """Wait for the background and let go of it."""
         self._orbax.close()
         self._reader.close()
+
+    def _require_no_failure(self) -> None:
+        if self._orbax.failure:
+            raise SaveFailed(
+                f"the checkpoint of step {self._unannounced[-1]} cannot be written to {self._folder}:"
+                f" {_sentence(self._orbax.failure)}; look at the storage, the next start goes on from the one before"
+            ) from self._orbax.failure
 
     def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
         """The state, or what is wrong with it; all processes come to the same answer."""

@@ -6,18 +6,20 @@ Owns the order of these and which failure counts. Each of them is elsewhere.
 import logging
 from collections.abc import Mapping
 
-import jax
 from etils import epath
 
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, SliceSpec
+from workloads.training import slice_check
 from workloads.training.deadline import Deadline, Expectation
 from workloads.training.ending import Ending, Failure
-from workloads.training.failures import TrainingStopped
+from workloads.training.failures import BadHost, TrainingStopped
 from workloads.training.journal import Start
 from workloads.training.loop import train
-from workloads.training.runtime import Place, Processes, join
-from workloads.training.start_check import Roll, on_present_slices, require_devices
+from workloads.training.quarantine import OwnNode, set_aside
+from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.start_check import Roll, on_present_slices, open_devices, require_devices
 from workloads.training.watchdog import Watchdog
+from workloads.training.writer import Writer
 
 
 def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> None:
@@ -26,17 +28,34 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     place = Place.of(environment)
     storage = epath.Path(spec.storage.path)
-    ending = Ending(storage, start.run_id, start.restart_attempt, place.host)
+    ending = Ending(storage, start, place.host)
     # Until it has joined, a process has nobody to tell.
     processes = Processes(0, 1, place.host)
+
+    def lost(error: TrainingStopped) -> None:
+        ending.fail(Failure.of(error, place.host), processes)
+
     try:
         job = on_present_slices(spec, place)
+        require_coordinator_port(place, environment)
         processes = _joined(job, place, Roll(storage, start.run_id, start.restart_attempt, job.slices), ending)
         with Watchdog(processes, ending, _hang):
-            require_devices(job.slices, jax.devices(), place, processes)
-            train(job, start, processes)
+            _check(job.slices, place, processes, environment)
+            with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
+                train(job, start, processes)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
         _end(error, processes, ending)
+
+
+def _check(slices: SliceSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
+    """Devices and what they compute; where they are bad, this host's part in setting them aside."""
+    processes.deadline.expect("the slice check", slice_check.MINUTES)
+    try:
+        devices = open_devices(place)
+        require_devices(slices, devices, place, processes)
+        slice_check.check_slices(slices, devices, place, processes)
+    except BadHost as bad:
+        raise set_aside(bad, OwnNode.of(environment), place, processes) from None
 
 
 def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processes:
@@ -54,7 +73,7 @@ def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processe
             roll.sign(place)
         processes = join(place, spec.training.start_minutes, deadline)
     if processes.leads:
-        roll.forget_earlier()
+        roll.forget()
     return processes
 
 

@@ -31,6 +31,8 @@ class Start:
     """Container image with its digest, where it is known."""
     asked_slices: int
     """Slices that the job has when all are there."""
+    usd_per_hour: float | None
+    """What all of these cost; None: unknown."""
 
 
 @dataclass

@@ -24,6 +24,7 @@ from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
 from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
+from workloads.training.replicas import Replicas
 from workloads.training.resumption import length_change
 from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
@@ -57,7 +58,19 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
         if processes.leads:
             show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)
         weights = InitialWeights.of(spec)
-        training = Training(spec.training, processes, run, program, batches, checkpoints, journal, profiler, weights)
+        replicas = Replicas(mesh.devices, spec.slices)
+        training = Training(
+            schedule=spec.training,
+            processes=processes,
+            run=run,
+            program=program,
+            batches=batches,
+            checkpoints=checkpoints,
+            journal=journal,
+            profiler=profiler,
+            replicas=replicas,
+            initial_weights=weights,
+        )
         training.run_to_end(start.began)
     processes.deadline.clear()
 
@@ -74,7 +87,7 @@ def _closed_at_a_known_end(checkpoints: Checkpoints) -> Generator[None]:
     checkpoints.close()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Training:
     """One start of one run, once everything it needs is there."""
 
@@ -86,6 +99,7 @@ class Training:
     checkpoints: Checkpoints
     journal: Journal
     profiler: StepProfiler
+    replicas: Replicas
     initial_weights: InitialWeights | None
     """What a new run begins with; None: weights drawn from the seed."""
     _safe_step: int = field(init=False)
@@ -105,7 +119,7 @@ class Training:
         Raises:
             Diverged: too many steps in a row had a loss or gradient that is not finite, and no rollback is left.
             Preempted: SIGTERM; the state is saved.
-            ReplicasDiffer: a device computed wrongly; nothing of it is saved.
+            ReplicasDiffer: a device computed wrongly, as a save or comparison found; nothing of it is saved.
         """
         state, outcome = self._begin()
         self.journal.record("compile", seconds=self.program.prepare(), **self.program.choices)
@@ -173,6 +187,8 @@ class Training:
         self._announce_saved(wait=False)
         if self._to_save(position):
             self._save(position, state)
+        elif self.replicas.several and step % self.schedule.compare_slices_every_steps == 0:
+            self._compare_slices(step, state)
         if step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps:
             self._evaluate(step, state)
 
@@ -215,9 +231,18 @@ class Training:
         began, step = time.monotonic(), position.step
         self._timer.saved(position.batch)
         self._save_is_due = False
-        self.checkpoints.save(step, state, self.program.fingerprints(state), self.run.manifest)
+        # A save waits for the one before it: told now, or saves that follow each other closely are told at the end.
+        self._announce_saved(wait=True)
+        agreed = self.replicas.agreed(step, self.program.fingerprints(state))
+        self.checkpoints.save(step, state, agreed, self.run.manifest)
         self._safe_step = step
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
+        self.journal.restart_clock()
+
+    def _compare_slices(self, step: int, state: TrainState) -> None:
+        began = time.monotonic()
+        self.replicas.agreed(step, self.program.fingerprints(state))
+        self.journal.record("slices_agree", step=step, seconds=time.monotonic() - began)
         self.journal.restart_clock()
 
     def _leave_if_told(self, position: Position, state: TrainState) -> None:

@@ -94,7 +94,7 @@ class LineFile(GrowingFile[str]):
 
     def store(self, entries: Sequence[str], new: int) -> None:
         """Write the whole file."""
-        _write_whole(self.path, "\n".join(entries) + "\n")
+        write_whole(self.path, "\n".join(entries) + "\n")
 
 
 class Parts[File: GrowingFile[Any]]:
@@ -145,7 +145,7 @@ class Ledger:
         self._file.add(time=round(time.time(), 3), event=event, **facts)
 
 
-def _write_whole(path: epath.Path, text: str) -> None:
+def write_whole(path: epath.Path, text: str) -> None:
     """Whoever reads `path` finds the text before or the text now, also after a crash."""
     if is_object(path):
         # An object appears when its upload is complete, and a rename would be a copy.

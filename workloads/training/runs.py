@@ -11,6 +11,7 @@ Owns the layout below the storage path:
     runs/<run>/placement/          see `workloads.report.placement`
     runs/<run>/profiles/           see `profile`
     starts/, failures/             see `start_check` and `ending`
+    writer.json                    see `writer`
 
 The leader decides, and every process gets its decision. Later starts may run on other slices or with another
 image: each checkpoint holds the manifest of the start that saved it.

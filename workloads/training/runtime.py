@@ -1,9 +1,10 @@
 """The host process among the others: joining, agreeing, being told to stop.
 
-Owns `jax.distributed`, the only use of JAX's private coordination client, and SIGTERM. Knows nothing of
+Owns `jax.distributed`, the only use of JAX's private parts for it, and SIGTERM. Knows nothing of
 models or storage.
 """
 
+import errno
 import signal
 import socket
 import threading
@@ -14,14 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import jax
+from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
 from workloads.training.deadline import Deadline
-from workloads.training.failures import HostMissing
+from workloads.training.failures import BadHostStays, HostMissing, Suspect
 
-HEARTBEAT_TIMEOUT_SECONDS = 20
-"""A host that died without closing its sockets is given up after this; its peers then abort and restart."""
+HEARTBEAT_TIMEOUT_SECONDS = 40
+"""A host that died without closing its sockets is given up half of this later at the earliest, all of it at the
+latest; its peers then abort and restart. A host that stands still is named before (`signs`)."""
 
 SHUTDOWN_TIMEOUT_SECONDS = 15
 """Bounds the barrier at exit: with JAX's default of 300 s one failed host would hold all others that long."""
@@ -180,6 +183,30 @@ def _client() -> Any:
     if global_state.client is None:
         raise RuntimeError("several processes must have joined by jax.distributed.initialize before they can agree")
     return global_state.client
+
+
+def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> None:
+    """Before JAX's coordination service listens on the leader: without its port JAX ends the process without a word.
+
+    Raises:
+        BadHostStays: something else listens there.
+    """
+    if place.alone or place.process:
+        return
+    default = f"[::]:{environment.get('JAX_COORDINATOR_PORT', coordinator_port)}"
+    host, _, port = environment.get("JAX_COORDINATOR_BIND_ADDRESS", default).rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            candidate.bind((host.strip("[]"), int(port)))
+    except OSError as error:
+        # Whatever else is wrong with the address, JAX may know better.
+        if error.errno == errno.EADDRINUSE:
+            raise BadHostStays(
+                f"host {place.host}: expected port {port} to be free for JAX's coordination service, but something"
+                " listens there; end it, or let the job move to other hosts",
+                {Suspect(place.slice, place.host)},
+            ) from None
 
 
 def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:

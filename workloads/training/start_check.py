@@ -2,7 +2,7 @@
 
 Owns those checks and the roll `starts/<run id>/<start>/` below the storage path, in which every host
 signs before it joins. It lies in storage because JAX's own join names nobody when it gives up. Whether
-collectives give right results is not checked here.
+the devices compute rightly is the business of `slice_check`.
 """
 
 import json
@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import jax
 from etils import epath
 
 from workloads.spec import JobSpec, SliceSpec
-from workloads.training.failures import BadHost, InvalidSpec
+from workloads.training.failures import BadHost, InvalidSpec, NoDevices, Suspect
 from workloads.training.runtime import Place, Processes
 
 
@@ -44,6 +45,21 @@ def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
     return job if place.slice_count == slices.count else job.on_slices(place.slice_count)
 
 
+def open_devices(place: Place) -> Sequence[Any]:
+    """All devices of the job.
+
+    Raises:
+        NoDevices: those of this host do not open, or another host's are waited for in vain.
+    """
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        raise NoDevices(
+            f"host {place.host}: its devices do not open ({str(error).splitlines()[0]}); if other hosts say so too,"
+            " look at the image, its libtpu and its permissions on the devices"
+        ) from error
+
+
 def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:
     """Compare the devices of all hosts with the specification; every process comes to the same answer.
 
@@ -56,7 +72,8 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
     hosts = [json.loads(word) for word in processes.gather("devices", json.dumps(own))]
     expected = slices.devices_per_host
     if few := [host for host in hosts if host["devices"] < expected]:
-        raise BadHost(f"{_listed(few)}: expected {expected} devices per host; the job moves to other hosts")
+        suspects = {Suspect(host["slice"], host["host"]) for host in few}
+        raise BadHost(f"{_listed(few)}: expected {expected} devices per host", suspects)
     if many := [host for host in hosts if host["devices"] > expected]:
         raise InvalidSpec(f"{_listed(many)}: expected {expected} devices per host; submit the job for these machines")
     if elsewhere := [host for host in hosts if host["seen"] != [host["slice"]]]:
@@ -105,13 +122,16 @@ class Roll:
         names = [f"slice {index // self._slices.hosts} host {index % self._slices.hosts}" for index in absent]
         return f"{count - len(absent)} of {count} hosts began, missing: {', '.join(names)}"
 
-    def forget_earlier(self) -> None:
-        """Remove the roll of this submission's earlier starts, beside whatever else this process does."""
-        threading.Thread(target=self._remove_earlier, name="earlier rolls", daemon=True).start()
+    def forget(self) -> None:
+        """All have joined: remove this roll and earlier ones of the submission, beside whatever else there is to do.
 
-    def _remove_earlier(self) -> None:
+        This one too, since a job that is evicted and goes on begins again under the same number.
+        """
+        threading.Thread(target=self._remove, name="rolls", daemon=True).start()
+
+    def _remove(self) -> None:
         # What is left over harms nothing, and the next start tries again.
         with suppress(Exception):
             for folder in self._folder.parent.iterdir():
-                if folder.name.isdecimal() and int(folder.name) < self._start:
+                if folder.name.isdecimal() and int(folder.name) <= self._start:
                     folder.rmtree()

@@ -1,8 +1,8 @@
 """The thread that ends a process whose main thread cannot: it hangs, or waits for a host that failed.
 
 Owns that thread and the dump of all stacks. What is expected by when is set in `deadline`; how the
-process ends is up to `ending`. A call that blocks and keeps Python's lock stops this thread too; the
-other hosts then end it, since they miss it in the next collective.
+process ends is up to `ending`. A call that blocks and keeps Python's lock stops this thread too, as does whoever
+stops the process: the other hosts then miss it in the next collective, and name it (`signs`).
 """
 
 import faulthandler
@@ -15,6 +15,7 @@ from typing import Self
 from workloads.training.deadline import Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.runtime import Processes
+from workloads.training.signs import Signs
 
 POLL_SECONDS = 1.0
 
@@ -26,6 +27,8 @@ class Watchdog:
         self._processes = processes
         self._ending = ending
         self._explain = explain
+        self._signs = Signs(processes)
+        self._suspected = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -41,10 +44,21 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._done.wait(POLL_SECONDS):
+            self._signs.exchange()
+            self._suspect(self._signs.silent())
             if word := self._processes.hear_failure():
                 self._ending.fail(Failure.heard(word, stacks(), self._processes.host), self._processes)
             if missed := self._processes.deadline.missed():
-                self._ending.fail(Failure.hang(self._explain(missed), stacks(), self._processes.host), self._processes)
+                cause = self._explain(missed) + (f"; {self._suspected}" if self._suspected else "")
+                self._ending.fail(Failure.hang(cause, stacks(), self._processes.host), self._processes)
+        self._suspect("")
+
+    def _suspect(self, silent: str) -> None:
+        """Have the record say so before JAX aborts this process, which leaves no time for it; the leader's suffices."""
+        suspected = f"no sign of life from {silent}" if silent else ""
+        if self._processes.leads and suspected != self._suspected:
+            self._ending.note(Failure.lost(suspected, self._processes.host) if suspected else None)
+        self._suspected = suspected
 
 
 def stacks() -> str:

@@ -1,7 +1,18 @@
 """Rules that a security reviewer of GKE would ask about."""
 
 from policy.rule import Rule
-from policy.rules.security import access, cluster, grants, nodes, pods, roles, storage, unseen
+from policy.rules.security import (
+    access,
+    cluster,
+    confinement,
+    grants,
+    namespaces,
+    nodes,
+    pods,
+    roles,
+    storage,
+    unseen,
+)
 
 RULES: tuple[Rule, ...] = (
     *cluster.RULES,
@@ -10,6 +21,8 @@ RULES: tuple[Rule, ...] = (
     *storage.RULES,
     *grants.RULES,
     *pods.RULES,
+    *confinement.RULES,
     *roles.RULES,
+    *namespaces.RULES,
     *unseen.RULES,
 )

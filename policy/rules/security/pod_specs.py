@@ -41,5 +41,10 @@ def pods(declared: Declared) -> Iterator[Part]:
 def containers(declared: Declared) -> Iterator[Part]:
     """The containers of its pods, those that run first among them."""
     for pod in pods(declared):
-        for kind in _CONTAINERS:
-            yield from pod.get(kind) or ()
+        yield from containers_of(pod)
+
+
+def containers_of(pod: Part) -> Iterator[Part]:
+    """The containers of one pod."""
+    for kind in _CONTAINERS:
+        yield from pod.get(kind) or ()

@@ -1,4 +1,4 @@
-"""Who may do what in the cluster, and what its namespaces admit."""
+"""Who may do what in the cluster. What its namespaces admit is in `namespaces`."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,6 @@ _BINDINGS = (f"{RBAC}:ClusterRoleBinding", f"{RBAC}:RoleBinding")
 _ROLES = (f"{RBAC}:ClusterRole", f"{RBAC}:Role")
 _EVERYONE = ("system:anonymous", "system:unauthenticated", "system:authenticated", "system:serviceaccounts")
 _ESCALATING = ("bind", "escalate", "impersonate")
-_ENFORCED = "pod-security.kubernetes.io/enforce"
 _PRACTICE = "https://kubernetes.io/docs/concepts/security/rbac-good-practices/"
 
 
@@ -35,12 +34,6 @@ def _named_rights(role: Declared) -> Iterator[str]:
         for verb in rule.get("verbs") or ():
             if verb in _ESCALATING:
                 yield f"expected verbs that give no rights of others, got {verb} on {_shown(rule.get('resources'))}"
-
-
-def _admits_plain_pods(namespace: Declared) -> Iterator[str]:
-    level = (at(namespace.properties, "metadata", "labels") or {}).get(_ENFORCED)
-    if level not in ("baseline", "restricted"):
-        yield f"expected the label {_ENFORCED} baseline or restricted, got {level}"
 
 
 def _shown(resources: list[str] | None) -> str:
@@ -83,17 +76,5 @@ RULES: tuple[Rule, ...] = (
         ),
         _ROLES,
         _named_rights,
-    ),
-    ResourceRule(
-        must(
-            "pod-security",
-            Severity.HIGH,
-            "Namespaces admit no pod that could take over its host",
-            why="Whoever may create pods in a namespace would otherwise be root on its nodes.",
-            fix="Label the namespace with pod-security.kubernetes.io/enforce: baseline.",
-            link="https://kubernetes.io/docs/concepts/security/pod-security-admission/",
-        ),
-        ("kubernetes:core/v1:Namespace",),
-        _admits_plain_pods,
     ),
 )

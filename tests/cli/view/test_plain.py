@@ -61,3 +61,17 @@ def test_a_restart_names_the_host_and_its_exit() -> None:
 
 def test_all_lines_are_ascii() -> None:
     assert all(line.isascii() for line in plain.lines(recordings.building(), recordings.completed()))
+
+
+def test_a_pod_without_a_node_tells_what_the_scheduler_says_once() -> None:
+    why = "0/4 nodes are available: 2 node(s) had untolerated taint(s)"
+    first, second = (recordings.pod(1, host, "Pending", attempt=1, created=72) for host in (0, 1))
+    for found in (first, second):
+        found["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": why}]
+    before = recordings.compiling()
+    waiting = reduce.pod(before, first, START + 73, False)
+    both = reduce.pod(waiting, second, START + 73, False)
+
+    assert plain.lines(before, waiting) == [f"pods: slice-1-0 without a node: {why}"]
+    assert plain.lines(before, both) == [f"pods: slice-1-0, slice-1-1 without a node: {why}"]
+    assert plain.lines(both, both) == []

@@ -69,3 +69,27 @@ def test_hosts_that_come_on_request_cannot_be_counted_beforehand(values: Values)
     values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 4}
     told = _faults(values)["scheduling.placement"]
     assert "expected exclusive-topology, since nodes of trillium come on request" in told
+
+
+def test_a_group_needs_a_cluster_that_asks_google_who_is_in_it(values: Values) -> None:
+    values["teams"]["research"]["members"] = {"users": ["ada@example.com"], "groups": ["research@example.com"]}
+    told = _faults(values)["teams.research.members.groups"]
+    assert "does not ask Google who is in a group, got research@example.com; set cluster.security_group" in told
+    values["cluster"]["security_group"] = "gke-security-groups@example.com"
+    assert parse(values).job_team.members.groups == ("research@example.com",)
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "path"),
+    [
+        ("teams", {"users": ["Ada@example.com"]}, "teams.research.members.users.0"),
+        ("teams", {"users": ["ada"]}, "teams.research.members.users.0"),
+        ("cluster", "all-teams@example.com", "cluster.security_group"),
+    ],
+)
+def test_an_address_that_gke_would_not_know_is_refused(values: Values, section: str, value: object, path: str) -> None:
+    if section == "teams":
+        values["teams"]["research"]["members"] = value
+    else:
+        values["cluster"]["security_group"] = value
+    assert list(_faults(values)) == [path]

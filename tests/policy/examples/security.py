@@ -8,6 +8,7 @@ from policy.rules.security.access import SERVICE
 from policy.rules.security.roles import RBAC
 from tests.policy.example import Example, declared
 from tests.policy.examples.security_grants import EXAMPLES as OF_GRANTS
+from tests.policy.examples.security_namespaces import EXAMPLES as OF_NAMESPACES
 from tests.policy.examples.security_pods import EXAMPLES as OF_PODS
 
 _FIREWALL = "gcp:compute/firewall:Firewall"
@@ -272,10 +273,15 @@ _ROLES = (
     _pair(
         "kubernetes:core/v1:Namespace",
         "pod-security",
+        {"metadata": {"name": "research", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
         {"metadata": {"name": "research", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}},
-        {"metadata": {"name": "research", "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
-        "got privileged",
+        "got baseline",
         unlabelled={"metadata": {"name": "research"}},
     ),
 )
-EXAMPLES: dict[str, Example] = {**dict((*_CLUSTERS, *_NETWORKS, *_NODES, *_STORAGE, *_ROLES)), **OF_GRANTS, **OF_PODS}
+EXAMPLES: dict[str, Example] = {
+    **dict((*_CLUSTERS, *_NETWORKS, *_NODES, *_STORAGE, *_ROLES)),
+    **OF_GRANTS,
+    **OF_PODS,
+    **OF_NAMESPACES,
+}

@@ -3,17 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD, TOKEN_SECONDS
 from policy.resources import JOB_SET
 from policy.rule import Declared
 from tests.policy.example import Example, declared
+from workloads.spec import API_ACCESS_PATH
 
 _DIGEST = f"example.com/trainer@sha256:{'0' * 64}"
-_POD: Mapping[str, Any] = {"serviceAccountName": "trainer", "automountServiceAccountToken": False}
+_POD: Mapping[str, Any] = {
+    "serviceAccountName": "trainer",
+    "automountServiceAccountToken": False,
+    "securityContext": CONFINED_POD,
+}
 _CONTAINER: Mapping[str, Any] = {
     "name": "trainer",
     "image": _DIGEST,
     "resources": {"requests": {"cpu": "1", "memory": "1Gi", "google.com/tpu": "4"}, "limits": {"google.com/tpu": "4"}},
-    "securityContext": {"allowPrivilegeEscalation": False},
+    "securityContext": CONFINED_CONTAINER,
 }
 
 
@@ -50,6 +56,13 @@ def _pods(rule: str, says: str, pod: Mapping[str, Any], container: Mapping[str, 
     return rule, Example(passing, failing, says)
 
 
+def _with_token(name: str, path: str, seconds: int) -> Declared:
+    """A pod that asks for a token by itself."""
+    sources = [{"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}}]
+    volumes = [{"name": "access", "projected": {"sources": sources}}]
+    return _jobset(name, {"volumes": volumes}, {"volumeMounts": [{"name": "access", "mountPath": path}]})
+
+
 def _config_map(name: str, value: str) -> Declared:
     metadata = {"name": name, "namespace": "research"}
     properties = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"settings": value}}
@@ -73,7 +86,10 @@ EXAMPLES: dict[str, Example] = {
                 {},
                 {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
             ),
+            _pods("no-root", "got runAsUser 0", {}, {"securityContext": {"runAsUser": 0}}),
+            _pods("no-capabilities", "got NET_RAW", {}, {"securityContext": {"capabilities": {"drop": ["NET_RAW"]}}}),
             _pods("no-privilege-escalation", "allowPrivilegeEscalation", {}, {"securityContext": {}}),
+            _pods("read-only-root", "readOnlyRootFilesystem", {}, {"securityContext": {}}),
             _pods(
                 "confined-pods",
                 "expected the runtime's seccompProfile, got Unconfined",
@@ -104,9 +120,11 @@ EXAMPLES: dict[str, Example] = {
         "expected HF_TOKEN to come from a Secret",
     ),
     "no-api-token": Example(
-        (_jobset("no-api-token", {}, {}),),
+        (_jobset("no-api-token", {}, {}), _with_token("no-api-token-trainer", API_ACCESS_PATH, TOKEN_SECONDS)),
         (
             _jobset("no-api-token", {"automountServiceAccountToken": True}, {}),
+            _with_token("no-api-token-elsewhere", "/var/run/secrets", TOKEN_SECONDS),
+            _with_token("no-api-token-forever", API_ACCESS_PATH, 31_536_000),
             declared("kubernetes:batch/v1:CronJob", "no-api-token-nightly", {}),
         ),
         "expected automountServiceAccountToken to be false",

@@ -48,4 +48,5 @@ def surroundings(of: Pod, lookup: Lookup | None = None) -> Surroundings:
         address=SITE.pod_address(of.namespace, of.name),
         host_address=SITE.address,
         lookup=lookup or (lambda _kind, _name: None),
+        token=lambda source: f"token for {source.get('expirationSeconds')} s",
     )

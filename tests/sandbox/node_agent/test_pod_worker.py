@@ -50,6 +50,7 @@ class Trial:
     worker: PodWorker
     api: RecordedApi
     site: Site
+    silent: set[str]
 
     def until(self, holds: Callable[[], object]) -> None:
         deadline = time.monotonic() + 20
@@ -78,7 +79,7 @@ def begin(tmp_path: Path) -> Begin:
         names = PodNames(site)
         names.update(me)
         machine = Machine(site, Path("/usr/bin/python3"), ROOT, cast("ApiServer", api), names, threading.Event())
-        trial = Trial(PodWorker(machine, surroundings(me)), api, site)
+        trial = Trial(PodWorker(machine, surroundings(me)), api, site, machine.silent)
         trial.worker.start()
         return trial
 
@@ -94,6 +95,15 @@ def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
     trial.until_ended()
     assert trial.api.phases == ["Running", "Succeeded"]
     assert trial.log() == f"{ROOT}\n{ROOT}\n"
+
+
+def test_cpu_devices_stand_for_chips_whatever_platform_the_pod_names(begin: Begin) -> None:
+    platform = [{"name": "JAX_PLATFORMS", "value": "tpu,cpu"}]
+    chips = {"limits": {"google.com/tpu": "4"}}
+    for resources, expected in ((chips, "cpu"), ({}, "tpu,cpu")):
+        trial = begin(pod(containers=[script("echo $JAX_PLATFORMS", env=platform, resources=resources)]))
+        trial.until_ended()
+        assert trial.log() == f"{expected}\n"
 
 
 def test_the_pids_of_a_running_pod_are_in_a_file(begin: Begin) -> None:
@@ -202,3 +212,18 @@ def test_a_program_that_is_missing_ends_the_pod_as_kubelet_words_it(begin: Begin
     trial = begin(pod(containers=[container(command=["no-such-program"])]))
     trial.until_ended()
     assert trial.api.state()["state"]["terminated"]["reason"] == "StartError"
+
+
+def test_of_a_pod_on_a_silent_node_nothing_is_heard_until_the_node_speaks_again(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("until test -e $HOME/go; do sleep 0.05; done")]))
+    trial.until_running()
+    trial.silent.add(trial.worker.pod.node)
+    folder = trial.site.pods / trial.worker.pod.folder_name
+    (folder / "home" / "go").touch()
+    trial.until(lambda: not (folder / "pid").exists())
+    trial.worker.delete(30)
+    trial.worker.join(0.3)
+    assert (trial.api.phases, trial.api.deletions) == (["Running"], [])
+    trial.silent.clear()
+    trial.until(lambda: trial.api.deletions)
+    assert trial.api.phases[-1] == "Succeeded"

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from sandbox.node_agent.pod import ConfigError, Pod
-from sandbox.node_agent.tpu_variables import device_variables, webhook_variables
+from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, webhook_variables
 from tests.sandbox.node_agent.pods import NODE, container, pod, surroundings
 
 LABELS = {
@@ -75,6 +75,7 @@ def test_two_containers_of_a_7x_host_are_two_processes() -> None:
 def test_a_container_without_chips_gets_nothing() -> None:
     assert webhook_variables(container(), worker(), job()) == {}
     assert device_variables(container(), surroundings(worker())) == {}
+    assert cpu_variables(container(), surroundings(worker())) == {}
 
 
 def test_the_device_plugin_describes_the_slice_and_the_host() -> None:
@@ -84,15 +85,17 @@ def test_the_device_plugin_describes_the_slice_and_the_host() -> None:
     assert found["TPU_ACCELERATOR_TYPE"] == "v6e-16"
     assert found["TPU_CHIPS_PER_HOST_BOUNDS"] == "2,2,1"
     assert found["TPU_HOST_BOUNDS"] == "2,2,1"
-    assert found["JAX_NUM_CPU_DEVICES"] == "4"
-    assert found["JAX_COORDINATOR_BIND_ADDRESS"] == f"{around.address}:8482"
+    devices = cpu_variables(tpu_container(), around)
+    assert devices["JAX_NUM_CPU_DEVICES"] == "4"
+    assert devices["JAX_COORDINATOR_BIND_ADDRESS"] == f"{around.address}:8482"
 
 
 def test_a_7x_chip_is_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = {"node.kubernetes.io/instance-type": "tpu7x-standard-4t", "cloud.google.com/gke-tpu-topology": "2x2x2"}
     monkeypatch.setitem(NODE["metadata"], "labels", labels)
-    found = device_variables(tpu_container(), surroundings(worker()))
-    assert (found["JAX_NUM_CPU_DEVICES"], found["TPU_ACCELERATOR_TYPE"]) == ("8", "tpu7x-16")
+    around = surroundings(worker())
+    assert device_variables(tpu_container(), around)["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+    assert cpu_variables(tpu_container(), around)["JAX_NUM_CPU_DEVICES"] == "8"
 
 
 def test_a_node_of_no_known_slice_and_an_odd_number_of_chips_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,18 @@ def test_a_volume_that_cannot_be_made_says_why(volume: Json, message: str, tmp_p
         mount(volume, tmp_path)
 
 
+def test_a_projected_token_is_asked_for_as_its_source_says(tmp_path: Path) -> None:
+    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    made = mount({"projected": {"sources": [source]}}, tmp_path)
+    assert (made / "token").read_text() == "token for 600 s"
+
+
 def test_a_sub_path_cannot_leave_its_volume(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="leaves its volume"):
         mount({"emptyDir": {}}, tmp_path, subPath="../../etc")
 
 
-def test_the_token_that_admission_mounts_everywhere_is_left_out(tmp_path: Path) -> None:
-    me = container(volumeMounts=[{"name": "token", "mountPath": SERVICE_ACCOUNT_PATH}])
+@pytest.mark.parametrize("path", [SERVICE_ACCOUNT_PATH, "/tmp"])
+def test_the_token_that_admission_mounts_everywhere_and_temporary_files_are_left_out(tmp_path: Path, path: str) -> None:
+    me = container(volumeMounts=[{"name": "left-out", "mountPath": path}])
     assert container_mounts(me, surroundings(pod(containers=[me])), tmp_path) == []

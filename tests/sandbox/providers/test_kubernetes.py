@@ -75,15 +75,19 @@ def test_data_of_a_config_map_cannot_be_changed_in_place() -> None:
     assert found.same_name
 
 
-def test_a_secret_changes_in_place_only_where_the_provider_is_told_so() -> None:
+@pytest.mark.parametrize(
+    ("kind", "field", "option"),
+    [("Secret", "stringData", "enableSecretMutable"), ("ConfigMap", "data", "enableConfigMapMutable")],
+)
+def test_data_changes_in_place_only_where_the_provider_is_told_so(kind: str, field: str, option: str) -> None:
     def replaces(config: Object) -> frozenset[str]:
         plugin = KubernetesPlugin()
         plugin.config = config
-        old, new = (plugin.check(urn("core/v1:Secret"), {}, named(stringData={"a": text}), SEED) for text in "12")
-        return plugin.diff(Resource(urn("core/v1:Secret"), "team/n", old, old), new).replaces
+        old, new = (plugin.check(urn(f"core/v1:{kind}"), {}, named(**{field: {"a": text}}), SEED) for text in "12")
+        return plugin.diff(Resource(urn(f"core/v1:{kind}"), "team/n", old, old), new).replaces
 
     assert replaces({}) == {"data.a"}
-    assert replaces({"enableSecretMutable": "true"}) == frozenset()
+    assert replaces({option: "true"}) == frozenset()
 
 
 def test_a_custom_resource_is_updated_in_place_with_the_path_that_changed() -> None:

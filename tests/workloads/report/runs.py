@@ -29,8 +29,16 @@ def step(number: int, time: float, loss: float | None = 3.0, seconds: float = 1.
     }
 
 
-def began(time: float, attempt: int = 0, at: float = 0.0) -> Facts:
-    return event(time, "start", run_id="job", restart_attempt=attempt, began=at, host="host-0")
+def began(
+    time: float, attempt: int = 0, at: float = 0.0, usd_per_hour: float | None = None, host: str = "host-0"
+) -> Facts:
+    slices = {"slices": 2, "asked_slices": 2}
+    about = {"run_id": "job", "restart_attempt": attempt, "began": at, "usd_per_hour": usd_per_hour, **slices}
+    return event(time, "start", **about, host=host)
+
+
+def failure(host: str, cause: str, code: int, *, began: float, time: float, attempt: int = 0) -> Facts:
+    return {"host": host, "cause": cause, "code": code, "began": began, "time": time, "attempt": attempt}
 
 
 def write_run(
@@ -43,22 +51,27 @@ def write_run(
         for name, lines in files.items():
             (run / folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (storage / "failures" / "job").mkdir(parents=True)
-    for failure in failures:
-        record = {"elsewhere": False, "details": [], **failure}
-        (storage / "failures" / "job" / f"{failure['host']}-{failure['attempt']}.json").write_text(json.dumps(record))
+    for each in failures:
+        record = {"elsewhere": False, "details": [], **each}
+        name = f"{each['host']}-{each['attempt']}-{int(each['began'])}.json"
+        (storage / "failures" / "job" / name).write_text(json.dumps(record))
     return run
 
 
-def crashed_and_resumed(storage: Path) -> Path:
-    """Steps 1 to 4 with a save after 2, a crash in step 5, and a second start that does steps 3 to 5."""
+def crashed_and_resumed(storage: Path, *usd_per_hour: float | None) -> Path:
+    """Steps 1 to 4 with a save after 2, a crash in step 5, and a second start that does steps 3 to 5.
+
+    `usd_per_hour` is the price of each start.
+    """
+    prices = usd_per_hour or (None, None)
     first = [
-        began(5, 0, 0),
+        began(5, 0, 0, prices[0]),
         event(9, "compile", seconds=4, attention="fused", compute_dtype="bfloat16"),
         event(9, "RunStarted", run="one", outcome="new", step=0, steps=5),
         event(12, "save", step=2, blocking_seconds=1),
     ]
     second = [
-        began(33, 1, 30),
+        began(33, 1, 30, prices[1]),
         event(35, "restore", step=2, seconds=2),
         event(36, "compile", seconds=1),
         event(36, "RunStarted", run="one", outcome="resumed", step=2, steps=5),
@@ -66,8 +79,8 @@ def crashed_and_resumed(storage: Path) -> Path:
         event(41.5, "RunSummary", run="one", step=5, evaluation_loss=2.5, seconds=11.5),
         event(42, "stop", cause="done", message="", code="DONE"),
     ]
-    late_host = [began(5, 0, 2), event(5.1, "compile", seconds=1)]
-    crash = {"attempt": 0, "host": "host-1", "cause": "ValueError: no such row", "code": 1, "time": 15.5}
+    late_host = [began(5, 0, 2, host="host-1"), event(5.1, "compile", seconds=1)]
+    crash = failure("host-1", "ValueError: no such row", 1, began=2, time=15.5)
     return write_run(
         storage,
         {"0-0": first, "0-1": late_host, "1-0": second},

@@ -9,9 +9,12 @@ import pytest
 from etils import epath
 
 from tests.workloads.jobs import small_job
-from tests.workloads.report.runs import began, crashed_and_resumed, event, step, write_run
-from workloads.report.command import find_run, main
+from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, step, write_run
+from workloads.report.command import NoReport, Report, find_run, main
+from workloads.report.goodput import Cause
+from workloads.report.page import STYLES
 from workloads.report.placement import Placement, hosts_in_order
+from workloads.report.tables import WIDTH
 
 
 class Reader(HTMLParser):
@@ -78,7 +81,7 @@ def test_the_host_that_keeps_the_others_waiting_is_named(tmp_path: Path) -> None
 
 
 def test_words_from_a_run_are_not_markup(tmp_path: Path) -> None:
-    crash = {"attempt": 0, "host": "h", "cause": "<script>alert(1)</script>", "code": 1, "time": 2.0}
+    crash = failure("h", "<script>alert(1)</script>", 1, began=0, time=2.0)
     write_run(tmp_path, {"0-0": [began(1)]}, {"0-0": [step(1, 1)]}, crash)
     assert "h: <script>alert(1)</script>" in report(tmp_path).words
 
@@ -110,7 +113,7 @@ def test_an_empty_run_folder_has_a_report(tmp_path: Path) -> None:
 def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="got runs one, two and no current one; name one of them"):
+    with pytest.raises(NoReport, match="got runs one, two and no current one; name one of them"):
         find_run(epath.Path(tmp_path))
     (tmp_path / "current.json").write_text('{"run": "two"}')
     assert find_run(epath.Path(tmp_path)).name == "two"
@@ -118,9 +121,89 @@ def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
 
 def test_where_no_run_is_the_last_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "failures" / "job").mkdir(parents=True)
-    (tmp_path / "failures" / "job" / "host-0.json").write_text('{"cause": "slice 0 host 1 is missing"}')
+    for host, time in (("host-1", 9.0), ("host-0", 11.0)):
+        record = failure(host, f"{host} lacks chips", 23, began=1, time=time)
+        (tmp_path / "failures" / "job" / f"{host}-0-1.json").write_text(json.dumps(record))
     assert main([str(tmp_path)]) == 1
-    assert "found no run; its last failure: slice 0 host 1 is missing" in capsys.readouterr().err
+    assert "found no run; its last failure: host-0 lacks chips" in capsys.readouterr().err
+
+
+def test_a_start_that_opened_no_run_is_told_before_the_one_that_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = failure("host-0", "wrong products", 23, began=10, time=70.0)
+    write_run(tmp_path, {"0-0": [began(101, 1, 100, 3600.0)]}, {}, bad)
+    words = report(tmp_path).words
+    assert {"before 0", "BAD_HOST", "host-0: wrong products", "down after BAD_HOST"} <= {*words}
+    assert "Before start 0: 90.0 s, $90.00, then BAD_HOST" in words
+    screen = capsys.readouterr().out
+    assert "Before start 0: BAD_HOST" in screen
+    assert "in 2 starts" in screen
+
+
+def test_every_cause_has_a_colour() -> None:
+    assert STYLES.keys() == {*Cause}
+
+
+def test_the_object_has_time_and_dollars_by_cause_fault_and_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = crashed_and_resumed(tmp_path, 3600.0, 7200.0)
+    assert main([str(tmp_path), "--json"]) == 0
+    found = Report.model_validate_json(capsys.readouterr().out)
+    assert (found.run, found.page) == (str(run), str(run / "report.html"))
+    assert (found.goodput.seconds, found.goodput.usd) == (42.0, 54.0)
+    assert [start.usd for start in found.goodput.starts] == [30.0, 24.0]
+    assert found.goodput.losses[0].after == "CRASH"
+
+
+def test_the_page_and_the_screen_tell_the_same_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed_and_resumed(tmp_path, 3600.0, 7200.0)
+    words = report(tmp_path).words
+    screen = capsys.readouterr().out
+    for told in ("down after CRASH", "$14.50", "What faults cost", "$54.00"):
+        assert told in words
+        assert told in screen
+    assert max(map(len, screen.splitlines()[:-1])) <= WIDTH
+
+
+def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, {f"{start}-0": [began(2.0 * start + 1, 0, 2.0 * start)] for start in range(12)}, {})
+    assert main([str(tmp_path)]) == 0
+    screen = capsys.readouterr().out
+    assert "4 starts between the first and the last ones are in --json." in screen
+    assert [line for line in screen.splitlines() if line.startswith("Start ")] == [
+        *(f"Start {start}: KILLED" for start in range(7)),
+        "Start 11: no end recorded",
+    ]
+    assert "The price of the job is unknown in start 0, 1, 2, 3" in screen
+
+
+def test_files_that_cannot_be_read_or_written_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = crashed_and_resumed(tmp_path)
+    assert main([str(tmp_path), "--output", str(tmp_path / "nowhere" / "page.html")]) == 1
+    told = capsys.readouterr()
+    assert "page.html: expected to write the page there, got FileNotFoundError" in told.err
+    assert "goodput 8.9 % of 42.0 s in 2 starts" in told.out
+    (run / "ledger" / "2-0.jsonl").mkdir()
+    assert main([str(tmp_path)]) == 1
+    assert f"{tmp_path}: expected files that can be read, got IsADirectoryError" in capsys.readouterr().err
+
+
+def test_who_may_only_read_a_run_is_told_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (crashed_and_resumed(tmp_path) / "report.html").mkdir()
+    for asked in ([], ["--json"]):
+        assert main([str(tmp_path), *asked]) == 0
+        told = capsys.readouterr()
+        assert "report.html: expected to write the page there, got IsADirectoryError" in told.err
+        assert "choose --output FILE" in told.err
+        if asked:
+            found = Report.model_validate_json(told.out)
+            assert (found.page, found.goodput.seconds) == (None, 42.0)
+        else:
+            assert told.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 starts"
 
 
 def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path) -> None:
@@ -133,5 +216,6 @@ def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("goodput 8.9 % of 42.0 s in 2 starts: ")
+    assert done.stdout.splitlines()[-2] == "goodput 8.9 % of 42.0 s in 2 starts"
+    assert done.stdout.splitlines()[-1].startswith("page: ")
     assert (tmp_path / "runs" / "one" / "report.html").exists()

@@ -1,10 +1,11 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workloads.report.runs import crashed_and_resumed, event, history, step, write_run
+from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
 from workloads.report.goodput import Cause, goodput, lost_steps
 from workloads.report.history import Event, Failure, Start, Step
 from workloads.spec import ExitCode
@@ -22,7 +23,8 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
             "steps waiting for the host": 0.25,
             "saves": 1.0 + 0.5,
             # Steps 3 and 4, which were done again, what was done of step 5, and the step that was skipped.
-            "lost work": 1 + 1 + 1.5 + 1,
+            "lost work after CRASH": 1 + 1 + 1.5,
+            "lost work after a step was skipped": 1.0,
             "down after CRASH": 30 - 15.5,
             "evaluation": 2.0,
             "other": 0.5,
@@ -32,10 +34,72 @@ def test_every_second_of_a_crashed_and_resumed_run_has_its_cause(tmp_path: Path)
     assert found.productive == pytest.approx(3.75 / 42)
 
 
+def test_the_comparison_of_slices_is_a_cause_of_its_own(tmp_path: Path) -> None:
+    ledger = [began(1), event(1, "RunStarted", step=0), event(4, "slices_agree", step=1, seconds=2.0)]
+    run = write_run(tmp_path, {"0-0": ledger}, {"0-0": [step(1, 2), step(2, 5.5, seconds=1.5, host_seconds=0.5)]})
+    spent = {part.name: part.seconds for part in goodput(history(run).starts).parts}
+    assert (spent["comparing slices"], spent["steps waiting for the host"]) == (2.0, 0.5)
+
+
+def test_each_start_and_the_time_after_it_cost_the_price_of_that_start(tmp_path: Path) -> None:
+    found = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 7200.0)).starts)
+    assert [(start.seconds, start.usd) for start in found.starts] == [(30.0, 30.0), (12.0, 24.0)]
+    assert (found.usd, found.unpriced) == (54.0, ())
+    usd = {part.name: part.usd for part in found.parts}
+    # Steps 1 and 2 in the first start, 3 and 5 in the second.
+    assert usd["productive steps"] == pytest.approx(1.75 + 2 * 2)
+    assert usd["down after CRASH"] == pytest.approx(14.5)
+
+
+def test_what_a_fault_cost_is_told_together_wherever_its_time_is_counted(tmp_path: Path) -> None:
+    crash, skip = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 3600.0)).starts).losses
+    assert (crash.after, skip.after) == ("CRASH", "a step was skipped")
+    # Lost steps and half a step, down, and start, restore and compilation of the second start.
+    parts = (crash.lost_work_seconds, crash.hung_seconds, crash.down_seconds, crash.restart_seconds)
+    assert parts == pytest.approx((3.5, 0.0, 14.5, 6.0))
+    assert crash.usd == pytest.approx(24.0)
+    assert (skip.seconds, skip.lost_work_seconds) == (1.0, 1.0)
+
+
+def test_an_unknown_price_is_in_no_sum_and_named(tmp_path: Path) -> None:
+    found = goodput(history(crashed_and_resumed(tmp_path, None, 3600.0)).starts)
+    assert (found.usd, found.unpriced) == (12.0, (0,))
+    usd = {part.name: part.usd for part in found.parts}
+    assert (usd["down after CRASH"], usd["restore"]) == (None, 2.0)
+
+
+def test_a_start_on_fewer_slices_costs_as_much_less() -> None:
+    facts = {"began": 0.0, "usd_per_hour": 8.0, "slices": 1, "asked_slices": 4}
+    assert Start(0, {1: (Event(0.0, "start", facts),)}).usd_per_hour == 2.0
+
+
+def test_work_is_lost_after_what_the_run_went_back_for() -> None:
+    """Start 1 goes on at step 5, and start 2 has to go back behind what start 0 had done."""
+
+    def start(number: int, resumed: int, steps: Sequence[int], code: ExitCode) -> Start:
+        at = 100.0 * number
+        begun = (Event(at, "start", {}), Event(at + 1, "RunStarted", {"step": resumed}))
+        done = [Step(step, at + 2 + place, 1.0, 0.0, 1.0, False, None, None, None) for place, step in enumerate(steps)]
+        end = Failure(number, "host", "why", code, at + 50)
+        return Start(number, {0: begun}, tuple(done), (end,), followed=True)
+
+    starts = [
+        start(0, 0, [1, 2, 3, 4, 5, 6], ExitCode.CRASH),
+        start(1, 5, [6, 7], ExitCode.HANG),
+        start(2, 3, [4, 5, 4, 5, 6, 7], ExitCode.DONE),
+    ]
+    assert lost_steps(starts) == {
+        **dict.fromkeys([(0, 3), (0, 4)], "HANG"),
+        (0, 5): "CRASH",
+        **dict.fromkeys([(1, 0), (1, 1)], "HANG"),
+        **dict.fromkeys([(2, 0), (2, 1)], "a rollback"),
+    }
+
+
 def test_steps_that_a_start_goes_back_over_are_lost(tmp_path: Path) -> None:
     went_back = [step(number, time) for time, number in enumerate([1, 2, 3, 2, 3, 4])]
-    run = write_run(tmp_path, {"0-0": [event(0, "start", began=0, run_id="a", restart_attempt=0)]}, {"0-0": went_back})
-    assert lost_steps(history(run).starts) == {(0, 1), (0, 2)}
+    run = write_run(tmp_path, {"0-0": [began(0)]}, {"0-0": went_back})
+    assert lost_steps(history(run).starts) == {(0, 1): "a rollback", (0, 2): "a rollback"}
 
 
 @pytest.mark.parametrize(
@@ -53,12 +117,57 @@ def test_a_start_that_vanished_is_named_in_the_time_that_the_run_was_down(tmp_pa
     assert [part.name for part in goodput(starts).parts] == ["down after KILLED"]
 
 
+BAD_STARTS = ((0, 10), (1, 100), (2, 320))
+"""Attempt and begin."""
+
+
+def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_told_as_such(tmp_path: Path) -> None:
+    """Two before the first that opened the run, one after an eviction."""
+    code = ExitCode.BAD_HOST
+    bad = [failure("host-0", "wrong products", code, began=at, time=at + 60, attempt=place) for place, at in BAD_STARTS]
+    evicted = failure("host-0", "SIGTERM", ExitCode.PREEMPTED, began=200, time=220.0, attempt=2)
+    ledgers = {
+        "0-0": [began(201, 2, 200, 3600.0), event(205, "RunStarted", step=0), event(210, "save", step=1)],
+        "1-0": [began(401, 3, 400, 7200.0), event(405, "RunStarted", step=1), event(406, "stop", code="DONE")],
+    }
+    run = write_run(tmp_path, ledgers, {"0-0": [step(1, 209)]}, *bad, evicted)
+    found = goodput(history(run).tried)
+    assert [(start.name, start.ending, start.seconds, start.usd) for start in found.starts] == [
+        ("Before start 0", "BAD_HOST", 90.0, 90.0),
+        ("Before start 0", "BAD_HOST", 100.0, 100.0),
+        ("Start 0", "PREEMPTED", 120.0, 120.0),
+        ("Before start 1", "BAD_HOST", 80.0, 160.0),
+        ("Start 1", "DONE", 6.0, 12.0),
+    ]
+    assert found.losses[0].after == "BAD_HOST"
+    assert (found.losses[0].down_seconds, found.losses[0].lost_work_seconds) == (30 + 40 + 20, 0.0)
+    starts = {part.name: part.seconds for part in found.parts}
+    assert starts["start of hosts"] == 3 * 60 + 1 + 1
+
+
+def test_a_start_that_hung_before_it_opened_the_run_hung() -> None:
+    hang = Failure(0, "host-0", "no peers", ExitCode.HANG, 600.0)
+    (part,) = goodput([Start(0, {}, failures=(hang,), host_begins=(0,))]).parts
+    assert (part.name, part.seconds) == ("hung after HANG", 600.0)
+
+
+def test_work_is_lost_after_the_end_of_the_start_that_did_it_and_not_of_one_that_opened_no_run(tmp_path: Path) -> None:
+    bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=20, time=25.0, attempt=1)
+    again = [began(31, 2, 30), event(32, "RunStarted", step=0)]
+    run = write_run(tmp_path, {"0-0": [began(1)], "1-0": again}, {"0-0": [step(1, 3)]}, bad)
+    assert lost_steps(history(run).tried) == {(0, 0): "KILLED"}
+
+
 times = st.floats(0, 1e6)
+
+begins = st.fixed_dictionaries({"began": times}, optional={"usd_per_hour": st.floats(0, 1e4)})
 
 events = st.builds(
     lambda time, name, step: Event(time, name, {"step": step}),
     times,
-    st.sampled_from(["restore", "compile", "RunStarted", "save", "Evaluation", "warning", "RunSummary", "stop"]),
+    st.sampled_from(
+        ["restore", "compile", "RunStarted", "save", "slices_agree", "Evaluation", "warning", "RunSummary", "stop"]
+    ),
     st.integers(0, 9),
 )
 
@@ -74,15 +183,26 @@ steps = st.builds(
 )
 
 
+def unopened(neighbour: Start) -> st.SearchStrategy[Start]:
+    ends = st.builds(lambda code, time: Failure(0, "host", "why", code, time), st.sampled_from([23, 24, 143]), times)
+    return st.builds(
+        lambda begins, failures: Start(
+            neighbour.number, {}, failures=tuple(failures), host_begins=tuple(begins), neighbour=neighbour
+        ),
+        st.lists(st.integers(0, 1_000_000), min_size=1, max_size=2),
+        st.lists(ends, min_size=1, max_size=2),
+    )
+
+
 @st.composite
 def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
-    """Starts with clocks that disagree, events in any order, and files missing."""
+    """Starts with clocks that disagree, events in any order, and files missing; some opened no run."""
     count = draw(st.integers(1, 4))
-    return [
+    opened = [
         Start(
             number,
             {
-                process: (Event(draw(times), "start", {"began": draw(times)}), *draw(st.lists(events, max_size=6)))
+                process: (Event(draw(times), "start", draw(begins)), *draw(st.lists(events, max_size=6)))
                 for process in draw(st.sets(st.integers(0, 2)))
             },
             tuple(draw(st.lists(steps, max_size=6))),
@@ -93,13 +213,31 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
         )
         for number in range(count)
     ]
+    return [start for each in opened for start in [*draw(st.lists(unopened(each), max_size=2)), each]]
 
 
 @given(starts_of_a_run())
-def test_parts_are_positive_and_add_up_to_the_whole(starts: list[Start]) -> None:
+def test_parts_are_positive_and_add_up_to_the_whole_in_time_and_money(starts: list[Start]) -> None:
     found = goodput(starts)
-    assert all(part.seconds > 0 for part in found.parts)
-    assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds)
+    for spent in (found, *found.starts):
+        assert all(part.seconds > 0 for part in spent.parts)
+        assert sum(part.seconds for part in spent.parts) == pytest.approx(spent.seconds)
+        assert sum(part.usd or 0.0 for part in spent.parts) == pytest.approx(spent.usd or 0.0)
+    assert sum(start.seconds for start in found.starts) == pytest.approx(found.seconds)
+    for start in found.starts:
+        assert (start.usd or 0.0) == pytest.approx(start.seconds * (start.usd_per_hour or 0.0) / 3600)
+    assert sum(start.usd or 0.0 for start in found.starts) == pytest.approx(found.usd or 0.0)
     assert 0 <= found.productive <= 1
     # The whole is what lies between the first begin and the last that is known of any start.
     assert found.seconds >= max(0.0, starts[-1].ended - starts[0].began[0]) - 1e-6
+
+
+@given(starts_of_a_run())
+def test_what_faults_cost_is_part_of_the_whole_and_holds_all_lost_work(starts: list[Start]) -> None:
+    found = goodput(starts)
+    assert sum(loss.seconds for loss in found.losses) <= found.seconds * (1 + 1e-9)
+    lost = sum(part.seconds for part in found.parts if part.cause in (Cause.LOST, Cause.HUNG))
+    assert sum(loss.lost_work_seconds + loss.hung_seconds for loss in found.losses) == pytest.approx(lost)
+    assert [loss.usd or 0.0 for loss in found.losses] == sorted(
+        (loss.usd or 0.0 for loss in found.losses), reverse=True
+    )

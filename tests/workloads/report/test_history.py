@@ -1,6 +1,8 @@
+import json
 from pathlib import Path
 
-from tests.workloads.report.runs import began, crashed_and_resumed, event, history, step, write_run
+from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
+from workloads.spec import ExitCode
 
 
 def test_starts_tell_how_they_ended_and_why(tmp_path: Path) -> None:
@@ -11,11 +13,69 @@ def test_starts_tell_how_they_ended_and_why(tmp_path: Path) -> None:
 
 
 def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Path) -> None:
-    own = {"attempt": 0, "host": "host-1", "cause": "a hang", "code": 24, "time": 9.0}
-    heard = {"attempt": 0, "host": "host-0", "cause": "host-1 failed", "code": 24, "time": 8.0, "elsewhere": True}
-    later = {"attempt": 1, "host": "host-1", "cause": "a crash", "code": 1, "time": 7.0}
+    own = failure("host-1", "a hang", 24, began=0, time=9.0)
+    heard = {**failure("host-0", "host-1 failed", 24, began=0, time=8.0), "elsewhere": True}
+    later = failure("host-1", "a crash", 1, began=0, time=7.0, attempt=1)
     (start,) = history(write_run(tmp_path, {"0-0": [began(1)]}, {}, own, heard, later)).starts
     assert (start.ending, start.cause) == ("HANG", "host-1: a hang")
+
+
+def test_starts_of_one_attempt_have_the_failures_of_their_own_processes(tmp_path: Path) -> None:
+    """A job that is evicted and goes on keeps its attempt; the hosts' clocks differ."""
+    evicted = failure("host-0", "SIGTERM", 143, began=0, time=9.0)
+    crashed = failure("host-0", "a crash", 1, began=8, time=12.0)
+    # Of a host that fell before its first lines were written.
+    soon = failure("host-1", "no such row", 1, began=8, time=9.5)
+    ledgers = {"0-0": [began(1, at=0)], "1-0": [began(9, at=8.7)], "2-0": [began(22, attempt=1, at=20)]}
+    found = history(write_run(tmp_path, ledgers, {}, evicted, crashed, soon))
+    assert [[each.cause for each in start.failures] for start in found.starts] == [
+        ["SIGTERM"],
+        ["no such row", "a crash"],
+        [],
+    ]
+    assert found.unopened == ()
+
+
+def test_a_start_whose_ledger_is_lost_has_the_failures_of_its_time(tmp_path: Path) -> None:
+    lost = failure("host-0", "a crash", 1, began=50, time=80.0, attempt=1)
+    ledgers = {"0-0": [began(1, at=0)], "2-0": [began(101, attempt=2, at=100)]}
+    found = history(write_run(tmp_path, ledgers, {"1-0": [step(1, 60), step(2, 79)]}, lost))
+    assert [start.ending for start in found.tried] == ["KILLED", "CRASH", "no end recorded"]
+
+
+def test_a_failure_of_a_start_without_a_ledger_is_not_that_of_the_start_before(tmp_path: Path) -> None:
+    evicted = failure("host-0", "SIGTERM", 143, began=0, time=20.0)
+    bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=7_100, time=7_200.0)
+    ledgers = {"0-0": [began(1, at=0), event(11, "save", step=1)], "1-0": [began(7_310, attempt=1, at=7_300)]}
+    found = history(write_run(tmp_path, ledgers, {}, evicted, bad))
+    assert [start.ended for start in found.starts] == [20.0, 7_310.0]
+    (unopened,) = found.unopened
+    assert (unopened.number, unopened.began, unopened.ended) == (1, (7_100, 7_100), 7_200.0)
+    assert [start.ending for start in found.tried] == ["PREEMPTED", "BAD_HOST", "no end recorded"]
+
+
+def test_hosts_that_failed_together_before_they_opened_the_run_are_one_start(tmp_path: Path) -> None:
+    both = [failure(f"host-{place}", "no peers", ExitCode.HANG, began=10 + place, time=40.0) for place in range(2)]
+    again = failure("host-0", "no peers", ExitCode.HANG, began=50, time=80.0)
+    after = failure("host-1", "no peers", ExitCode.HANG, began=120, time=150.0)
+    found = history(write_run(tmp_path, {"0-0": [began(101, at=100)]}, {}, *both, again, after))
+    assert [(start.number, start.opened, start.host_begins) for start in found.tried] == [
+        (0, False, (10, 11)),
+        (0, False, (50,)),
+        (0, True, ()),
+        (1, False, (120,)),
+    ]
+    assert found.starts[0].ending == "KILLED"
+
+
+def test_failures_of_submissions_that_the_run_does_not_name_are_not_its_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path, {"0-0": [began(11, at=10)]}, {})
+    record = json.dumps(failure("host-0", "a lease is held", ExitCode.INVALID_SPEC, began=1, time=2.0))
+    for submission in ("other", run.name):
+        (tmp_path / "failures" / submission).mkdir()
+        (tmp_path / "failures" / submission / "host-0-0-1.json").write_text(record)
+    (unopened,) = history(run).unopened
+    assert unopened.cause == "host-0: a lease is held"
 
 
 def test_a_start_without_a_word_was_killed_if_another_followed(tmp_path: Path) -> None:

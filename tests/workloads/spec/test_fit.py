@@ -2,7 +2,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -125,6 +125,7 @@ def jobs(draw: st.DrawFn) -> tuple[SliceSpec, ModelSpec, TrainingSpec]:
     return slices, model, training
 
 
+@settings(deadline=None)
 @given(jobs())
 def test_the_legal_meshes_are_those_that_make_a_job(sizes: tuple[SliceSpec, ModelSpec, TrainingSpec]) -> None:
     slices, model, training = sizes

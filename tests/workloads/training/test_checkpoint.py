@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from etils import epath
 from jax.experimental import multihost_utils
@@ -13,7 +14,7 @@ from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint
 from workloads.training.checkpoint import Checkpoints, read_record
-from workloads.training.failures import NoCheckpoint, ReplicasDiffer
+from workloads.training.failures import NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
@@ -53,7 +54,7 @@ def save(state: TrainState, take: Take) -> Callable[..., None]:
     def save(folder: Path, schedule: TrainingSpec = KEEP_TWO) -> None:
         checkpoints = opened(folder, schedule)
         for step in (2, 4, 6):
-            checkpoints.save(step, state, take(state), MANIFEST)
+            checkpoints.save(step, state, take(state)[0], MANIFEST)
             assert list(checkpoints.finished(wait=True)) == [step]
         checkpoints.close()
 
@@ -148,7 +149,7 @@ def test_a_damaged_checkpoint_is_skipped_aloud_and_kept_aside(
     assert skipped.step == 6
     assert re.match(reason, skipped.reason)
     assert list(Path(skipped.folder).rglob("d/*"))
-    checkpoints.save(6, state, take(state), MANIFEST)
+    checkpoints.save(6, state, take(state)[0], MANIFEST)
     checkpoints.close()
     assert opened(saved).steps() == [4, 6]
 
@@ -166,12 +167,19 @@ def test_training_does_not_start_over_when_no_checkpoint_can_be_used(
         assert stop.value.code is ExitCode.NO_CHECKPOINT
 
 
-def test_replicas_that_differ_are_not_saved(tmp_path: Path, state: TrainState, take: Take) -> None:
-    good, other = take(state)
-    with pytest.raises(ReplicasDiffer, match=r"step 2: .* step \(expected \w+, got 0 in replica 1\); nothing"):
-        opened(tmp_path).save(2, state, [good, {**other, "step": "0"}], MANIFEST)
-    assert opened(tmp_path).steps() == []
-
-
 def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, shapes: TrainState, take: Take) -> None:
     assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is None
+
+
+def test_a_save_that_fails_is_told_with_its_cause_and_never_finished(
+    tmp_path: Path, state: TrainState, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
+    checkpoints = opened(tmp_path)
+    checkpoints.save(2, state, take(state)[0], MANIFEST)
+    with pytest.raises(SaveFailed, match="checkpoint of step 2 .*OSError: no space left on device"):
+        list(checkpoints.finished(wait=True))
+    assert not opened(tmp_path).steps()

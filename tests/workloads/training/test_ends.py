@@ -1,8 +1,12 @@
 """How the processes of a job end when one of them fails, hangs or does not come."""
 
 import json
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from tests.processes import running_hosts
 from tests.workloads.jobs import small_job
 from workloads.spec import ExitCode, JobSpec
+from workloads.training.ending import LINGER_SECONDS
 
 TIMEOUT_SECONDS = 240
 
@@ -44,18 +49,31 @@ class Ended:
     codes: list[int]
     logs: list[str]
     records: list[dict[str, Any]]
+    addresses: list[str]
+    outlived: float
+    """Seconds by which the first host outlived the last one."""
 
 
-def ended(job: JobSpec, folder: Path, body: str) -> Ended:
+def ended(job: JobSpec, folder: Path, body: str, waits_for: int = 2) -> Ended:
+    """The first `waits_for` hosts must end by themselves."""
     (folder / "sabotage").mkdir()
     (folder / "sabotage" / "sitecustomize.py").write_text(SABOTAGE.format(body=body))
     checkout = Path(__file__).parents[3]
     environment = {"PYTHONPATH": f"{folder / 'sabotage'}:{checkout}"}
     with running_hosts(job, 0, folder / "logs", TIMEOUT_SECONDS, environment) as hosts:
-        codes = [host.process.wait(TIMEOUT_SECONDS) for host in hosts.all]
+        with ThreadPoolExecutor() as waiting:
+            ends = [*waiting.map(_end_of, [host.process for host in hosts.all[:waits_for]])]
+        codes = [host.process.returncode for host in hosts.all[:waits_for]]
         logs = [host.log.read_text() for host in hosts.all]
-        names = [folder / "storage" / "failures" / "run-1" / f"{host.address}-0.json" for host in hosts.all]
-        return Ended(codes, logs, [json.loads(name.read_text()) if name.exists() else {} for name in names])
+        records = folder / "storage" / "failures" / "run-1"
+        found = [[*records.glob(f"{host.address}-0-*.json")] for host in hosts.all]
+        told = [json.loads(paths[0].read_text()) if paths else {} for paths in found]
+        return Ended(codes, logs, told, [host.address for host in hosts.all], ends[0] - ends[-1])
+
+
+def _end_of(process: Popen[bytes]) -> float:
+    process.wait(TIMEOUT_SECONDS)
+    return time.monotonic()
 
 
 def two_hosts(folder: Path, **training: Any) -> JobSpec:
@@ -73,18 +91,54 @@ def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> Non
     assert f"stopped: host {culprit['host']} failed: ValueError: no such row" in found.logs[0]
 
 
+def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path: Path) -> None:
+    found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="os.kill(os.getpid(), 9)"))
+    assert found.codes == [ExitCode.PEER_LOST, -9]
+    assert found.records[0]["cause"].startswith("another host is gone, whose own end says why: ")
+    # For whoever looks which pod failed.
+    assert found.outlived > LINGER_SECONDS - 0.5
+
+
 def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Path) -> None:
     job = two_hosts(tmp_path, step_timeout_minutes=0.1)
     found = ended(job, tmp_path, SABOTAGED_STEP.format(deed="threading.Event().wait()"))
     assert found.codes == [ExitCode.HANG] * 2
     leader, culprit = found.records
     assert any("step 3 did not end within 0.1 minutes" in record["cause"] for record in found.records)
+    assert not any("no sign of life" in record["cause"] for record in found.records)
     assert any("in sabotaged" in line for line in culprit["details"])
     assert any("in _advance" in line or "in _report" in line for line in leader["details"])
     assert not any("in sabotaged" in line for line in leader["details"])
+
+
+STANDS_STILL = SABOTAGED_STEP.format(deed="import signal; os.kill(os.getpid(), signal.SIGSTOP)")
+
+
+def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
+    found = ended(two_hosts(tmp_path, step_timeout_minutes=0.1), tmp_path, STANDS_STILL, waits_for=1)
+    assert found.codes == [ExitCode.HANG]
+    silent = f"no sign of life from {found.addresses[1]}"
+    assert found.records[0]["cause"] == f"step 3 did not end within 0.1 minutes; {silent}"
+
+
+def test_a_host_that_stands_still_is_named_also_where_jax_aborts_the_others_for_it(tmp_path: Path) -> None:
+    found = ended(two_hosts(tmp_path), tmp_path, STANDS_STILL, waits_for=1)
+    assert found.codes == [-signal.SIGABRT]
+    assert found.records[0]["cause"] == f"no sign of life from {found.addresses[1]}"
+    assert found.records[0]["code"] == ExitCode.PEER_LOST
 
 
 def test_a_host_that_does_not_come_is_named(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path, start_minutes=0.1), tmp_path, LEAVES_BEFORE_ANYTHING)
     assert found.codes == [ExitCode.HANG, 0]
     assert found.records[0]["cause"].endswith("1 of 2 hosts began, missing: slice 0 host 1")
+
+
+def test_devices_that_do_not_open_are_told_and_the_restart_counts(tmp_path: Path) -> None:
+    job = small_job(tmp_path / "storage", replica=1, fsdp=1)
+    # As in a pod, on a machine without a TPU.
+    with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, {"JAX_PLATFORMS": "tpu,cpu"}) as hosts:
+        assert hosts.leader.process.wait(TIMEOUT_SECONDS) == ExitCode.CRASH
+        (said,) = [line for line in hosts.leader.log.read_text().splitlines() if line.startswith("stopped: ")]
+    assert "its devices do not open (Unable to initialize backend 'tpu'" in said
+    assert "look at the image" in said

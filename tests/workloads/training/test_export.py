@@ -40,7 +40,7 @@ def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFa
     take = compile_fingerprints(program.state_shapes)
     checkpoints = Checkpoints(folder / "checkpoints", JOB.training, Processes(0, 1, "host-0"))
     for step in (1, 2):
-        checkpoints.save(step, state, take(state), manifest(JOB, "digest", "registry/image@sha256:abc"))
+        checkpoints.save(step, state, take(state)[0], manifest(JOB, "digest", "registry/image@sha256:abc"))
     checkpoints.close()
     return folder
 

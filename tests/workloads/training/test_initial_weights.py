@@ -108,7 +108,7 @@ def test_half_a_folder_is_told(remove: str, fault: str, folder: epath.Path, begi
 
 
 def trained(job: JobSpec, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    train(job, Start("run-1", 0, time.time(), None, job.slices.count), ALONE)
+    train(job, Start("run-1", 0, time.time(), None, job.slices.count, None), ALONE)
     return capsys.readouterr().out.splitlines()
 
 

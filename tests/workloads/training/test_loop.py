@@ -22,7 +22,7 @@ type Capture = pytest.CaptureFixture[str]
 
 
 def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -> list[str]:
-    train(job, Start("run-1", 0, time.time(), None, job.slices.count), processes or Processes(0, 1, "host-0"))
+    train(job, Start("run-1", 0, time.time(), None, job.slices.count, None), processes or Processes(0, 1, "host-0"))
     return capsys.readouterr().out.splitlines()
 
 
@@ -67,7 +67,7 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
 
     monkeypatch.setattr(loop, "ThreadPoolExecutor", AtOnce)
     with jax.log_compiles():
-        train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2), Watched(0, 1, "host-0"))
+        train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2, None), Watched(0, 1, "host-0"))
     # Optax makes its count by a conversion, which is compiled once in a process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
@@ -125,6 +125,14 @@ def exploding(job: JobSpec) -> JobSpec:
 def step_metrics(storage: Path) -> list[dict[str, Any]]:
     (path,) = (storage / "runs" / "run-1" / "steps").iterdir()
     return [json.loads(line) for line in path.open()]
+
+
+def test_a_save_is_told_before_the_next_one_begins(tmp_path: Path, capsys: Capture) -> None:
+    trained(small_job(tmp_path, steps=4, save_every_steps=1), capsys)
+    events = [(event["event"], event["step"]) for event in ledger(tmp_path) if "step" in event]
+    assert [event for event in events if event[0] in ("save", "CheckpointSaved")] == [
+        pair for step in range(1, 5) for pair in (("save", step), ("CheckpointSaved", step))
+    ]
 
 
 def ledger(storage: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import ExitCode
+from workloads.training.__main__ import usd_per_hour
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +25,14 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_help_names_every_variable_it_reads() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for variable in ("JOB_SPEC", "RUN_ID", "JOB_RESTART_ATTEMPT", "TPU_WORKER_HOSTNAMES", "MEGASCALE_NUM_SLICES"):
+    for variable in (
+        "JOB_SPEC",
+        "RUN_ID",
+        "JOB_RESTART_ATTEMPT",
+        "USD_PER_HOUR",
+        "TPU_WORKER_HOSTNAMES",
+        "MEGASCALE_NUM_SLICES",
+    ):
         assert variable in done.stdout
 
 
@@ -61,9 +69,18 @@ def test_a_job_for_other_slices_is_refused_before_anything_waits(tmp_path: Path)
     assert done.returncode == ExitCode.INVALID_SPEC
     cause = "host host-b: expected 2 slices (MEGASCALE_NUM_SLICES), got 4; expected 1 hosts per slice"
     assert cause in done.stderr
-    record = json.loads((tmp_path / "failures" / "a" / "host-b-2.json").read_text())
+    (path,) = (tmp_path / "failures" / "a").glob("host-b-2-*.json")
+    record = json.loads(path.read_text())
     assert record["cause"].startswith(cause)
     assert (record["host"], record["code"]) == ("host-b", ExitCode.INVALID_SPEC)
+
+
+@pytest.mark.parametrize(
+    ("written", "price"),
+    [("43.2", 43.2), ("0", 0.0), (None, None), ("", None), ("much", None), ("nan", None), ("inf", None), ("-1", None)],
+)
+def test_a_price_that_cannot_be_read_is_unknown(written: str | None, price: float | None) -> None:
+    assert usd_per_hour({} if written is None else {"USD_PER_HOUR": written}) == price
 
 
 def test_a_trainer_that_has_no_tpu_need_not_import_pallas() -> None:

@@ -64,7 +64,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoilt]:
 
 
 def trained(spec: JobSpec) -> None:
-    train(spec, Start("run-1", 0, time.time(), None, spec.slices.count), Processes(0, 1, "host-0"))
+    train(spec, Start("run-1", 0, time.time(), None, spec.slices.count, None), Processes(0, 1, "host-0"))
 
 
 def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:

@@ -1,11 +1,15 @@
 import os
 import signal
+import socket
 import time
+from dataclasses import replace
 
 import pytest
 
+from workloads.spec import ExitCode
 from workloads.training.deadline import Deadline
-from workloads.training.runtime import Place, Processes, join
+from workloads.training.failures import BadHostStays
+from workloads.training.runtime import Place, Processes, join, require_coordinator_port
 
 
 @pytest.mark.parametrize(
@@ -50,3 +54,17 @@ def test_a_place_is_counted_slice_by_slice() -> None:
     assert [place.process for place in places] == list(range(6))
     assert [place.host for place in places] == ["a", "b"] * 3
     assert not any(place.alone for place in places)
+
+
+LEADER = Place(hosts=("host-a", "host-b"), worker=0, slice_count=1, slice=0)
+
+
+def test_a_leader_whose_port_is_taken_is_a_bad_host_and_nobody_elses_port_matters() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for told in ({"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}, {"JAX_COORDINATOR_PORT": str(port)}):
+            with pytest.raises(BadHostStays, match=f"host host-a: expected port {port} to be free") as stop:
+                require_coordinator_port(LEADER, told)
+            assert stop.value.code is ExitCode.CRASH
+            require_coordinator_port(replace(LEADER, worker=1), told)
+    require_coordinator_port(LEADER, {"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"})

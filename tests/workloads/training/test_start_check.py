@@ -9,7 +9,7 @@ from etils import epath
 
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec, SliceSpec
-from workloads.training.failures import BadHost, InvalidSpec, TrainingStopped
+from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
 from workloads.training.runtime import Place, Processes
 from workloads.training.start_check import Roll, on_present_slices, require_devices
 
@@ -61,7 +61,7 @@ def test_orderly_hosts_pass() -> None:
 @pytest.mark.parametrize(
     ("local", "peers", "kind", "message"),
     [
-        ([Chip(0, 0)], ORDERLY, BadHost, "host host-0 has 1 devices: expected 2 devices per host; the job moves"),
+        ([Chip(0, 0)], ORDERLY, BadHost, "host host-0 has 1 devices: expected 2 devices per host"),
         ([Chip(0, 0)] * 2, [*ORDERLY[:2], (1, 1, [1])], BadHost, "host host-3 has 1 devices: expected 2"),
         ([Chip(0, 0)] * 3, ORDERLY, InvalidSpec, "host host-0 has 3 devices: expected 2"),
         ([Chip(0, 1)] * 2, ORDERLY, InvalidSpec, r"host host-0 is in slice 0, its devices in \[1\]"),
@@ -73,6 +73,12 @@ def test_hosts_with_other_devices_are_named(
 ) -> None:
     with pytest.raises(kind, match=message):
         check(local, peers)
+
+
+def test_all_hosts_with_too_few_devices_are_suspects() -> None:
+    with pytest.raises(BadHost) as stop:
+        check([Chip(0, 0)], [(1, 0, [0]), *ORDERLY[1:]])
+    assert stop.value.suspects == {Suspect(0, "host-0"), Suspect(0, "host-1")}
 
 
 @pytest.mark.parametrize(
@@ -110,12 +116,12 @@ def test_the_roll_names_the_hosts_that_did_not_begin(tmp_path: Path) -> None:
     assert roll.missing().startswith("all 4 hosts began but did not join")
 
 
-def test_the_rolls_of_earlier_starts_are_forgotten(tmp_path: Path) -> None:
+def test_the_roll_of_a_start_that_all_joined_and_those_of_earlier_ones_are_forgotten(tmp_path: Path) -> None:
     rolls = [Roll(epath.Path(tmp_path), "run-1", start, slices()) for start in (0, 1, 9, 10)]
     for roll in rolls:
         roll.sign(FIRST)
-    rolls[2].forget_earlier()
+    rolls[2].forget()
     deadline = time.monotonic() + 10
-    while (left := sorted(path.name for path in (tmp_path / "starts" / "run-1").iterdir())) != ["10", "9"]:
+    while (left := sorted(path.name for path in (tmp_path / "starts" / "run-1").iterdir())) != ["10"]:
         assert time.monotonic() < deadline, left
         time.sleep(0.01)

@@ -1,0 +1,177 @@
+"""Random faults, one after the other, on one long job that must still reach its last step with the right losses.
+
+Owns the drawing of faults and of the moments when they strike. A seed gives the same faults after the same delays;
+where in its work they find the job is up to the machine.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from chaos.fault import Expected, Fault, comes_with_the_job
+from chaos.faults import CATALOGUE
+from chaos.field import END_SECONDS, Field
+from chaos.observed import Observed
+from chaos.result import LongRun, Strike
+from chaos.trial import result, tried
+from chaos.verdict import broken
+from workloads.report.goodput import goodput, lost_steps
+from workloads.report.history import Start
+
+SAVE_EVERY = 50
+_CATALOGUE = {fault.name: fault for fault in CATALOGUE}
+_START_SECONDS = 30.0
+"""A strike while hosts start, compile or restore comes within this time after all of them have a process."""
+_MOST_STEPS = 120
+"""Any other comes after at most this many steps of the start: some between two saves, some in one."""
+_AT_START = 0.25
+"""Share of strikes that do not wait for a step."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A fault and when it strikes, counted from when all hosts have a process."""
+
+    fault: Fault
+    seconds: float
+    steps: int
+    """New ones that must be done before the seconds count."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A long run."""
+
+    seed: int
+    minutes: float
+    """Within which faults strike; the job then goes on to its end."""
+    steps: int
+    """Of the job: enough to last that long."""
+
+    @property
+    def job(self) -> dict[str, object]:
+        """Settings of the job."""
+        training = {
+            "steps": self.steps,
+            "save_every_steps": SAVE_EVERY,
+            "evaluate_every_steps": self.steps,
+            "step_timeout_minutes": 0.5,
+        }
+        return {"training": training, "max_restarts": 10_000}
+
+
+def draws(seed: int) -> Iterator[Draw]:
+    """Faults and their moments, without end."""
+    drawn = random.Random(seed)
+    faults = [fault for fault in CATALOGUE if fault.anytime]
+    while True:
+        fault, at_start = drawn.choice(faults), drawn.random() < _AT_START
+        if at_start:
+            yield Draw(fault, drawn.uniform(0, _START_SECONDS), steps=0)
+        else:
+            yield Draw(fault, drawn.random(), drawn.randint(1, _MOST_STEPS))
+
+
+def long_run(field: Field, plan: Plan, say: Callable[[str], None]) -> LongRun:
+    """Carry out `plan`, after the same job was run without a fault; `say` takes a line now and then."""
+    undisturbed = _submitted(field, plan, "undisturbed")
+    field.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
+    steady = field.observed(undisturbed, 0.0).losses
+    field.remove(undisturbed)
+    say(f"{len(steady)} steps without a fault")
+    job = _submitted(field, plan, f"random-{plan.seed}")
+    began = time.time()
+    strikes: list[Strike] = []
+
+    def run() -> None:
+        _strike(field, job, plan, strikes, say)
+        field.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
+
+    failed = tried(run)
+    last = strikes[-1].time if strikes else began
+    seen = field.observed(job, last)
+    history = field.history(job)
+    verdict = (*failed, *verdict_of(strikes, seen, lost_by_start(history.starts), steady))
+    what = f"{len(strikes)} random faults in {plan.minutes:g} minutes"
+    fault = Fault(job, what, strike=comes_with_the_job, expected=Expected())
+    return LongRun(
+        seed=plan.seed,
+        strikes=tuple(strikes),
+        spent={part.name: part.seconds for part in goodput(history.tried).parts},
+        result=result(fault, seen, verdict, (began, last, time.time())),
+    )
+
+
+def verdict_of(
+    strikes: Sequence[Strike], seen: Observed, lost: Mapping[int, int], steady: Mapping[int, float]
+) -> tuple[str, ...]:
+    """What does not hold of a job with these strikes; `lost` are the steps lost by start.
+
+    A fault that strikes while another one is being mended may make no start of its own, hence the bounds.
+    """
+    struck = [_CATALOGUE[strike.fault].expected for strike in strikes]
+    endings = frozenset(ending for expected in struck for ending in expected.endings)
+    # The whole is judged by bounds below; what is no matter of counts is what any fault demands.
+    expected = Expected(
+        starts=len(seen.endings),
+        charged=seen.charged,
+        endings=endings,
+        lost_steps=seen.lost_steps,
+        recovery_seconds=300,
+    )
+    found = [*broken(expected, seen, steady, SAVE_EVERY)]
+    if len(seen.endings) > len(strikes) + 1:
+        found.append(f"expected at most {len(strikes) + 1} starts, got {len(seen.endings)}")
+    if unknown := set(seen.endings[:-1]) - endings:
+        found.append(f"expected starts to end as {sorted(endings)}, got {sorted(unknown)}")
+    if seen.charged > (most := sum(expected.charged for expected in struck)):
+        found.append(f"expected at most {most} restarts that count, got {seen.charged}")
+    # A crash in a save costs the interval before it as well.
+    if (worst := max(lost.values(), default=0)) > 2 * SAVE_EVERY:
+        found.append(f"expected at most {2 * SAVE_EVERY} steps of a start to be done again, got {worst}")
+    return tuple(found)
+
+
+def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
+    """Steps of each start that were done again."""
+    return Counter(number for number, _ in lost_steps(starts))
+
+
+def _submitted(field: Field, plan: Plan, name: str) -> str:
+    field.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
+    return name
+
+
+def _strike(field: Field, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
+    """Strike until the time for it is over; `strikes` grows."""
+    until = time.time() + 60 * plan.minutes
+    for draw in draws(plan.seed):
+        if not _moment(field, job, draw, until):
+            break
+        # Between two starts, when the strike before is not mended yet, there may be nobody left to strike.
+        with suppress(ProcessLookupError):
+            draw.fault.strike(field, job)
+        strikes.append(Strike(fault=draw.fault.name, time=time.time()))
+        say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(field, job)}")
+
+
+def _moment(field: Field, job: str, draw: Draw, until: float) -> bool:
+    """Wait for it; False when the job has ended, or the time for strikes is over."""
+
+    def over() -> bool:
+        return time.time() > until or field.ended(job)
+
+    field.wait(f"all hosts of {job}", lambda: field.runs(job) or over(), END_SECONDS)
+    done = _last_step(field, job)
+    field.wait(
+        f"step {done + draw.steps} of {job}", lambda: _last_step(field, job) >= done + draw.steps or over(), END_SECONDS
+    )
+    time.sleep(draw.seconds)
+    return not over()
+
+
+def _last_step(field: Field, job: str) -> int:
+    return max((line["step"] for line in field.steps(job)), default=0)

@@ -1,0 +1,123 @@
+"""The report of a catalogue: a table, and the loss over wall time with the faults marked.
+
+Owns how results look, as a page, as a picture and as Markdown. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from chaos.result import LongRun, Result
+from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
+from workloads.report.page import table
+from workloads.report.svg import document, element, style_sheet
+
+TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
+_NUMBERS = (2, 3, 4)
+
+
+def plot(results: Sequence[Result]) -> str:
+    """Losses of all jobs over the minutes since the first began, an upright line where each fault struck."""
+    zero = min((result.began for result in results), default=0.0)
+    pieces = [
+        [((time - zero) / 60, loss) for time, loss in start] for result in results for start in result.curve if start
+    ]
+    marks = [
+        Mark((result.struck - zero) / 60, f"{result.fault}: {_verdict(result)}", "restart" if result.holds else "fault")
+        for result in results
+    ]
+    return line_chart("Loss", "minute", [Line("loss", "c1", pieces)], marks)
+
+
+def picture(results: Sequence[Result]) -> str:
+    """The plot as a file of its own."""
+    return document("loss over wall time in minutes; upright lines: faults", plot(results), WIDTH, HEIGHT)
+
+
+def page(results: Sequence[Result]) -> str:
+    """The report as one HTML file that needs nothing else."""
+    held = sum(result.holds for result in results)
+    rows = [[escape(cell) for cell in _row(result)] for result in results]
+    body = [
+        element("h1", "Faults on the sandbox"),
+        element("p", f"{held} of {len(results)} held", class_="quiet" if held == len(results) else "bad"),
+        element("h2", "Loss over wall time"),
+        plot(results),
+        element("h2", "Faults"),
+        table(TITLES, rows, numbers=_NUMBERS),
+        element("h2", "What had to hold"),
+        table(("fault", "had to hold"), [(escape(result.fault), escape(result.demanded)) for result in results]),
+    ]
+    head = element("title", "Faults on the sandbox") + element("style", style_sheet())
+    return f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}</head>' + (
+        f"<body>{element('main', *body)}</body></html>\n"
+    )
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """The table for a document."""
+    return "\n".join(_markdown_rows(results)) + "\n"
+
+
+def line(result: Result) -> str:
+    """A result in one line, and one more for each thing that does not hold."""
+    facts = f"lost {result.lost_steps} steps, back after {_seconds(result)}, {result.ended_as}"
+    first = f"{result.fault:26} {_verdict(result):7} {facts}, ended {'/'.join(result.endings)}"
+    return "\n".join([first, *(f"    {said}" for said in result.broken)])
+
+
+def _markdown_rows(results: Sequence[Result]) -> Iterator[str]:
+    yield f"| {' | '.join(TITLES)} |"
+    yield f"|{'|'.join('---:' if column in _NUMBERS else '---' for column in range(len(TITLES)))}|"
+    for result in results:
+        name, *cells = (cell.replace("|", "\\|") for cell in _row(result))
+        yield f"| `{name}` | {' | '.join(cells)} |"
+
+
+def _row(result: Result) -> Sequence[str]:
+    return [
+        result.fault,
+        result.what,
+        str(result.lost_steps),
+        _seconds(result),
+        str(result.charged),
+        f"{result.ended_as}: {', '.join(result.endings)}",
+        result.told or "none",
+        _verdict(result) + "".join(f"; {said}" for said in result.broken),
+    ]
+
+
+def _seconds(result: Result) -> str:
+    return "-" if result.recovery_seconds is None else f"{result.recovery_seconds:.0f} s"
+
+
+def _verdict(result: Result) -> str:
+    return "holds" if result.holds else "BROKEN"
+
+
+def long_run_markdown(run: LongRun) -> str:
+    """A long run in words and two tables."""
+    seen, seconds = run.result, sum(run.spent.values())
+    minutes = (seen.ended - seen.began) / 60
+    told = (
+        f"Seed {run.seed}: {seen.what}, {minutes:.0f} minutes in all, {len(seen.endings)} starts,"
+        f" {seen.lost_steps} steps done again, {seen.charged} restarts that count. {seen.ended_as};"
+        f" {'losses, batches and endings as demanded' if seen.holds else '; '.join(seen.broken)}.\n"
+    )
+    struck = Counter(strike.fault for strike in run.strikes)
+    faults = ["| fault | times |", "|---|---:|", *(f"| `{name}` | {times} |" for name, times in struck.most_common())]
+    spent = [
+        "| time went to | seconds | share |",
+        "|---|---:|---:|",
+        *(f"| {name} | {spent:.0f} | {100 * spent / seconds:.1f} % |" for name, spent in run.spent.items()),
+    ]
+    return "\n".join([told, *faults, "", *spent]) + "\n"
+
+
+def long_run_picture(run: LongRun) -> str:
+    """The loss of a long run over its minutes, an upright line where each fault struck."""
+    began = run.result.began
+    pieces = [[((time - began) / 60, loss) for time, loss in start] for start in run.result.curve if start]
+    marks = [Mark((strike.time - began) / 60, strike.fault, "fault") for strike in run.strikes]
+    drawn = line_chart("Loss", "minute", [Line("loss", "c1", pieces)], marks)
+    return document("loss over wall time in minutes; upright lines: random faults", drawn, WIDTH, HEIGHT)

@@ -1,0 +1,7 @@
+"""Read by Python before the program, in a process whose PYTHONPATH names this folder."""
+
+import os
+
+from chaos.sabotage.deeds import install
+
+install(os.environ)

@@ -1,0 +1,78 @@
+"""What the members of a team may do in the cluster.
+
+Owns the role of a team's namespace, its binding, and the bound on their pods in the scheduler. Pure. It says
+nothing of Google Cloud: a role there, such as `roles/container.developer`, adds its own rights in every namespace.
+
+A member's only way to a pod is a JobSet, which Kueue admits to the team's own queue, and whose pods the
+namespace's Pod Security level and network policy bind. Who may make pods may use what the namespace has for
+pods: the trainer's identity and the secrets of the team's jobs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from infra.flavors import Manifest
+from infra.stack_file import Members
+
+NAME = "members"
+
+_SEE = ("get", "list", "watch")
+_GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
+    ("jobset.x-k8s.io", ("jobsets",), ("create", "delete", *_SEE)),
+    ("batch", ("jobs",), _SEE),
+    ("", ("pods", "events"), _SEE),
+    ("events.k8s.io", ("events",), _SEE),
+    ("", ("pods/log",), ("get",)),
+    ("kueue.x-k8s.io", ("workloads", "localqueues"), _SEE),
+)
+"""API group, resources and verbs. A change of a JobSet is not among them: its pods' identity and priority
+are decided when it is made."""
+
+
+def role(namespace: str) -> Manifest:
+    """Submit, see and delete jobs; read what explains them."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "rules": [
+            {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+            for group, resources, verbs in _GRANTED
+        ],
+    }
+
+
+def binding(namespace: str, members: Members) -> Manifest:
+    """The members hold the role."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+        "subjects": subjects(members),
+    }
+
+
+def no_pod_priority(namespace: str) -> Manifest:
+    """No pod of the namespace has a priority of the scheduler.
+
+    Such a pod would push other teams' pods off their hosts, whatever their queues say. Kueue counts that priority
+    before there is a pod, so `infra.admission_policies` refuses the job as well. A PriorityClass that is the
+    default of the cluster would shut out every pod.
+    """
+    scope = {"scopeName": "PriorityClass", "operator": "Exists"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "no-pod-priority", "namespace": namespace},
+        "spec": {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}},
+    }
+
+
+def subjects(members: Members) -> list[Mapping[str, str]]:
+    """The members as RBAC names them."""
+    kinds = {"User": members.users, "Group": members.groups}
+    return [
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": address}
+        for kind, addresses in kinds.items()
+        for address in addresses
+    ]

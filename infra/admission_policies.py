@@ -1,0 +1,143 @@
+"""Admission policies: what the API server refuses where RBAC, Pod Security and quotas cannot say it.
+
+Owns how such a policy is written and those for the pods and jobs of teams; that for nodes is in `infra.quarantine`.
+They bind whoever makes an object, for a member's pods are made by the Job controller. Their language is that of
+https://kubernetes.io/docs/reference/using-api/cel/; that they say what they should is asked of a real API server in
+tests/chain.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from infra.accelerators import TPU_RESOURCE
+from infra.flavors import Manifest
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.stack_file import Team
+
+TRAINERS = "trainers-hold-chips"
+PRIORITIES = "jobs-without-pod-priority"
+HOST_NETWORK = "nothing-of-the-host-but-its-network"
+
+_API_VERSION = "admissionregistration.k8s.io/v1"
+_VOLUMES = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret")
+"""Of the level `restricted` (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted)."""
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"
+
+type Rule = tuple[str, str, str]
+"""API group, resource and operation."""
+_NEW_PODS: Rule = ("", "pods", "CREATE")
+
+
+def of_teams(teams: Mapping[str, Team], host_network_team: str | None) -> dict[str, Manifest]:
+    """The policies for the namespaces of the teams, each followed by its binding, by their names."""
+    namespaces = sorted({team.namespace for team in teams.values()})
+    policies = {TRAINERS: _trainers(namespaces), PRIORITIES: _priorities(namespaces)}
+    if host_network_team is not None:
+        policies[HOST_NETWORK] = _host_network(teams[host_network_team].namespace)
+    ordered: dict[str, Manifest] = {}
+    for name, written in policies.items():
+        ordered |= {name: written, f"{name}-binding": binding(name)}
+    return ordered
+
+
+def policy(
+    name: str,
+    rules: Sequence[Rule],
+    validations: Mapping[str, str],
+    *,
+    namespaces: Sequence[str] = (),
+    only: str | None = None,
+) -> Manifest:
+    """One that refuses what `rules` name unless all validations, expressions by what they say, are true.
+
+    `namespaces` and the expression `only` narrow what it looks at.
+    """
+    selected = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": [operation]}
+                    for group, resource, operation in rules
+                ],
+                **({"namespaceSelector": {"matchExpressions": [selected]}} if namespaces else {}),
+            },
+            **({"matchConditions": [{"name": "only", "expression": only}]} if only else {}),
+            "validations": [{"message": message, "expression": said} for message, said in validations.items()],
+        },
+    }
+
+
+def binding(name: str) -> Manifest:
+    """The policy of this name refuses."""
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+
+def _trainers(namespaces: Sequence[str]) -> Manifest:
+    """A pod may mark the node it is on: so it gets there by holding its chips, which Kueue counts."""
+    chips = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
+    return policy(
+        TRAINERS,
+        [_NEW_PODS],
+        {
+            f"a pod of the account {SERVICE_ACCOUNT} holds {TPU_RESOURCE}": (
+                f"object.spec.containers.exists(c, quantity({chips}).isGreaterThan(quantity('0')))"
+            ),
+            f"a pod of the account {SERVICE_ACCOUNT} leaves nodeName to the scheduler": "!has(object.spec.nodeName)",
+        },
+        namespaces=namespaces,
+        only=f"object.spec.?serviceAccountName.orValue('') == '{SERVICE_ACCOUNT}'",
+    )
+
+
+def _priorities(namespaces: Sequence[str]) -> Manifest:
+    """Where a JobSet names no priority of the queue, Kueue takes that of its pods, before any of them is refused
+    (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go)."""
+    named = "job.?template.?spec.?template.?spec.?priorityClassName.orValue('')"
+    return policy(
+        PRIORITIES,
+        [("jobset.x-k8s.io", "jobsets", "CREATE")],
+        {
+            "pods of a job name no priorityClassName; its priority is the label kueue.x-k8s.io/priority-class": (
+                f"object.spec.?replicatedJobs.orValue([]).all(job, {named} == '')"
+            )
+        },
+        namespaces=namespaces,
+    )
+
+
+def _host_network(namespace: str) -> Manifest:
+    """In place of the Pod Security level `restricted`, which would refuse the host's network and its ports."""
+    kinds = [f"object.spec.?{kind}.orValue([])" for kind in ("containers", "initContainers", "ephemeralContainers")]
+    return policy(
+        HOST_NETWORK,
+        [_NEW_PODS, ("", "pods/ephemeralcontainers", "UPDATE")],
+        {
+            "pods here have the securityContext of the trainer": _is("object.spec", CONFINED_POD),
+            "containers here have the securityContext of the trainer": (
+                " && ".join(f"{kind}.all(c, {_is('c', CONFINED_CONTAINER)})" for kind in kinds)
+            ),
+            "pods here share no processes with their host": (
+                "!object.spec.?hostPID.orValue(false) && !object.spec.?hostIPC.orValue(false)"
+            ),
+            "pods here mount nothing of their host": (
+                f"object.spec.?volumes.orValue([]).all(v, {list(_VOLUMES)}.exists(kind, kind in v))"
+            ),
+        },
+        namespaces=[namespace],
+    )
+
+
+def _is(owner: str, context: Manifest) -> str:
+    """That an owner's security context is this one; `dyn`, since literals of mixed types are refused."""
+    items = ", ".join(f"'{key}': dyn({json.dumps(value)})" for key, value in context.items())
+    return f"has({owner}.securityContext) && {owner}.securityContext == {{{items}}}"

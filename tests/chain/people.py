@@ -1,0 +1,87 @@
+"""What a person asks of the API server about the jobs of a team, and the job that is asked about."""
+
+import json
+from collections.abc import Mapping
+
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from sandbox.api_server import ApiError, ApiServer, Json
+from tests.chain.stack import wait_until
+
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
+PODS = "/api/v1/namespaces/{}/pods"
+
+
+def jobset(namespace: str, name: str, *, queue: str) -> Json:
+    """One host, asleep."""
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sh", "-c", "echo begun; exec sleep 600"],
+        "resources": {"limits": {"google.com/tpu": 4}},
+        "securityContext": CONFINED_CONTAINER,
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": CONFINED_POD,
+        "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
+        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": {"template": {"spec": pod}}}}]},
+    }
+
+
+def refusal(person: ApiServer, method: str, path: str, body: object = None) -> int | None:
+    """The status with which the API server refuses."""
+    content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        person.request(method, path, body, content_type=content_type)
+    except ApiError as error:
+        return error.status
+    return None
+
+
+def rights(person: ApiServer, namespace: str) -> set[tuple[str, str, str]]:
+    """(API group, resource, verb) of all that the API server would allow there."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    answer = person.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)
+    return {
+        (group, resource, verb)
+        for rule in answer["status"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def workloads(person: ApiServer, namespace: str, job: str) -> list[Json]:
+    found = person.request("GET", WORKLOADS.format(namespace))["items"]
+    return [item for item in found if item["metadata"]["ownerReferences"][0]["name"] == job]
+
+
+def conditions(person: ApiServer, namespace: str, job: str) -> Mapping[str, str]:
+    return {
+        condition["type"]: condition["status"]
+        for workload in workloads(person, namespace, job)
+        for condition in workload.get("status", {}).get("conditions", [])
+    }
+
+
+def wait_for_pod(person: ApiServer, namespace: str, job: str) -> None:
+    """Until the job's only pod runs."""
+
+    def runs() -> bool:
+        pods = person.request("GET", PODS.format(namespace))["items"]
+        return [pod["status"]["phase"] for pod in pods if pod["metadata"]["name"].startswith(job)] == ["Running"]
+
+    wait_until(runs, 40, lambda: json.dumps(workloads(person, namespace, job)))

@@ -1,0 +1,264 @@
+"""Who may do what in the teams' namespaces, asked of the real API server, and which pods it takes there.
+
+The stack takes over the sandbox from whatever was in it, and leaves it empty. Its own job belongs to a team
+that is on hold, so nothing trains; the jobs here sleep. People are impersonated, as GKE would name them.
+"""
+
+import json
+from collections.abc import Generator
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from infra import access, network_policy
+from infra.addresses import Network
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from sandbox.api_server import ApiError, ApiServer, Json
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import Engine
+from tests.chain.people import (
+    JOBSETS,
+    PODS,
+    WORKLOADS,
+    conditions,
+    jobset,
+    refusal,
+    rights,
+    wait_for_pod,
+    workloads,
+)
+from tests.chain.stack import Chain, ignore, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+ADA, GROUP = "ada@example.com", "second@example.com"
+STRANGER = {"Impersonate-User": "stranger@example.com"}
+TEAMS = {
+    "first": {"namespace": "first", "quota": {"trillium": 8}, "members": {"users": [ADA]}},
+    "second": {"namespace": "second", "quota": {"trillium": 8}, "members": {"groups": [GROUP]}},
+    "research": {"namespace": "research", "quota": {"trillium": 0}, "admission": "hold"},
+}
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/first"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture(scope="module")
+def admin(chain: Chain) -> Generator[ApiServer]:
+    """The API server of a stack of two teams with members, as its administrator."""
+    stack_file = chain.folder / "access" / "Pulumi.local.yaml"
+    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
+    config = content["config"]
+    config["tpu-multislice:teams"] = TEAMS
+    config["tpu-multislice:cluster"]["security_group"] = "gke-security-groups@example.com"
+    config["tpu-multislice:job"] |= {"name": "held", "host_network": True}
+    stack_file.parent.mkdir()
+    stack_file.write_text(yaml.safe_dump(content))
+    engine = Engine(chain.site, chain.programs, stack_file)
+    engine.up(ignore)
+    yield ApiServer.of(chain.site)
+    engine.destroy(ignore, stop_jobs=True)
+
+
+@pytest.fixture
+def ada(admin: ApiServer) -> ApiServer:
+    """The API server as a member of the first team by name."""
+    return replace(admin, headers={"Impersonate-User": ADA})
+
+
+@pytest.fixture
+def bob(admin: ApiServer) -> ApiServer:
+    """The API server as a member of the second team by a group."""
+    return replace(admin, headers={"Impersonate-User": "bob@example.com", "Impersonate-Group": GROUP})
+
+
+def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(chain: Chain, ada: ApiServer) -> None:
+    ada.request("POST", JOBSETS.format("first"), jobset("first", "own", queue="first"))
+    wait_for_pod(ada, "first", "own")
+    assert conditions(ada, "first", "own")["Admitted"] == "True"
+    (pod,) = ada.request("GET", PODS.format("first"))["items"]
+    as_ada = ("-n", "first", f"--as={ADA}")
+    wait_until(lambda: "begun" in chain.kubectl("logs", pod["metadata"]["name"], *as_ada), 20, lambda: "no log")
+    assert "own" in chain.kubectl("get", "events", *as_ada)
+    chain.kubectl("delete", "jobset", "own", "--cascade=foreground", *as_ada)
+
+
+def test_a_member_by_a_group_does_the_same(bob: ApiServer) -> None:
+    bob.request("POST", JOBSETS.format("second"), jobset("second", "grouped", queue="second"))
+    wait_for_pod(bob, "second", "grouped")
+    bob.delete(f"{JOBSETS.format('second')}/grouped", {"propagationPolicy": "Foreground"})
+
+
+def test_a_member_can_neither_submit_to_another_team_nor_see_its_jobs(ada: ApiServer, bob: ApiServer) -> None:
+    for person, other in ((ada, "second"), (bob, "first")):
+        assert refusal(person, "POST", JOBSETS.format(other), jobset(other, "foreign", queue=other)) == 403
+        for path in (JOBSETS, WORKLOADS, PODS):
+            assert refusal(person, "GET", path.format(other)) == 403
+        assert refusal(person, "GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets") == 403
+
+
+def test_a_job_that_names_the_queue_of_another_team_is_not_admitted(ada: ApiServer) -> None:
+    ada.request("POST", JOBSETS.format("first"), jobset("first", "guest", queue="second"))
+    wait_until(lambda: conditions(ada, "first", "guest").get("QuotaReserved") == "False", 20, lambda: "not looked at")
+    (workload,) = workloads(ada, "first", "guest")
+    assert "LocalQueue second doesn't exist" in json.dumps(workload["status"])
+    assert "admission" not in workload["status"]
+    assert ada.request("GET", f"{JOBSETS.format('first')}/guest")["spec"]["suspend"] is True
+    ada.delete(f"{JOBSETS.format('first')}/guest", {"propagationPolicy": "Foreground"})
+
+
+def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywhere_else(
+    admin: ApiServer, ada: ApiServer, bob: ApiServer
+) -> None:
+    role: Any = access.role("first")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    everyones = rights(replace(admin, headers=STRANGER), "first")
+    assert rights(ada, "first") - everyones == granted
+    assert rights(bob, "second") - everyones == granted
+    for elsewhere in ("second", "research", "kueue-system", "kube-system", "default"):
+        assert rights(ada, elsewhere) <= everyones
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PATCH", f"{KUEUE}/clusterqueues/first"),
+        ("POST", f"{KUEUE}/namespaces/first/localqueues"),
+        ("PATCH", f"{KUEUE}/namespaces/first/localqueues/first"),
+        ("PATCH", f"{KUEUE}/workloadpriorityclasses/high"),
+        ("POST", WORKLOADS.format("first")),
+        ("PATCH", f"{JOBSETS.format('first')}/any"),
+        ("GET", "/api/v1/nodes"),
+        ("GET", "/api/v1/namespaces/first/secrets"),
+        ("POST", PODS.format("first")),
+        ("POST", f"{PODS.format('first')}/any/exec"),
+        ("PATCH", f"{PODS.format('first')}/any/ephemeralcontainers"),
+        ("POST", f"/api/v1/namespaces/first/serviceaccounts/{SERVICE_ACCOUNT}/token"),
+        ("PATCH", "/api/v1/namespaces/first"),
+        ("DELETE", f"/apis/networking.k8s.io/v1/namespaces/first/networkpolicies/{network_policy.NAME}"),
+        ("PATCH", f"{RBAC}/roles/{access.NAME}"),
+        ("POST", f"{RBAC}/rolebindings"),
+    ],
+)
+def test_a_member_cannot_go_round_queue_pod_security_or_role(ada: ApiServer, method: str, path: str) -> None:
+    assert refusal(ada, method, path, {}) == 403
+
+
+def test_pods_without_an_account_of_their_own_may_do_nothing(admin: ApiServer) -> None:
+    name = "system:serviceaccount:first:default"
+    account = replace(admin, headers={"Impersonate-User": name, "Impersonate-Group": "system:serviceaccounts"})
+    assert rights(account, "first") <= rights(replace(admin, headers=STRANGER), "first")
+
+
+def test_the_pods_of_the_stacks_own_job_are_admitted(admin: ApiServer) -> None:
+    assert _admission(admin, _trainer(admin), "research") == ""
+    assert _admission(admin, _trainer_on_the_pod_network(admin), "first") == ""
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "says"),
+    [
+        ({}, {"securityContext": {"privileged": True}}, "privileged"),
+        ({"securityContext": {**CONFINED_POD, "runAsUser": 0}}, {}, "runAsUser=0"),
+        ({"securityContext": {**CONFINED_POD, "runAsNonRoot": False}}, {}, "runAsNonRoot != true"),
+        ({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}, {}, "hostPath"),
+        ({"hostNetwork": True}, {}, "host namespaces"),
+        ({"hostPID": True}, {}, "host namespaces"),
+        ({"securityContext": {**CONFINED_POD, "seccompProfile": {"type": "Unconfined"}}}, {}, "seccompProfile"),
+        ({}, {"securityContext": {**CONFINED_CONTAINER, "capabilities": {}}}, "unrestricted capabilities"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_a_pod_with_rights_on_its_host_is_refused(admin: ApiServer, pod: Json, container: Json, says: str) -> None:
+    refused = _admission(admin, _changed(_trainer_on_the_pod_network(admin), pod, container), "first")
+    assert 'violates PodSecurity "restricted' in refused
+    assert says in refused
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "says"),
+    [
+        ({}, {"securityContext": {"privileged": True}}, "containers here have"),
+        ({}, {"securityContext": {"allowPrivilegeEscalation": False}}, "containers here have"),
+        ({}, {"securityContext": {**CONFINED_CONTAINER, "capabilities": {"add": ["BPF"]}}}, "containers here have"),
+        ({"initContainers": [{"name": "first", "image": "busybox"}]}, {}, "containers here have"),
+        ({"securityContext": {**CONFINED_POD, "runAsUser": 0, "runAsNonRoot": False}}, {}, "pods here have"),
+        ({"securityContext": {}}, {}, "pods here have"),
+        ({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}, {}, "mount nothing of their host"),
+        ({"hostPID": True}, {}, "share no processes with their host"),
+        ({"hostIPC": True}, {}, "share no processes with their host"),
+    ],
+)
+def test_where_the_hosts_network_is_used_a_pod_gets_nothing_else_of_its_host(
+    admin: ApiServer, pod: Json, container: Json, says: str
+) -> None:
+    assert says in _admission(admin, _changed(_trainer(admin), pod, container), "research")
+
+
+def _changed(trainer: Json, pod: Json, container: Json) -> Json:
+    changed = deepcopy(trainer)
+    changed["containers"][0] |= {"volumeMounts": []} | container
+    return changed | pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "says"),
+    [
+        ({}, {"resources": {}}, "a pod of the account trainer holds google.com/tpu"),
+        ({}, {"resources": {"limits": {"google.com/tpu": 0}}}, "a pod of the account trainer holds google.com/tpu"),
+        ({"nodeName": "any"}, {}, "a pod of the account trainer leaves nodeName to the scheduler"),
+    ],
+)
+def test_a_pod_that_acts_as_a_trainer_gets_to_a_node_by_its_chips_alone(
+    admin: ApiServer, pod: Json, container: Json, says: str
+) -> None:
+    changed = _changed(_trainer_on_the_pod_network(admin), pod, container)
+    assert says in _admission(admin, changed, "first")
+    assert _admission(admin, changed | {"serviceAccountName": "default"}, "first") == ""
+
+
+def test_a_pod_that_would_push_others_off_their_hosts_is_refused(admin: ApiServer) -> None:
+    pod = _trainer_on_the_pod_network(admin) | {"priorityClassName": "system-node-critical"}
+    assert "exceeded quota: no-pod-priority" in _admission(admin, pod, "first")
+
+
+def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_refused(ada: ApiServer) -> None:
+    critical = jobset("first", "critical", queue="first")
+    (job,) = critical["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["priorityClassName"] = "system-cluster-critical"
+    with pytest.raises(ApiError, match="pods of a job name no priorityClassName"):
+        ada.request("POST", JOBSETS.format("first"), critical)
+
+
+@pytest.mark.usefixtures("admin")
+def test_each_namespace_has_the_policy_that_was_rendered(chain: Chain) -> None:
+    live = {item["metadata"]["namespace"]: item["spec"] for item in chain.objects("networkpolicies")}
+    assert live == {team: network_policy.of_team(team, Network())["spec"] for team in TEAMS}
+
+
+def _trainer(admin: ApiServer) -> Json:
+    """The pod of the stack's own job, which uses the network of its host."""
+    (job,) = admin.request("GET", f"{JOBSETS.format('research')}/held")["spec"]["replicatedJobs"]
+    return job["template"]["spec"]["template"]["spec"]
+
+
+def _trainer_on_the_pod_network(admin: ApiServer) -> Json:
+    return {key: value for key, value in _trainer(admin).items() if key not in ("hostNetwork", "dnsPolicy")}
+
+
+def _admission(admin: ApiServer, spec: Json, namespace: str) -> str:
+    """What the API server says against such a pod in a team's namespace; it is not made."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rehearsed"}, "spec": spec}
+    try:
+        admin.request("POST", PODS.format(namespace), pod, {"dryRun": "All"})
+    except ApiError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,58 @@
+"""Random faults are drawn by their seed."""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from chaos.long_run import Draw, draws, verdict_of
+from chaos.observed import UNSEEN, Observed
+from chaos.result import Strike
+from workloads.report.history import Failure
+
+
+def drawn(seed: int) -> list[Draw]:
+    return [*islice(draws(seed), 60)]
+
+
+def test_a_seed_gives_the_same_faults_at_the_same_moments() -> None:
+    assert drawn(7) == drawn(7)
+    assert drawn(7) != drawn(8)
+
+
+def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
+    assert {"follower-killed", "host-preempted", "host-stopped"} <= {draw.fault.name for draw in drawn(1)}
+    assert {draw.steps == 0 for draw in drawn(1)} == {True, False}
+
+
+STRUCK = (Strike(fault="follower-killed", time=1.0), Strike(fault="host-preempted", time=2.0))
+STEADY = {1: 5.0, 2: 4.0}
+SURVIVED = replace(
+    UNSEEN,
+    terminal="Completed",
+    endings=("KILLED", "PREEMPTED", "DONE"),
+    failures=(Failure(attempt=0, host="random-1-slice-0-0", cause="another host is gone", code=134, time=1.0),),
+    losses=STEADY,
+    batches=(0, 1),
+    charged=1,
+    recovery_seconds=30.0,
+)
+
+
+def test_a_job_that_survives_its_faults_holds_with_their_records() -> None:
+    assert verdict_of(STRUCK, SURVIVED, {0: 20}, STEADY) == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost", "said"),
+    [
+        (replace(SURVIVED, endings=("KILLED", "CRASH", "DONE")), {}, "expected starts to end as"),
+        (replace(SURVIVED, endings=("KILLED", "PREEMPTED", "KILLED", "DONE")), {}, "expected at most 3 starts, got 4"),
+        (replace(SURVIVED, charged=2), {}, "expected at most 1 restarts that count, got 2"),
+        (SURVIVED, {0: 101}, "expected at most 100 steps of a start to be done again, got 101"),
+        (replace(SURVIVED, losses={1: 5.0, 2: 4.5}), {}, "expected the loss 4.0 at step 2, got 4.5"),
+        (replace(SURVIVED, terminal="Failed"), {}, "expected the JobSet Completed, got Failed"),
+    ],
+)
+def test_what_a_long_run_must_not_do_is_told(seen: Observed, lost: dict[int, int], said: str) -> None:
+    assert any(sentence.startswith(said) for sentence in verdict_of(STRUCK, seen, lost, STEADY))

@@ -1,0 +1,60 @@
+"""How results look."""
+
+import re
+
+from chaos import report
+from chaos.result import LongRun, Strike
+from tests.chaos.known import HELD, LOST
+
+
+def test_the_table_has_a_row_for_each_fault_with_what_did_not_hold() -> None:
+    rows = report.markdown((HELD, LOST)).splitlines()[2:]
+    assert rows == [
+        "| `follower-killed` | a host that leads nothing is killed | 2 | 31 s | 1 | Completed: KILLED, DONE | none"
+        " | holds |",
+        "| `host-stopped` | a host stands still \\| without an end | 9 | - | 0 | Failed: HANG"
+        " | job-slice-1-1: step 11 did not end | BROKEN; expected 2 starts, got 1 |",
+    ]
+
+
+def test_the_picture_marks_each_fault_where_it_struck() -> None:
+    drawn = report.plot((HELD, LOST))
+    marks = re.findall(r'<line x1="([\d.]+)"[^>]*class="mark (\w+)"', drawn)
+    assert [style for _, style in marks] == ["restart", "fault"]
+    # The first job began at minute 0, the faults struck at 0.5 and 2.5.
+    assert float(marks[0][0]) < float(marks[1][0])
+    assert "follower-killed: holds" in drawn
+    assert drawn.count("<polyline") == 3
+
+
+def test_the_page_says_how_many_held_and_what_had_to() -> None:
+    shown = report.page((HELD, LOST))
+    assert "1 of 2 held" in shown
+    assert "expected 2 starts, got 1" in shown
+    assert "Completed, 2 starts" in shown
+
+
+def test_a_line_of_the_screen_is_followed_by_what_did_not_hold() -> None:
+    assert report.line(LOST).splitlines()[1:] == ["    expected 2 starts, got 1"]
+    assert "holds   lost 2 steps, back after 31 s, Completed, ended KILLED/DONE" in report.line(HELD)
+
+
+RUN = LongRun(
+    seed=7,
+    strikes=(Strike(fault="follower-killed", time=1030.0), Strike(fault="follower-killed", time=1060.0)),
+    spent={"productive steps": 90.0, "down after KILLED": 30.0},
+    result=HELD,
+)
+
+
+def test_a_long_run_is_told_with_its_seed_its_faults_and_where_its_time_went() -> None:
+    told = report.long_run_markdown(RUN)
+    assert told.startswith(
+        "Seed 7: a host that leads nothing is killed, 2 minutes in all, 2 starts, 2 steps done again,"
+    )
+    assert "| `follower-killed` | 2 |" in told
+    assert "| down after KILLED | 30 | 25.0 % |" in told
+
+
+def test_the_picture_of_a_long_run_marks_every_strike() -> None:
+    assert report.long_run_picture(RUN).count('class="mark fault"') == 2

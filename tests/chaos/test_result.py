@@ -1,0 +1,19 @@
+"""What a file keeps of trials, and how the demands of an entry are said."""
+
+from chaos.fault import Expected
+from chaos.result import demanded, from_json, to_json
+from tests.chaos.known import HELD, LOST
+
+
+def test_results_come_back_from_their_file_as_they_were() -> None:
+    assert from_json(to_json((HELD, LOST))) == (HELD, LOST)
+
+
+def test_the_demands_of_an_entry_are_said_in_words() -> None:
+    assert demanded(Expected(endings=frozenset({"HANG", "KILLED"})), 8) == (
+        "Completed, 2 starts, 1 counted, at most 8 steps again, first ends as HANG or KILLED, same losses bit for bit"
+    )
+    stated = Expected("Failed", 1, 0, culprit="job-slice-1-1", cause="NaN", lost_steps=0, loss_tolerance=0.1)
+    assert demanded(stated, 8) == (
+        "Failed, 1 start, 0 counted, no step again, record of job-slice-1-1 says 'NaN', losses within 0.1"
+    )

@@ -1,0 +1,49 @@
+"""Which folder `multislice report` looks at, and how it ends."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli.halt import Halt
+from cli.report import folder, report
+from sandbox.site import create
+from tests.workloads.report.runs import crashed_and_resumed
+from workloads.report.command import Asked, Report
+
+
+def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> None:
+    assert folder("runs/here", "dev", None) == "runs/here"
+    assert folder("gs://bucket/job", None, None) == "gs://bucket/job"
+    assert folder(None, "dev", None) == "gs://my-project-multislice-dev-checkpoints/tiny"
+    assert folder("other", "dev", None) == "gs://my-project-multislice-dev-checkpoints/other"
+    site = create(tmp_path / "sandbox")
+    assert folder(None, "local", site.root) == str(site.buckets / "sandbox-local-checkpoints" / "tiny")
+
+
+@pytest.mark.parametrize(
+    ("target", "stack", "message"),
+    [
+        (None, None, r"report takes a folder, gs://BUCKET/JOB or --stack STACK"),
+        (None, "nowhere", r"--stack must name a file .*, got 'nowhere'; choose one of: "),
+        (None, "local", r"--sandbox must name the folder of a sandbox, got .*; `make up` makes one"),
+    ],
+)
+def test_what_says_too_little_is_refused_with_what_is_missing(
+    target: str | None, stack: str | None, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Halt, match=message):
+        folder(target, stack, tmp_path)
+
+
+def test_a_job_of_the_sandbox_is_reported_by_its_name(tmp_path: Path) -> None:
+    site = create(tmp_path / "sandbox")
+    place = Path(folder("mine", "local", site.root))
+    with pytest.raises(Halt, match="mine: expected a storage path with runs/ and current.json, .* found no run"):
+        report(Asked(str(place), None, as_json=True), Console())
+    crashed_and_resumed(place, 3600.0, 7200.0)
+    console = Console(file=io.StringIO(), highlight=False)
+    assert report(Asked(str(place), None, as_json=True), console) == 0
+    assert isinstance(console.file, io.StringIO)
+    assert Report.model_validate_json(console.file.getvalue()).goodput.usd == 54.0

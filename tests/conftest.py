@@ -1,0 +1,15 @@
+"""For all tests: how thoroughly properties are looked for, and eight CPU devices for JAX, whoever imports it first."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# JAX reads them once, when it is imported; tests of the chain import it before those of the trainer are collected.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+
+# `make fuzz` takes the profile `fuzz`.
+settings.register_profile(
+    "fuzz", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)

@@ -1,0 +1,78 @@
+"""Stack files with anything in them: settings, or every fault in words."""
+
+from collections.abc import Generator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli import stack_file
+from cli.halt import Halt
+from infra.settings import SettingsError, parse
+from tests.fuzz.damage import damaged, damaged_bytes
+from tests.infra.recording import ROOT, Values, stack_values
+
+STACKS = ("dev", "local", "prod", "staging", "scale")
+
+
+def _is_config(values: object) -> bool:
+    """Pulumi and `cli.stack_file` hand over nothing else."""
+    return isinstance(values, dict) and all(isinstance(key, str) for key in values)
+
+
+def _accepted_or_told(values: Values) -> None:
+    try:
+        parse(values)
+    except SettingsError as error:
+        faults = error.faults
+    else:
+        return
+    assert faults
+    assert all(fault.expected and fault.got and fault.fix for fault in faults)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(STACKS).flatmap(lambda stack: damaged(lambda: stack_values(stack))).filter(_is_config))
+def test_damaged_settings_are_accepted_or_every_fault_is_told(values: Values) -> None:
+    _accepted_or_told(values)
+
+
+@pytest.fixture(scope="module")
+def file() -> Generator[Path]:
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / "Pulumi.damaged.yaml"
+
+
+@settings(deadline=None)
+@given(content=damaged_bytes((ROOT / "stacks" / "Pulumi.dev.yaml").read_text()))
+def test_a_damaged_stack_file_is_read_or_refused_in_words(content: bytes, file: Path) -> None:
+    file.write_bytes(content)
+    try:
+        stack_file.read(file)
+    except Halt as halt:
+        told = str(halt)
+    else:
+        return
+    assert str(file) in told
+    assert "Repair the file" in told
+
+
+@pytest.mark.parametrize("content", ["config: &a [*a]", "config: &a {tpu-multislice:job: *a}"])
+def test_a_stack_file_that_holds_itself_is_refused(content: str, file: Path) -> None:
+    file.write_text(content)
+    with pytest.raises(Halt, match="Repair the file"):
+        stack_file.read(file)
+
+
+@pytest.mark.parametrize("value", ['!!int ""', "!!timestamp x", "!!bool x", "!!float ''", "2026-13-45", "1" * 5000])
+def test_a_value_that_is_not_what_it_says_is_refused(value: str, file: Path) -> None:
+    file.write_text(f"config:\n  tpu-multislice:job: {value}\n")
+    with pytest.raises(Halt, match="Repair the file"):
+        stack_file.read(file)
+
+
+def test_the_stacks_are_read_from_their_files() -> None:
+    for stack in STACKS:
+        assert stack_file.read(ROOT / "stacks" / f"Pulumi.{stack}.yaml") == parse(stack_values(stack))

@@ -1,0 +1,64 @@
+"""The job's price on its way to the pods."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from infra.settings import parse
+from infra.training import usd_per_job_hour
+from tests.infra.recording import Recording, Values, run_program, stack_values
+
+PRICE = "kubernetes:core/v1:ConfigMap"
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+
+
+def _priced(values: Values, usd_per_chip_hour: float) -> Values:
+    groups = dict.fromkeys(values["slices"], usd_per_chip_hour)
+    return deepcopy(values) | {"prices": {"usd_per_chip_hour": groups}}
+
+
+def _env(program: Recording) -> list[Any]:
+    job = program.named(*JOB).inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
+    return job["template"]["spec"]["containers"][0]["env"]
+
+
+def test_the_price_of_all_slices_of_the_job_is_there_before_its_pods_look_for_it(values: Values) -> None:
+    program = run_program(_priced(values, 2.0))
+    (found,) = program.of_type(PRICE)
+    job = parse(values)
+    chips = job.job.slices.count * job.job_group.shape.chips
+    assert found.inputs["data"] == {"usd_per_hour": str(2.0 * chips)}
+    (variable,) = [variable for variable in _env(program) if variable["name"] == "USD_PER_HOUR"]
+    name, namespace = found.inputs["metadata"]["name"], found.inputs["metadata"]["namespace"]
+    assert variable["valueFrom"]["configMapKeyRef"] == {"name": name, "key": "usd_per_hour", "optional": True}
+    assert namespace == program.named(*JOB).inputs["metadata"]["namespace"]
+    assert found.urn in program.closure(program.named(*JOB))
+
+
+def test_another_price_changes_nothing_but_the_price_in_place(values: Values) -> None:
+    before, after = run_program(_priced(values, 2.0)), run_program(_priced(values, 3.0))
+    assert before.named(*JOB).inputs == after.named(*JOB).inputs
+    assert before.of_type(PRICE)[0].inputs != after.of_type(PRICE)[0].inputs
+    (provider,) = before.of_type("pulumi:providers:kubernetes")
+    assert provider.inputs["enableConfigMapMutable"] == "true"
+
+
+def test_an_unknown_price_is_not_declared() -> None:
+    program = run_program(stack_values("staging"))
+    assert program.of_type(PRICE) == []
+    assert "USD_PER_HOUR" in [variable["name"] for variable in _env(program)]
+
+
+@pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
+def test_groups_of_different_prices_leave_the_price_of_the_job_open(
+    two_teams: Values, second: float, usd_per_hour: float | None
+) -> None:
+    settings = parse(two_teams)
+    groups = {"a": settings.job_group, "b": settings.job_group}
+    prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
+    slices = settings.job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
+    job = settings.job.model_copy(update={"slices": slices})
+    either = settings.model_copy(update={"slices": groups, "prices": prices, "job": job})
+    chips = job.slices.count * settings.job_group.shape.chips
+    assert usd_per_job_hour(either) == (None if usd_per_hour is None else usd_per_hour * chips)

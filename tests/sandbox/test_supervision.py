@@ -1,0 +1,107 @@
+import os
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from sandbox.server_process import ServerError, ServerProcess
+from sandbox.supervision import Supervision
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    """What the supervision takes for the time."""
+    return [0.0]
+
+
+@pytest.fixture
+def supervision(tmp_path: Path, clock: list[float]) -> Generator[Supervision]:
+    supervision = Supervision(tmp_path / "servers", clock=lambda: clock[0])
+    yield supervision
+    supervision.stop()
+
+
+def kept(supervision: Supervision, tmp_path: Path, command: str) -> None:
+    supervision.keep(ServerProcess.start("demo", ["sh", "-c", command], tmp_path / "log", ENVIRONMENT))
+
+
+def pid(supervision: Supervision) -> int:
+    return int((supervision.pids / "demo").read_text())
+
+
+def killed(supervision: Supervision) -> int:
+    """Kills the server and returns when that is seen."""
+    os.kill(pid(supervision), signal.SIGKILL)
+    return ended(supervision)
+
+
+def ended(supervision: Supervision) -> int:
+    """Pid of the server when it has ended."""
+    ended = pid(supervision)
+    deadline = time.monotonic() + 10
+    stat = Path(f"/proc/{ended}/stat")
+    # It is gone once the supervision has asked for its exit status.
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return ended
+
+
+def test_a_server_that_ends_is_started_again_at_once_and_its_new_pid_told(supervision: Supervision, tmp_path: Path):
+    kept(supervision, tmp_path, "sleep 60")
+    ended = killed(supervision)
+    supervision.tend()
+    assert pid(supervision) != ended
+    os.kill(pid(supervision), 0)
+
+
+def test_a_pid_is_told_whole_and_no_longer_than_its_server_is_kept(supervision: Supervision, tmp_path: Path):
+    kept(supervision, tmp_path, "sleep 60")
+    with (supervision.pids / "demo").open() as before:
+        ended = killed(supervision)
+        supervision.tend()
+        assert int(before.read()) == ended
+    supervision.stop()
+    assert [*supervision.pids.iterdir()] == []
+
+
+def test_a_server_that_ends_again_waits_longer_each_time(supervision: Supervision, tmp_path: Path, clock: list[float]):
+    kept(supervision, tmp_path, "sleep 60")
+    for delay in (0, 1, 2, 4):
+        ended = killed(supervision)
+        supervision.tend()
+        clock[0] += delay - 0.1
+        supervision.tend()
+        assert (pid(supervision) == ended) == (delay > 0)
+        clock[0] += 0.1
+        supervision.tend()
+        assert pid(supervision) != ended
+
+
+def test_a_server_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
+    supervision: Supervision, tmp_path: Path, clock: list[float]
+):
+    kept(supervision, tmp_path, "echo port taken; exit 3")
+
+    def tend_for_40_seconds() -> None:
+        for _ in range(10):
+            ended(supervision)
+            supervision.tend()
+            clock[0] += 4
+            supervision.tend()
+
+    with pytest.raises(ServerError, match=r"demo cannot stay up: it ended 5 times .* exit code 3; .*\n  port taken"):
+        tend_for_40_seconds()
+
+
+def test_ends_of_long_ago_do_not_count(supervision: Supervision, tmp_path: Path, clock: list[float]):
+    kept(supervision, tmp_path, "sleep 60")
+    for _ in range(8):
+        ended = killed(supervision)
+        supervision.tend()
+        assert pid(supervision) != ended
+        clock[0] += 61

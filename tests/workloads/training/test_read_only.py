@@ -1,0 +1,58 @@
+"""The trainer on a file system that it may write to in one folder alone, as in its pods."""
+
+import os
+from pathlib import Path
+
+from tests.processes import running_hosts
+from tests.workloads.jobs import small_job
+
+TIMEOUT_SECONDS = 120
+
+SEALED = """
+import ctypes, os
+CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x10000000, 0x1000, 0x4000, 0x40000
+MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+libc = ctypes.CDLL(None, use_errno=True)
+def done(result):
+    if result:
+        raise OSError(ctypes.get_errno(), "the file system could not be made read-only")
+def set_attributes(path, flags, added, removed):
+    attributes = (ctypes.c_uint64 * 4)(added, removed, 0, 0)
+    done(libc.syscall(MOUNT_SETATTR, AT_FDCWD, path, flags, attributes, ctypes.sizeof(attributes)))
+done(libc.unshare(CLONE_NEWNS | (CLONE_NEWUSER if os.geteuid() else 0)))
+done(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None))
+writable = [os.fsencode(os.environ[name]) for name in ("TMPDIR", "SEALED_BUCKET")]
+for path in writable:
+    done(libc.mount(path, path, None, ctypes.c_ulong(MS_BIND), None))
+set_attributes(b"/", AT_RECURSIVE, MOUNT_ATTR_RDONLY, 0)
+for path in writable:
+    set_attributes(path, 0, 0, MOUNT_ATTR_RDONLY)
+try:
+    open(os.path.join(os.environ["HOME"], "written"), "w")
+except OSError as refused:
+    print("sealed:", refused.strerror, flush=True)
+"""
+"""Runs in the process before its own code, as Python's `sitecustomize`. mount_setattr(2) is in Linux since 5.12."""
+
+
+def test_it_trains_saves_and_profiles_where_nothing_but_its_temporary_folder_can_be_written(tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("sealed", "tmp", "bucket", "home")}
+    for place in places.values():
+        place.mkdir()
+    (places["sealed"] / "sitecustomize.py").write_text(SEALED)
+    environment = {
+        "PYTHONPATH": f"{places['sealed']}:{Path(__file__).parents[3]}",
+        "TMPDIR": str(places["tmp"]),
+        "SEALED_BUCKET": str(places["bucket"]),
+        "HOME": str(places["home"]),
+        "JAX_COMPILATION_CACHE_DIR": str(places["tmp"] / "jax"),
+    }
+    job = small_job(places["bucket"], replica=1, fsdp=2, steps=4, save_every_steps=2, profile_steps=(2, 3))
+    with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, environment) as hosts:
+        said = list(hosts.follow())
+    assert hosts.leader.process.returncode == 0
+    assert [line for line in said if "Read-only file system" in line] == ["sealed: Read-only file system"]
+    run = places["bucket"] / "runs" / "run-1"
+    assert {path.name for path in (run / "checkpoints").iterdir()} >= {"4"}
+    assert os.listdir(places["tmp"] / "jax")
+    assert os.listdir(places["home"]) == []

@@ -1,0 +1,194 @@
+"""That one submission at a time writes below a storage path.
+
+Owns the lease `writer.json` there: which submission writes, in which process, when it last said so, and which ones
+wrote before it. The leader takes it before training and renews it meanwhile.
+
+Who may take it, since a submission may go on later, say when Kueue admits it again:
+
+    an end after which nothing restarts at once   anybody, at once: DONE, FATAL_CODES, and PREEMPTED, for whoever
+    (`left`)                                      replaces a job that was deleted must not wait
+    a crash, a hang or the like                   the same submission at once; others once the lease has not changed
+                                                  for EXPIRES_SECONDS by their own clock
+    it is renewed                                 a later start of the same submission, at once
+
+Who is not let in ends. A submission that never wrote there fails for good (InvalidSpec). One that wrote before, and was
+away while another took over, fails in a way that counts (PathTaken): its restarts may find the other one gone.
+
+Meant are file systems and object stores through epath, which has no compare-and-set; Cloud Storage has preconditions,
+but gcsfs passes on none that could replace an object. So the lease is written and read back. Two that find it free in
+the same moment may both go on until one of them renews it, finds the other's and ends, RENEWED_EVERY_SECONDS later at
+most. What that costs: they may have begun two runs, or saved checkpoints of a step each over the other's. In the same
+way ends one that was cut off so long that another took over.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from etils import epath
+
+from workloads.spec import FATAL_CODES, ExitCode
+from workloads.training.failures import InvalidSpec, PathTaken, TrainingStopped
+from workloads.training.metrics import write_whole
+from workloads.training.runtime import Processes
+
+RENEWED_EVERY_SECONDS = 10.0
+
+EXPIRES_SECONDS = 60.0
+"""A lease that does not change for so long is nobody's: its holder was killed. Renewing may fail a few times first."""
+
+LOOKS_EVERY_SECONDS = 2.0
+
+RELEASED_WITHIN_SECONDS = 10.0
+"""Storage may be what failed: an end does not wait longer for it."""
+
+MINUTES = 5.0
+"""How long taking the lease may take before the host counts as hung: two expiries, and slow storage."""
+
+_LETS_GO = (*FATAL_CODES, ExitCode.PREEMPTED)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who writes, or wrote last."""
+
+    run_id: str
+    """Of the submission."""
+    start: int
+    """Restarts of it before this start."""
+    holder: str
+    """The process: one that was evicted and goes on has the run id and the start of the one before it."""
+    earlier: list[str]
+    """Submissions that wrote before and may come back."""
+    left: bool
+    """Whether its holder let go."""
+    time: float
+    """Unix seconds of the last word, for people: no two machines' clocks are compared."""
+
+
+_UNREADABLE = Lease("(its lease cannot be read)", 0, "", [], left=False, time=0.0)
+
+
+class Writer:
+    """The right of one start to write below `storage`; a context manager, which all processes of the job enter."""
+
+    def __init__(
+        self,
+        storage: epath.Path,
+        run_id: str,
+        start: int,
+        processes: Processes,
+        lost: Callable[[TrainingStopped], None],
+    ):
+        """`lost` is called from another thread when somebody else took over."""
+        self._path = storage / "writer.json"
+        self._own = Lease(run_id, start, secrets.token_hex(8), [], left=False, time=0.0)
+        self._processes = processes
+        self._lost = lost
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="writer", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Wait until the path is free.
+
+        Raises:
+            InvalidSpec: another submission goes on writing there.
+            PathTaken: it does since this one was away, or a later start of this one does.
+        """
+        self._processes.deadline.expect(f"the right to write to {self._path.parent}", MINUTES)
+        fault = self._take() if self._processes.leads else None
+        word = json.dumps([isinstance(fault, PathTaken), str(fault or "")])
+        taken, message = json.loads(self._processes.share("writer", word))
+        if message:
+            raise PathTaken(message) if taken else InvalidSpec(message)
+        if self._processes.leads:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        # After another failure a restart takes it at once, and no time is to be lost with telling the other hosts.
+        lets_go = error is None or (isinstance(error, TrainingStopped) and error.code in _LETS_GO)
+        if self._processes.leads and lets_go:
+            releasing = threading.Thread(target=self._release, name="writer's release", daemon=True)
+            releasing.start()
+            releasing.join(RELEASED_WITHIN_SECONDS)
+
+    def _take(self) -> TrainingStopped | None:
+        """Wait for the lease and take it; why not, if another holder renews it after the time it takes to expire."""
+        began = changed = time.monotonic()
+        found, seen = self._read(), ""
+        while found and not self._may_take(found):
+            now, said = time.monotonic(), json.dumps(asdict(found))
+            if not seen:
+                print(f"waiting {EXPIRES_SECONDS:.0f} s or more: run {found.run_id} may write to {self._path.parent}")
+            elif said != seen and now - began > EXPIRES_SECONDS:
+                return self._refusal(found)
+            elif said == seen and now - changed > EXPIRES_SECONDS:
+                break
+            if said != seen:
+                seen, changed = said, now
+            time.sleep(LOOKS_EVERY_SECONDS)
+            found = self._read()
+        if found and found != _UNREADABLE:
+            earlier = {*found.earlier, found.run_id} - {self._own.run_id}
+            self._own = replace(self._own, earlier=sorted(earlier))
+        self._write(self._own)
+        other = self._read()
+        return self._refusal(other) if other and self._lost_to(other) else None
+
+    def _may_take(self, found: Lease) -> bool:
+        return found.left or (found.run_id == self._own.run_id and found.start <= self._own.start)
+
+    def _lost_to(self, found: Lease) -> bool:
+        """Whether another process took over; an earlier start's last word is no such thing."""
+        earlier_start = found.run_id == self._own.run_id and found.start < self._own.start
+        return found != _UNREADABLE and found.holder != self._own.holder and not earlier_start
+
+    def _refusal(self, other: Lease) -> TrainingStopped:
+        path, own = self._path.parent, self._own.run_id
+        if other.run_id == own:
+            return PathTaken(
+                f"another start of run {own} writes to storage.path {path} and goes on: this one was cut off"
+            )
+        heard = time.strftime("%H:%M:%S", time.gmtime(other.time))
+        text = f"storage.path {path} is written by run {other.run_id}, last heard of at {heard} UTC, and run {own}"
+        if own in other.earlier:
+            return PathTaken(f"{text}, which wrote there before, was away; delete one of the two jobs")
+        return InvalidSpec(f"{text} would spoil it; wait until that job has ended, delete it, or set another path")
+
+    def _renew(self) -> None:
+        while not self._done.wait(RENEWED_EVERY_SECONDS):
+            try:
+                found = self._read()
+                if found and self._lost_to(found):
+                    self._lost(self._refusal(found))
+                    return
+                self._write(self._own)
+            except Exception as error:  # noqa: BLE001 - whatever storage raises, it may be back the next time
+                print(f"{self._path} cannot be renewed, trying again: {error}")
+
+    def _read(self) -> Lease | None:
+        try:
+            return Lease(**json.loads(self._path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            return _UNREADABLE
+
+    def _write(self, lease: Lease) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self._path, json.dumps(asdict(replace(lease, time=time.time()))))
+
+    def _release(self) -> None:
+        self._thread.join()
+        found = self._read()
+        if not found or not self._lost_to(found):
+            self._write(replace(self._own, left=True))
