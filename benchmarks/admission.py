@@ -19,7 +19,7 @@ from benchmarks.kueue_trials import Result, carry_out
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
 from sandbox import daemon, programs
-from sandbox.api_server import ApiServer
+from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.site import create
@@ -40,7 +40,7 @@ def trials(count: int, seed: int) -> Iterator[tuple[bool, list[Result]]]:
                 drawn = varied(count, seed, fair_sharing=fair_sharing)
                 for first in range(0, count, _AT_A_TIME):
                     batch = drawn[first : first + _AT_A_TIME]
-                    yield fair_sharing, carry_out(ApiServer.of(site), batch, fair_sharing=fair_sharing)
+                    yield fair_sharing, carry_out(administrator(site), batch, fair_sharing=fair_sharing)
         finally:
             daemon.stop(site)
 

@@ -16,7 +16,7 @@ from infra.admission import manifests
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Situation
 from infra.admission.verdict import Verdict
-from sandbox.api_server import ApiError, ApiServer
+from infra.api_server import ApiError, ApiServer
 
 _API = "/apis/kueue.x-k8s.io/v1beta2"
 _THREADS = 8

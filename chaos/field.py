@@ -19,11 +19,12 @@ from etils import epath
 
 from chaos.fault import Fault
 from chaos.observed import Observed, Told, observe
+from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.jobset import render
 from infra.settings import parse
 from infra.submission import submission
 from sandbox import daemon, programs
-from sandbox.api_server import UNREACHABLE, ApiServer, Json
+from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
@@ -212,7 +213,7 @@ def opened(root: Path) -> Generator[Field]:
     found = programs.prepare(lambda _: None)
     daemon.start(site, lambda _: None)
     try:
-        field = Field(site, found, ApiServer.of(site))
+        field = Field(site, found, administrator(site))
         stack_file = root / "Pulumi.local.yaml"
         stack_file.write_text(yaml.safe_dump({"config": _config(STEADY, {})}))
         Engine(site, found, stack_file).up(lambda _: None)

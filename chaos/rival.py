@@ -7,9 +7,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from chaos.field import JOBSETS, NAMESPACE, Field
+from infra.api_server import Json
 from infra.jobset import PRIORITY_LABEL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
-from sandbox.api_server import Json
 
 _HOSTS = 4
 _RUNNING_SECONDS = 90

@@ -13,13 +13,16 @@ from infra.stack_file import Settings
 
 
 def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
-    """Where the job, its queue and its files are, the job's whole specification, and what the stack costs."""
+    """Where cluster, jobs, queues and files are, the first job's specification, and what the stack costs."""
     pulumi.export("cluster", cluster.name)
+    pulumi.export("endpoint", cluster.endpoint)
     pulumi.export("region", settings.cloud.region)
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
     job, namespace = settings.job, settings.job_team.namespace
-    pulumi.export("job", {"name": job.name, "namespace": namespace, "queue": job.team})
+    place = {"name": job.name, "namespace": namespace, "queue": job.team}
+    pulumi.export("job", place)
+    pulumi.export("jobs", [{**place, "kind": "training"}])
     pulumi.export("job_spec", job_spec(settings).model_dump())
     export_bill(bill)
     if settings.environment:

@@ -7,7 +7,7 @@ addresses, so the API server reaches a webhook at its Service without any proxy.
 import os
 from dataclasses import dataclass
 
-from sandbox.api_server import ApiServer
+from sandbox.access import administrator
 from sandbox.programs import Programs
 from sandbox.server_process import ServerProcess, answers
 from sandbox.site import Site
@@ -53,7 +53,7 @@ class ControlPlane:
         etcd = self._start("etcd", _etcd_flags(site))
         etcd.wait_ready(lambda: answers(f"http://{site.address}:{site.etcd_port}/health"), _READY_SECONDS)
         api_server = self._start("kube-apiserver", _api_server_flags(site))
-        api_server.wait_ready(ApiServer.of(site).ready, _READY_SECONDS)
+        api_server.wait_ready(administrator(site).ready, _READY_SECONDS)
 
     def start_controllers(self) -> None:
         """Start the controller manager and the scheduler."""

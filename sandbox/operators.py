@@ -16,8 +16,9 @@ from pathlib import Path
 
 import yaml
 
+from infra.api_server import JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
-from sandbox.api_server import JSON_PATCH, UNREACHABLE, ApiServer, Json
+from sandbox.access import administrator
 from sandbox.catalog import OPERATORS, ProgramsError
 from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import Programs
@@ -58,7 +59,7 @@ class Operators:
     def __init__(self, site: Site, programs: Programs) -> None:
         self._site = site
         self._programs = programs
-        self._api = ApiServer.of(site)
+        self._api = administrator(site)
         self._running: dict[str, _Operator] = {}
 
     def run(self, stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import urllib3
 
-from sandbox.api_server import UNREACHABLE, ApiServer, Json
+from infra.api_server import UNREACHABLE, ApiServer, Json
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from chaos.fault import UNDISTURBED, Expected, Fault
 from chaos.faults.process import GONE
 from chaos.field import BETWEEN_SAVES, Field
+from infra.api_server import Json
 from infra.flavors import NODE_POOL_LABEL
-from sandbox.api_server import Json
 from sandbox.control_plane import TOLERATED_SECONDS
 from sandbox.site import SILENT_ANNOTATION
 

@@ -8,7 +8,7 @@ from chaos.fault import UNDISTURBED, Expected, Fault
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.operators import operator_down
 from chaos.rival import asking, has_pods, remove_rival, rival
-from sandbox.api_server import Json
+from infra.api_server import Json
 
 _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.api_server import ApiServer, Json
+from infra.api_server import Json
+from sandbox.access import administrator
 from sandbox.node_agent.container import Machine, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer
@@ -39,7 +40,7 @@ class NodeAgent:
             site=site,
             python=python,
             checkout=checkout,
-            api=ApiServer.of(site),
+            api=administrator(site),
             names=PodNames(site),
             closing=threading.Event(),
         )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from sandbox.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
+from infra.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
 from sandbox.node_agent.container import Machine, container_plan
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.leftovers import end_leftovers

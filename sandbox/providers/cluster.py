@@ -13,7 +13,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from sandbox.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer
+from infra.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import urllib3
 import yaml
 
-from sandbox.api_server import APPLY_PATCH, ApiServer
+from infra.api_server import APPLY_PATCH, ApiServer
 from sandbox.catalog import GKE_KINDS, copied_folder
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones

@@ -5,8 +5,9 @@ import hashlib
 import threading
 from typing import override
 
+from infra.api_server import ApiServer
 from sandbox import programs, site
-from sandbox.api_server import ApiServer
+from sandbox.access import administrator
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
@@ -165,7 +166,7 @@ class GcpPlugin(Plugin):
     def _api_server(self) -> ApiServer:
         with self._connecting:
             if self._connected is None:
-                server = ApiServer.of(self._site)
+                server = administrator(self._site)
                 wait_ready(server)
                 self._connected = server
             return self._connected

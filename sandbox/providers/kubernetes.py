@@ -14,8 +14,8 @@ from typing import Any, override
 import yaml
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
+from infra.api_server import APPLY_PATCH, ApiError
 from sandbox import programs
-from sandbox.api_server import APPLY_PATCH, ApiError
 from sandbox.catalog import ProgramsError
 from sandbox.providers import awaiting, charts
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
+from infra.api_server import ApiError, ApiServer, Json
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
-from sandbox.api_server import ApiError, ApiServer, Json
 from tests.chain.stack import wait_until
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"

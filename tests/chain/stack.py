@@ -14,7 +14,7 @@ from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
 from chaos.field import JOB, NAMESPACE, Field
-from sandbox.api_server import ApiServer
+from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
@@ -93,7 +93,7 @@ class Chain:
     @property
     def field(self) -> Field:
         """The same sandbox, as faults see it."""
-        return Field(self.site, self.programs, ApiServer.of(self.site))
+        return Field(self.site, self.programs, administrator(self.site))
 
     def run_folder(self, name: str) -> Path:
         return self.field.run_folder(name)

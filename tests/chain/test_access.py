@@ -15,8 +15,9 @@ import yaml
 
 from infra import access, network_policy
 from infra.addresses import Network
+from infra.api_server import ApiError, ApiServer, Json
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
-from sandbox.api_server import ApiError, ApiServer, Json
+from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.people import (
@@ -58,7 +59,7 @@ def admin(chain: Chain) -> Generator[ApiServer]:
     stack_file.write_text(yaml.safe_dump(content))
     engine = Engine(chain.site, chain.programs, stack_file)
     engine.up(ignore)
-    yield ApiServer.of(chain.site)
+    yield administrator(chain.site)
     engine.destroy(ignore, stop_jobs=True)
 
 

@@ -18,7 +18,7 @@ from chaos.field import NAMESPACE, SAVE_EVERY, STEPS
 from cli.down import Consent, down
 from cli.up import up
 from sandbox import daemon
-from sandbox.api_server import ApiServer
+from sandbox.access import administrator
 from sandbox.site import taken_ports
 from tests.chain.stack import TRIALS, Chain, ignore, processes_of, wait_until
 
@@ -147,7 +147,7 @@ def test_a_job_above_the_quota_waits_in_the_queue(chain: Chain):
 
 def test_admissions_are_rehearsed_as_kueue_decides_them(chain: Chain):
     drawn = varied(TRIALS, seed=0, fair_sharing=False)
-    results = carry_out(ApiServer.of(chain.site), drawn, fair_sharing=False)
+    results = carry_out(administrator(chain.site), drawn, fair_sharing=False)
     assert [str(result) for result in results if not result.agrees] == []
 
 

@@ -17,7 +17,7 @@ from infra.admission.rehearsal import rehearse
 from infra.admission.stack import situation
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings import parse
-from sandbox.api_server import ApiServer
+from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.stack import TRIALS, Chain, Operations, ignore, wait_until
@@ -135,7 +135,7 @@ def test_a_clusters_workloads_are_rehearsed_with_as_kueue_counts_them(teams: Cha
 
 def test_admissions_under_fair_sharing_are_rehearsed_as_kueue_decides_them(teams: Chain) -> None:
     drawn = varied(TRIALS, seed=0, fair_sharing=True)
-    results = carry_out(ApiServer.of(teams.site), drawn, fair_sharing=True)
+    results = carry_out(administrator(teams.site), drawn, fair_sharing=True)
     assert [str(result) for result in results if not result.agrees] == []
 
 

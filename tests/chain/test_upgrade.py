@@ -15,9 +15,10 @@ import yaml
 
 from chaos.field import NAMESPACE
 from infra import operators
+from infra.api_server import ApiError
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox import daemon, programs
-from sandbox.api_server import ApiError, ApiServer
+from sandbox.access import administrator
 from sandbox.catalog import PREVIOUS, PROGRAMS, Program, version_of
 from sandbox.site import create
 from tests.chain.stack import Chain, Operations, ignore, wait_until
@@ -143,7 +144,7 @@ def _identity(chain: Chain) -> set[str]:
 @contextmanager
 def _refusals(chain: Chain) -> Generator[list[float]]:
     """How long each spell lasted in which no JobSet could be submitted; complete at the end."""
-    server, ended, spells = ApiServer.of(chain.site), threading.Event(), list[float]()
+    server, ended, spells = administrator(chain.site), threading.Event(), list[float]()
 
     def probe() -> None:
         refused_since: float | None = None

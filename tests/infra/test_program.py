@@ -153,6 +153,8 @@ def test_the_sandbox_and_the_cloud_run_the_same_program() -> None:
 
 def test_the_stack_says_where_its_job_and_files_are(program: Recording) -> None:
     assert program.exports["job"] == {"name": "ablation", "namespace": "research", "queue": "research"}
+    assert program.exports["jobs"] == [{**program.exports["job"], "kind": "training"}]
+    assert "endpoint" in program.exports
     assert program.exports["queues"] == {"research": "research", "product": "product-ml"}
     assert program.exports["job_spec"]["storage"]["path"] == "gs://my-project-shared-checkpoints/ablation"
 

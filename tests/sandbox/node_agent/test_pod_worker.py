@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sandbox.api_server import STRATEGIC_MERGE_PATCH, ApiServer
+from infra.api_server import STRATEGIC_MERGE_PATCH, ApiServer
 from sandbox.node_agent.container import Machine, log_file
 from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import Pod

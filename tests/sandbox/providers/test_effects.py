@@ -1,8 +1,8 @@
 from pathlib import Path
 from typing import Any, cast
 
+from infra.api_server import ApiServer
 from sandbox import programs
-from sandbox.api_server import ApiServer
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.effects import ClusterEffect
 from tests.chain.stack import ignore

@@ -1,18 +1,18 @@
 """Requests to a Kubernetes API server as plain JSON objects over one connection pool.
 
-The official client reads kubeconfigs with credential plugins (`sandbox.providers`); its typed models
-are not used, since building them costs more than the calls.
+The official client reads kubeconfigs with credential plugins; its typed models are not used, since building them
+costs more than the calls.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
-from sandbox.site import Site
+from infra.kubernetes_objects import kubeconfig
 
 type Json = dict[str, Any]
 
@@ -46,17 +46,33 @@ class ApiServer:
     url: str
     pool: urllib3.PoolManager
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Sent with every request."""
+    credentials: Callable[[], Mapping[str, str]] = dict[str, str]
+    """Headers that are asked for anew with every request, for tokens end."""
 
     @classmethod
-    def of(cls, site: Site) -> "ApiServer":
-        """The site's API server as its administrator; nothing is sent yet."""
-        pool = urllib3.PoolManager(
-            maxsize=CONNECTIONS,
-            ca_certs=str(site.pki / "ca.crt"),
-            cert_file=str(site.pki / "admin.crt"),
-            key_file=str(site.pki / "admin.key"),
-        )
-        return cls(site.api_server_url, pool)
+    def at(cls, endpoint: str) -> "ApiServer":
+        """The GKE cluster behind a DNS endpoint, as the user of the credential plugin, which runs now.
+
+        Raises:
+            kubernetes.config.ConfigException: the plugin is missing or gives no credentials.
+        """
+        # Takes half a second to import, which a command that fails early does without.
+        from kubernetes import client, config
+
+        settings: Any = client.Configuration()
+        config.load_kube_config_from_dict(json.loads(kubeconfig(endpoint)), client_configuration=settings)
+
+        def credentials() -> Mapping[str, str]:
+            # Asks the plugin again when the token is about to end.
+            token = settings.get_api_key_with_prefix("BearerToken")
+            return {"Authorization": token} if token else {}
+
+        # A certificate stands in the place of the token where the sandbox's plugin gives it.
+        files = {"cert_file": settings.cert_file, "key_file": settings.key_file}
+        if not credentials() and not settings.cert_file:
+            raise config.ConfigException("the credential plugin gave neither a token nor a certificate")
+        return cls(settings.host, urllib3.PoolManager(maxsize=CONNECTIONS, **files), credentials=credentials)
 
     def request(
         self,
@@ -120,7 +136,7 @@ class ApiServer:
             method,
             url,
             body=content,
-            headers={"Accept": JSON, "Content-Type": content_type, **self.headers},
+            headers={"Accept": JSON, "Content-Type": content_type, **self.headers, **self.credentials()},
             preload_content=preload,
             timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=_REQUEST_SECONDS if preload else None),
             # A connection that the server closed meanwhile may be opened again; nothing is asked for twice.

@@ -1,0 +1,1 @@
+"""Names, options and help texts of the commands, by what they are about."""

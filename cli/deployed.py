@@ -1,0 +1,103 @@
+"""A stack that stands, as commands see it: what it tells of itself, its cluster and its files.
+
+Owns the way from a stack's name to these; what is asked of them is each command's affair.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
+from cli.environments.files import OURS
+from cli.halt import Halt
+from cli.sandbox_folder import existing
+
+if TYPE_CHECKING:
+    from infra.api_server import ApiServer
+
+
+@dataclass(frozen=True)
+class JobPlace:
+    """A job of a stack."""
+
+    name: str
+    namespace: str
+    queue: str
+    """Name of its LocalQueue, which is its team's."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A stack that stands."""
+
+    stack: str
+    outputs: Mapping[str, Any]
+    """Of its last update."""
+    api: "ApiServer"
+    """Of its cluster, as the user who asks."""
+    storage: str
+    """Root of its checkpoint bucket: `gs://BUCKET`, or a folder of the sandbox."""
+    jobs: tuple[JobPlace, ...]
+
+    def job(self, name: str | None) -> JobPlace:
+        """The job of that name; None: the only one.
+
+        Raises:
+            Halt: there is no such job, or it takes a name to know; names those there are.
+        """
+        found = [job for job in self.jobs if name in (None, job.name)]
+        if len(found) != 1:
+            names = ", ".join(job.name for job in self.jobs) or "none"
+            got = "got no name" if name is None else f"got {name!r}"
+            raise Halt(f"expected one of stack {self.stack}'s jobs ({names}), {got}; name one of them")
+        return found[0]
+
+    def job_folder(self, job: JobPlace) -> str:
+        """Where the job keeps its runs."""
+        return f"{self.storage}/{job.name}"
+
+
+def deployed(stack: str, sandbox: Path | None) -> Deployed:
+    """The stack of that name, in the sandbox in a folder, or of the user's own Pulumi (None).
+
+    Raises:
+        Halt: there is no such stack, it is not up, or its cluster cannot be asked.
+    """
+    backend = PulumiBackend(OURS) if sandbox is None else SandboxBackend(sandbox, OURS)
+    try:
+        outputs = backend.outputs(stack)
+    except BackendError as error:
+        choice = "--engine sandbox" if sandbox is None else "--engine pulumi"
+        raise Halt(
+            f"expected stack {stack!r} to be up, but Pulumi cannot tell: {error}\n"
+            f"Bring it up, or look elsewhere: {choice}"
+        ) from None
+    if not {"endpoint", "jobs"} <= outputs.keys():
+        raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")
+    jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
+    return Deployed(stack, outputs, _api(outputs, sandbox), _storage(outputs, sandbox), jobs)
+
+
+def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":
+    if sandbox is not None:
+        from sandbox.access import administrator
+
+        return administrator(existing(sandbox))
+    from kubernetes.config import ConfigException
+
+    from infra.api_server import ApiServer
+
+    try:
+        return ApiServer.at(outputs["endpoint"])
+    except ConfigException as error:
+        raise Halt(
+            f"expected credentials for the cluster {outputs['cluster']}, got: {error}\n"
+            "Log in with `gcloud auth login`, and install the plugin:"
+            " `gcloud components install gke-gcloud-auth-plugin`"
+        ) from None
+
+
+def _storage(outputs: Mapping[str, Any], sandbox: Path | None) -> str:
+    bucket = outputs["checkpoint_bucket"]
+    return bucket if sandbox is None else str(existing(sandbox).buckets / bucket.removeprefix("gs://"))

@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.deployed import Deployed, JobPlace, deployed
+from cli.halt import Halt
+from infra.api_server import ApiServer
+from sandbox.access import administrator
+from sandbox.site import Site
+
+ONE, TWO = JobPlace("one", "research", "research"), JobPlace("two", "product", "product")
+
+
+def stack(*jobs: JobPlace) -> Deployed:
+    return Deployed("dev", {}, administrator(Site(Path("nowhere"), 64)), "gs://bucket", jobs)
+
+
+def pulumi(folder: Path, monkeypatch: pytest.MonkeyPatch, *, prints: str, status: int = 0) -> None:
+    """A Pulumi that answers `stack output` so."""
+    program, answer = folder / "pulumi", folder / "answer"
+    answer.write_text(prints)
+    program.write_text(f"#!/bin/sh\ncat {answer}\nexit {status}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def test_the_only_job_needs_no_name():
+    assert stack(ONE).job(None) == ONE
+
+
+def test_one_of_several_is_found_by_its_name():
+    assert stack(ONE, TWO).job("two") == TWO
+    assert stack(ONE, TWO).job_folder(TWO) == "gs://bucket/two"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "name", "got"),
+    [((ONE, TWO), None, "(one, two), got no name"), ((ONE,), "x", "(one), got 'x'"), ((), None, "(none), got no name")],
+)
+def test_a_job_that_cannot_be_meant_is_told_with_those_there_are(
+    jobs: tuple[JobPlace, ...], name: str | None, got: str
+):
+    with pytest.raises(Halt) as halted:
+        stack(*jobs).job(name)
+    assert got in str(halted.value)
+
+
+def test_what_a_stack_tells_is_where_its_jobs_and_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = {"name": "one", "namespace": "research", "queue": "research", "kind": "training"}
+    outputs = {"endpoint": "gke.example", "cluster": "dev", "jobs": [place], "checkpoint_bucket": "gs://bucket"}
+    pulumi(tmp_path, monkeypatch, prints=json.dumps(outputs))
+    api = administrator(Site(Path("nowhere"), 64))
+    asked: list[str] = []
+    monkeypatch.setattr(ApiServer, "at", lambda endpoint: asked.append(endpoint) or api)
+    found = deployed("dev", None)
+    assert (found.jobs, found.storage, found.api, asked) == ((ONE,), "gs://bucket", api, ["gke.example"])
+
+
+def test_a_stack_that_pulumi_does_not_know_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pulumi(tmp_path, monkeypatch, prints="error: no stack named 'dev' found", status=255)
+    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or look elsewhere: --engine sandbox"):
+        deployed("dev", None)
+
+
+def test_a_stack_that_was_never_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pulumi(tmp_path, monkeypatch, prints='{"bill": {}}')
+    with pytest.raises(Halt, match="got one without a cluster; run `pulumi up --stack dev`"):
+        deployed("dev", None)
+
+
+def test_missing_credentials_are_told_with_the_command_that_gives_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    outputs = {"endpoint": "gke.example", "cluster": "dev", "jobs": [], "checkpoint_bucket": "gs://bucket"}
+    pulumi(tmp_path, monkeypatch, prints=json.dumps(outputs))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(Halt, match="gcloud components install gke-gcloud-auth-plugin"):
+        deployed("dev", None)
