@@ -21,11 +21,11 @@ REPORTS = CHECKOUT / ".sandbox" / "chaos"
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; its exit status: 0 when all holds."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    commands = parser()
+    options = commands.parse_args(arguments)
     known = {fault.name: fault for fault in CATALOGUE}
     if unknown := [name for name in options.faults if name not in known]:
-        parser.error(f"expected faults of the catalogue, got {', '.join(unknown)}; --list names them all")
+        commands.error(f"expected faults of the catalogue, got {', '.join(unknown)}; --list names them all")
     if options.list:
         print("\n".join(f"{fault.name:26} {fault.what}" for fault in CATALOGUE))
         return 0
@@ -78,7 +78,8 @@ def _ended(folder: Path, holds: bool) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """What may be asked for."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Strike jobs on the sandbox with faults.")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="names of faults; all of them if none is named")
     parser.add_argument("--list", action="store_true", help="name the faults of the catalogue, and do nothing")

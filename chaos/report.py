@@ -6,14 +6,19 @@ Owns how results look, as a page, as a picture and as Markdown. Pure.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
+from textwrap import shorten
 
 from chaos.result import LongRun, Result
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
+from workloads.report.goodput import Cause
 from workloads.report.page import table
 from workloads.report.svg import document, element, style_sheet
 
 TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
 _NUMBERS = (2, 3, 4)
+_RECORD = TITLES.index("record")
+_RECORD_CHARACTERS = 160
+"""In Markdown; the page has all of it."""
 
 
 def plot(results: Sequence[Result]) -> str:
@@ -70,11 +75,13 @@ def _markdown_rows(results: Sequence[Result]) -> Iterator[str]:
     yield f"| {' | '.join(TITLES)} |"
     yield f"|{'|'.join('---:' if column in _NUMBERS else '---' for column in range(len(TITLES)))}|"
     for result in results:
-        name, *cells = (cell.replace("|", "\\|") for cell in _row(result))
+        row = _row(result)
+        row[_RECORD] = shorten(row[_RECORD], _RECORD_CHARACTERS, placeholder=" ...")
+        name, *cells = (cell.replace("|", "\\|") for cell in row)
         yield f"| `{name}` | {' | '.join(cells)} |"
 
 
-def _row(result: Result) -> Sequence[str]:
+def _row(result: Result) -> list[str]:
     return [
         result.fault,
         result.what,
@@ -99,9 +106,11 @@ def long_run_markdown(run: LongRun) -> str:
     """A long run in words and two tables."""
     seen, seconds = run.result, sum(run.spent.values())
     minutes = (seen.ended - seen.began) / 60
+    productive = run.spent.get(Cause.PRODUCTIVE, 0.0)
     told = (
-        f"Seed {run.seed}: {seen.what}, {minutes:.0f} minutes in all, {len(seen.endings)} starts,"
-        f" {seen.lost_steps} steps done again, {seen.charged} restarts that count. {seen.ended_as};"
+        f"Seed {run.seed}: {seen.what}, {minutes:.0f} minutes in all, {run.steps} steps, {len(seen.endings)} starts,"
+        f" {seen.lost_steps} steps done again, {seen.charged} restarts that count, goodput"
+        f" {100 * productive / seconds:.1f} %. {seen.ended_as};"
         f" {'losses, batches and endings as demanded' if seen.holds else '; '.join(seen.broken)}.\n"
     )
     struck = Counter(strike.fault for strike in run.strikes)

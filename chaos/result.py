@@ -62,6 +62,11 @@ class LongRun(Spec):
     """Seconds by cause, as the job's ledger tells."""
     result: Result
 
+    @property
+    def steps(self) -> int:
+        """Steps that count: each of them once."""
+        return sum(len(start) for start in self.result.curve) - self.result.lost_steps
+
 
 _RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
 

@@ -31,7 +31,8 @@ PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 _REPLICATED_JOB = "slice"
 _SECONDS_PER_HOUR = 3600
-_NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
+NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
+"""Codes after which a restart uses up none of `max_restarts`."""
 
 
 def render(submission: Submission) -> Manifest:
@@ -91,7 +92,7 @@ def _failure_policy(max_restarts: int) -> Manifest:
             _failure_rule(
                 "RestartUncounted",
                 "RestartJobSetAndIgnoreMaxRestarts",
-                [_exit_message(_NOT_THE_JOBS_FAULT), "^Pod .* has condition DisruptionTarget matching FailJob rule"],
+                [_exit_message(NOT_THE_JOBS_FAULT), "^Pod .* has condition DisruptionTarget matching FailJob rule"],
             ),
         ],
     }
@@ -118,10 +119,10 @@ def _pod_failure_policy() -> Manifest:
             _exit_rule(FATAL_CODES),
             # Eviction, preemption, node deletion: whatever code the dying process came to return.
             {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            _exit_rule(_NOT_THE_JOBS_FAULT),
+            _exit_rule(NOT_THE_JOBS_FAULT),
             # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
             # that was killed leaves no word of its own.
-            _exit_rule((*FATAL_CODES, *_NOT_THE_JOBS_FAULT), "NotIn"),
+            _exit_rule((*FATAL_CODES, *NOT_THE_JOBS_FAULT), "NotIn"),
         ]
     }
 

@@ -4,6 +4,7 @@ from itertools import groupby
 
 from policy.rule import About, Level
 from policy.rules import ALL_RULES
+from tests.made_part import with_part
 
 BEGIN, END = "<!-- rules: made by tests/policy_reference.py -->\n", "<!-- end of rules -->\n"
 _COLUMNS = "| rule | what must hold | severity | if broken |\n|---|---|---|---|\n"
@@ -11,9 +12,7 @@ _COLUMNS = "| rule | what must hold | severity | if broken |\n|---|---|---|---|\
 
 def with_table(document: str) -> str:
     """The document with the table as the rules have it."""
-    before, _, rest = document.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}{_table()}{END}{after}"
+    return with_part(document, BEGIN, _table(), END)
 
 
 def _table() -> str:

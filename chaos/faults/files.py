@@ -99,8 +99,7 @@ def _damage_side_files(field: Field, job: str) -> None:
 
 def _skipped(field: Field, job: str) -> set[int]:
     """Steps of which the ledger tells that their checkpoint was skipped, and which lie beside the others now."""
-    events = [event for start in field.history(job).starts for event in start.leader]
-    told = {event.facts["step"] for event in events if event.name == "CheckpointSkipped"}
+    told = {event.facts["step"] for event in field.history(job).events("CheckpointSkipped")}
     away = {int(folder.name.split("-")[2]) for folder in field.run_folder(job).glob("unusable-checkpoint-*")}
     return told & away
 

@@ -38,7 +38,7 @@ def _stand_still_for_a_while(field: Field, job: str) -> None:
 
 def _saved(field: Field, job: str, step: int) -> float:
     """When the leader learned of it; 0: not yet."""
-    saves = [event for start in field.history(job).starts for event in start.leader if event.name == "CheckpointSaved"]
+    saves = field.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
 

@@ -5,7 +5,6 @@ forced only where an annotation says so; a refused webhook call is not tried aga
 what the program wrote.
 """
 
-import base64
 import os
 import threading
 import time
@@ -17,34 +16,19 @@ from pulumi.provider.experimental.provider import ConstructRequest, ConstructRes
 from infra.api_server import APPLY_PATCH, ApiError
 from sandbox import programs
 from sandbox.catalog import ProgramsError
-from sandbox.providers import awaiting, charts
+from sandbox.providers import awaiting, charts, manifests
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
-from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
-from sandbox.providers.values import UNKNOWN, Object, Secret, changes, conceal, has_unknown, merged, pruned, reveal
+from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve
+from sandbox.providers.values import UNKNOWN, Object, Secret, changes, has_unknown, merged, pruned, reveal
 
 FIELD_MANAGER = "pulumi-kubernetes"
 
 _CREATE_PAUSES_SECONDS = (1, 2, 4, 8, 16)
 """Between attempts to create an object whose kind or namespace is not there yet."""
 
-_IMMUTABLE = {
-    "ConfigMap": ("data", "binaryData"),
-    "Secret": ("data", "type"),
-    "Deployment": ("spec.selector",),
-    "Job": ("spec.selector", "spec.template", "spec.completionMode"),
-    "RoleBinding": ("roleRef",),
-    "ClusterRoleBinding": ("roleRef",),
-}
-"""Paths whose change needs a new object. Only built-in kinds: of others the published provider knows none."""
-
-_MUTABLE = {"ConfigMap": ("enableConfigMapMutable", ()), "Secret": ("enableSecretMutable", ("type",))}
-"""Kinds that the provider changes in place where that option is set, but for these paths."""
-
 _PATCH_FORCE = "pulumi.com/patchForce"
 
 _DELETE_OPTION, _DELETE_VARIABLE = "deleteUnreachable", "PULUMI_K8S_DELETE_UNREACHABLE"
-
-_SERVER_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
 class KubernetesPlugin(Plugin):
@@ -72,26 +56,23 @@ class KubernetesPlugin(Plugin):
         if "name" not in metadata:
             metadata["name"] = old.get("metadata", {}).get("name") or f"{name_of(urn)}-{seed.hex()[:8]}"
             metadata["annotations"] = {**metadata.get("annotations", {}), "pulumi.com/autonamed": "true"}
-        return _with_secrets({**_type_fields(urn), **new, "metadata": metadata})
+        return manifests.with_secrets({**manifests.type_fields(urn), **new, "metadata": metadata})
 
     @override
     def diff(self, old: Resource, new: Object) -> Diff:
         found = tuple(changes(old.inputs, new))
-        option, fixed_still = _MUTABLE.get(new["kind"], ("", ()))
-        mutable = self.config.get(option) in (True, "true")
-        immutable = fixed_still if mutable else _IMMUTABLE.get(new["kind"], ())
-        fixed = ("kind", "metadata.name", "metadata.namespace", *immutable)
+        fixed = manifests.fixed_paths(new["kind"], self.config)
         replaces = frozenset(change.path for change in found if any(map(change.is_under, fixed)))
-        return Diff(found, replaces, same_name=_key(old.inputs) == _key(new))
+        return Diff(found, replaces, same_name=manifests.key(old.inputs) == manifests.key(new))
 
     @override
     def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
         if preview:
             self._rehearse_creation(inputs)
-            unknown = {key: UNKNOWN for key in _SERVER_METADATA}
+            unknown = {key: UNKNOWN for key in manifests.SERVER_METADATA}
             return "", merged({"status": UNKNOWN, "metadata": unknown}, inputs)
         live = self._create(inputs)
-        resource_id = "/".join(filter(None, _key(live)))
+        resource_id = "/".join(filter(None, manifests.key(live)))
         return resource_id, self._awaited(resource_id, inputs, live, timeout_seconds)
 
     @override
@@ -99,18 +80,19 @@ class KubernetesPlugin(Plugin):
         if self._is_gone_with_its_cluster(resource, "failed to read resource state due to unreachable cluster"):
             return None
         try:
-            live = self._cluster().server.find(self._path(_manifest(resource)))
+            live = self._cluster().server.find(self._path(manifests.of(resource)))
         except UnknownKindError:
             return None
         if live is None:
             return None
         known = resource.inputs
         # A namespace in a cluster-wide object, as Kueue's chart has them, is dropped by the API server.
-        written = {"metadata": {"namespace": _key(known)[0]}} if known and _key(known)[0] else {}
-        inputs = _with_secrets(
-            pruned(merged(written, live), known, reveal(resource.state)) if known else _as_written(live)
+        namespace = manifests.key(known)[0] if known else None
+        written = {"metadata": {"namespace": namespace}} if namespace else {}
+        inputs = manifests.with_secrets(
+            pruned(merged(written, live), known, reveal(resource.state)) if known else manifests.as_written(live)
         )
-        return inputs, _state(live, inputs)
+        return inputs, manifests.state(live, inputs)
 
     @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
@@ -124,20 +106,20 @@ class KubernetesPlugin(Plugin):
             if error.reason != "Conflict":
                 raise
             raise Refusal(f"Server-Side Apply field conflict detected: {error}") from None
-        return _state(live, new) if preview else self._awaited(old.id, new, live, timeout_seconds)
+        return manifests.state(live, new) if preview else self._awaited(old.id, new, live, timeout_seconds)
 
     @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
         if self._is_gone_with_its_cluster(resource, "configured Kubernetes cluster is unreachable"):
             return
-        server, manifest = self._cluster().server, _manifest(resource)
+        server, manifest = self._cluster().server, manifests.of(resource)
         try:
             path = self._path(manifest)
         except UnknownKindError:
             return
         server.delete(path, {"kind": "DeleteOptions", "propagationPolicy": "Foreground"})
         timeout_seconds = awaiting.timeout_of(manifest, timeout_seconds)
-        awaiting.poll(lambda: _still_there(server.find(path), resource.state), timeout_seconds)
+        awaiting.poll(lambda: manifests.still_there(server.find(path), resource.state), timeout_seconds)
 
     @override
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
@@ -189,7 +171,7 @@ class KubernetesPlugin(Plugin):
 
     def _path(self, manifest: Object, *, collection: bool = False) -> str:
         kind = self._cluster().kind(manifest["apiVersion"], manifest["kind"])
-        namespace, name = _key(manifest)
+        namespace, name = manifests.key(manifest)
         return kind.path(namespace or self.config.get("namespace", "default"), "" if collection else name)
 
     def _create(self, inputs: Object) -> Object:
@@ -229,7 +211,7 @@ class KubernetesPlugin(Plugin):
         """The state once the object is what its inputs ask to wait for."""
         unmet = awaiting.requirement(reveal(inputs))
         if unmet is None:
-            return _state(live, inputs)
+            return manifests.state(live, inputs)
         newest, path = live, self._path(inputs)
 
         def lack() -> str:
@@ -241,59 +223,8 @@ class KubernetesPlugin(Plugin):
             awaiting.poll(lack, awaiting.timeout_of(inputs, timeout_seconds))
         except (Refusal, ApiError) as error:
             message = f"{inputs['kind']} {resource_id} exists but is not ready: {error}"
-            raise NotReady(message, resource_id, _state(newest, inputs)) from None
-        return _state(newest, inputs)
-
-
-def _key(manifest: Object) -> tuple[str | None, str]:
-    metadata = manifest["metadata"]
-    return metadata.get("namespace"), metadata["name"]
-
-
-def _manifest(resource: Resource) -> Object:
-    """The inputs, or what id and type say of an object that is being imported."""
-    namespace, _, name = resource.id.rpartition("/")
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return merged({**_type_fields(resource.urn), "metadata": metadata}, resource.inputs)
-
-
-def _type_fields(urn: str) -> Object:
-    _, api_version, kind = type_of(urn).split(":")
-    return {"apiVersion": api_version.removeprefix("core/"), "kind": kind}
-
-
-def _with_secrets(manifest: Object) -> Object:
-    """A Secret with its content concealed, and written as the API server keeps it."""
-    if manifest["kind"] != "Secret" or not manifest.keys() & {"data", "stringData"}:
-        return manifest
-    texts = reveal(manifest.get("stringData", {}))
-    encoded = {
-        key: text if text == UNKNOWN else base64.b64encode(text.encode()).decode() for key, text in texts.items()
-    }
-    data = reveal(manifest.get("data", {})) | encoded
-    return {key: item for key, item in manifest.items() if key != "stringData"} | {"data": Secret(data)}
-
-
-def _state(live: Object, inputs: Object) -> Object:
-    """What the engine keeps: the object less the API server's bookkeeping."""
-    # The engine writes its whole state at every step: the schemas of Kueue's kinds once are enough.
-    left_out = ("spec",) if live["kind"] == "CustomResourceDefinition" else ()
-    metadata = {key: item for key, item in live["metadata"].items() if key != "managedFields"}
-    kept = {key: item for key, item in live.items() if key not in left_out}
-    return conceal(_with_secrets({**kept, "metadata": metadata}), inputs)
-
-
-def _as_written(live: Object) -> Object:
-    metadata = {key: item for key, item in live["metadata"].items() if key not in _SERVER_METADATA}
-    return {**{key: item for key, item in live.items() if key != "status"}, "metadata": metadata}
-
-
-def _still_there(live: Object | None, state: Object) -> str:
-    if live is None or live["metadata"]["uid"] != state["metadata"]["uid"]:
-        return ""
-    finalizers = live["metadata"].get("finalizers") or []
-    held = f"held by finalizers {', '.join(finalizers)}" if finalizers else "still being deleted"
-    return f"{live['kind']} {live['metadata']['name']} is {held}"
+            raise NotReady(message, resource_id, manifests.state(newest, inputs)) from None
+        return manifests.state(newest, inputs)
 
 
 def _clusters(config: Object) -> Any:

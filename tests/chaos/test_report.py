@@ -17,6 +17,15 @@ def test_the_table_has_a_row_for_each_fault_with_what_did_not_hold() -> None:
     ]
 
 
+def test_a_long_record_is_cut_in_the_table_and_whole_on_the_page() -> None:
+    told = "job-slice-1-1: " + 20 * "a word of its own, " + "and the last"
+    row = report.markdown((LOST.model_copy(update={"told": told}),)).splitlines()[2]
+    assert " | job-slice-1-1: a word of its own, " in row
+    assert " ... | BROKEN" in row
+    assert "and the last" not in row
+    assert told in report.page((LOST.model_copy(update={"told": told}),))
+
+
 def test_the_picture_marks_each_fault_where_it_struck() -> None:
     drawn = report.plot((HELD, LOST))
     marks = re.findall(r'<line x1="([\d.]+)"[^>]*class="mark (\w+)"', drawn)
@@ -50,7 +59,8 @@ RUN = LongRun(
 def test_a_long_run_is_told_with_its_seed_its_faults_and_where_its_time_went() -> None:
     told = report.long_run_markdown(RUN)
     assert told.startswith(
-        "Seed 7: a host that leads nothing is killed, 2 minutes in all, 2 starts, 2 steps done again,"
+        "Seed 7: a host that leads nothing is killed, 2 minutes in all, 2 steps, 2 starts, 2 steps done again,"
+        " 1 restarts that count, goodput 75.0 %."
     )
     assert "| `follower-killed` | 2 |" in told
     assert "| down after KILLED | 30 | 25.0 % |" in told

@@ -23,9 +23,8 @@ def loss_chart(history: History) -> str:
     """Training and held-out loss."""
     found = {
         int(event.facts["step"]): float(event.facts["loss"])
-        for start in history.starts
-        for event in start.leader
-        if event.name == "Evaluation" and isfinite(event.facts["loss"])
+        for event in history.events("Evaluation")
+        if isfinite(event.facts["loss"])
     }
     held_out = [(float(step), loss) for step, loss in sorted(found.items())]
     kept, lost = _pieces(history, lambda step: step.loss)
@@ -131,8 +130,6 @@ def _faults(history: History) -> Sequence[Mark]:
     ]
     found += [
         Mark(float(event.facts["step"]), f"checkpoint at step {event.facts['step']} could not be used", "fault")
-        for start in history.starts
-        for event in start.leader
-        if event.name == "CheckpointSkipped"
+        for event in history.events("CheckpointSkipped")
     ]
     return found[:MARKS_SHOWN]

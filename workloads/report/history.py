@@ -176,6 +176,10 @@ class History:
         """All starts, the first one first."""
         return tuple(sorted([*self.starts, *self.unopened], key=lambda start: (start.number, start.opened)))
 
+    def events(self, name: str) -> tuple[Event, ...]:
+        """The leader's events of that name, start by start."""
+        return tuple(event for start in self.starts for event in start.leader if event.name == name)
+
     @property
     def job(self) -> str:
         """Its name, as far as it is known."""

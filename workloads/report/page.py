@@ -105,7 +105,7 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
     yield "starts", str(len(history.tried))
     losses = [step.loss for step in steps if step.loss is not None]
     yield "last loss", amount(losses[-1]) if losses else "none"
-    held_out = [event.facts["loss"] for start in history.starts for event in start.leader if event.name == "Evaluation"]
+    held_out = [event.facts["loss"] for event in history.events("Evaluation")]
     yield "held-out loss", amount(held_out[-1]) if held_out else "none"
     rates = [step.tokens_per_second for step in steps if step.tokens_per_second is not None]
     yield "median tokens/s", amount(median(rates)) if rates else "none"

@@ -41,13 +41,6 @@ def test_an_object_without_a_name_is_named_marked_and_keeps_it() -> None:
     assert plugin.check(urn("core/v1:ConfigMap", "config"), first, {}, b"other") == first
 
 
-def test_the_content_of_a_secret_is_concealed_as_the_api_keeps_it() -> None:
-    inputs = checked("core/v1:Secret", named(data={"a": "eA=="}, stringData={"b": "y"}))
-    assert inputs["data"] == Secret({"a": "eA==", "b": "eQ=="})
-    assert "stringData" not in inputs
-    assert "data" not in checked("core/v1:Secret", named())
-
-
 def test_a_kubeconfig_is_kept_secret_unless_it_is_unknown() -> None:
     plugin = KubernetesPlugin()
     assert plugin.check_config({"kubeconfig": "text"}) == {"kubeconfig": Secret("text")}

@@ -12,6 +12,17 @@ def test_starts_tell_how_they_ended_and_why(tmp_path: Path) -> None:
     assert (first.began, first.ended) == ((0, 2), 15.5)
 
 
+def test_events_of_one_name_are_the_leaders_over_all_starts(tmp_path: Path) -> None:
+    ledgers = {
+        "0-0": [began(1), event(2, "save", step=1), event(3, "stop", cause="CRASH")],
+        "0-1": [began(1), event(2, "save", step=7)],
+        "1-0": [began(4), event(5, "save", step=2)],
+    }
+    found = history(write_run(tmp_path, ledgers, {}))
+    assert [each.facts["step"] for each in found.events("save")] == [1, 2]
+    assert found.events("Evaluation") == ()
+
+
 def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Path) -> None:
     own = failure("host-1", "a hang", 24, began=0, time=9.0)
     heard = {**failure("host-0", "host-1 failed", 24, began=0, time=8.0), "elsewhere": True}

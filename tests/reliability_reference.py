@@ -1,0 +1,100 @@
+"""The made parts of docs/reliability.md: exit codes from the enum, what was measured from the results in docs/chaos."""
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from chaos import report
+from chaos.faults import GROUPS
+from chaos.result import LongRun, Result
+from infra.jobset import NOT_THE_JOBS_FAULT
+from tests.made_part import with_part
+from workloads.spec import FATAL_CODES, ExitCode
+
+_MADE_BY = "made by tests/reliability_reference.py"
+CODES = f"<!-- exit codes: {_MADE_BY} -->\n", "<!-- end of exit codes -->\n"
+FAULTS = f"<!-- faults: {_MADE_BY} -->\n", "<!-- end of faults -->\n"
+LONG_RUN = f"<!-- long run: {_MADE_BY} -->\n", "<!-- end of long run -->\n"
+
+FAULTS_PICTURE, LONG_RUN_PICTURE = "chaos/faults.svg", "chaos/long_run.svg"
+"""Files beside the document."""
+
+
+def with_codes(document: str) -> str:
+    """The document with the exit codes as the enum has them."""
+    rows = [f"| {code:d} | `{code.name}` | {cause} | {_then(code)} |" for code, cause in _causes().items()]
+    return with_part(document, CODES[0], _lines("| code | name | why | then |", "|---:|---|---|---|", *rows), CODES[1])
+
+
+def with_faults(document: str, results: Sequence[Result]) -> str:
+    """The document with a summary, the picture, and a table for each group of faults."""
+    return with_part(document, FAULTS[0], "".join(_faults(results)), FAULTS[1])
+
+
+def with_long_run(document: str, run: LongRun) -> str:
+    """The document with the long run in words, its picture and its tables."""
+    words, tables = report.long_run_markdown(run).split("\n\n", 1)
+    shown = f"![loss of one job over wall time; upright lines: random faults]({LONG_RUN_PICTURE})"
+    return with_part(document, LONG_RUN[0], f"\n{words}\n\n{shown}\n\n{tables}\n", LONG_RUN[1])
+
+
+def without_made_parts(document: str) -> str:
+    """What people wrote of the document."""
+    for begin, end in (CODES, FAULTS, LONG_RUN):
+        document = with_part(document, begin, "", end)
+    return document
+
+
+def _faults(results: Sequence[Result]) -> Iterator[str]:
+    yield f"\n{_summary(results)}\n\n"
+    yield f"![loss of every job over wall time; upright lines: where a fault struck]({FAULTS_PICTURE})\n"
+    by_name = {result.fault: result for result in results}
+    for title, faults in GROUPS.items():
+        found = [by_name[fault.name] for fault in faults if fault.name in by_name]
+        yield f"\n### {title} ({len(found)})\n\n{report.markdown(found)}"
+    yield "\n"
+
+
+def _summary(results: Sequence[Result]) -> str:
+    """How many hold, what was lost at most, and how long it took to go on."""
+    lost = max(results, key=lambda result: result.lost_steps)
+    again = [
+        (result.recovery_seconds, result.fault)
+        for result in results
+        if result.recovery_seconds is not None and len(result.endings) > 1
+    ]
+    slowest, last = max(again)
+    minutes = (max(result.ended for result in results) - min(result.began for result in results)) / 60
+    commits = " and ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
+    return (
+        f"Of {len(results)} faults {sum(result.holds for result in results)} hold, at commit {commits}, in"
+        f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were done again (`{lost.fault}`). The"
+        f" {len(again)} jobs that had to start again and went on did so after"
+        f" {median(seconds for seconds, _ in again):.0f} s in the median, {slowest:.0f} s at most (`{last}`), counted"
+        " from the strike."
+    )
+
+
+def _then(code: ExitCode) -> str:
+    if code in FATAL_CODES:
+        return "the job fails"
+    return "restarts, not counted" if code in NOT_THE_JOBS_FAULT else "restarts, counted"
+
+
+def _causes() -> Mapping[ExitCode, str]:
+    """What each member's docstring says before it says what is done."""
+    (parsed,) = ast.parse(inspect.getsource(ExitCode)).body
+    assert isinstance(parsed, ast.ClassDef)
+    found: dict[ExitCode, str] = {}
+    for member, text in zip(parsed.body, parsed.body[1:], strict=False):
+        match member, text:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(words))):
+                found[ExitCode[name]] = " ".join(words.split()).rpartition(": ")[0]
+            case _:
+                pass
+    return found
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in ("", *lines, ""))
