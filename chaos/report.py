@@ -88,7 +88,7 @@ def _row(result: Result) -> list[str]:
         str(result.lost_steps),
         _seconds(result),
         str(result.charged),
-        f"{result.ended_as}: {', '.join(result.endings)}",
+        f"{result.ended_as}: {', '.join(result.endings) or 'before a run was open'}",
         result.told or "none",
         _verdict(result) + "".join(f"; {said}" for said in result.broken),
     ]

@@ -17,6 +17,11 @@ def test_the_table_has_a_row_for_each_fault_with_what_did_not_hold() -> None:
     ]
 
 
+def test_a_job_that_never_opened_its_run_says_so() -> None:
+    row = report.markdown((LOST.model_copy(update={"endings": ()}),)).splitlines()[2]
+    assert "| Failed: before a run was open |" in row
+
+
 def test_a_long_record_is_cut_in_the_table_and_whole_on_the_page() -> None:
     told = "job-slice-1-1: " + 20 * "a word of its own, " + "and the last"
     row = report.markdown((LOST.model_copy(update={"told": told}),)).splitlines()[2]
