@@ -1,4 +1,4 @@
-"""A stack file becomes a cluster with TPU slices, queues and a running training job."""
+"""A stack file becomes a cluster with TPU slices, queues and running jobs."""
 
 import pulumi
 import pulumi_gcp as gcp
@@ -11,7 +11,8 @@ from infra.expiry import changeable_until, now
 from infra.guard import Guard
 from infra.holders import told_when_stuck
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
-from infra.image import RepositoryPlace, foreign_repository, image_reference, image_repository
+from infra.image import foreign_repositories, image_reference, image_repository
+from infra.job_sets import job_prices, job_sets
 from infra.kubernetes_objects import kubernetes_provider
 from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
@@ -22,7 +23,6 @@ from infra.secrets import job_secrets
 from infra.settings import load
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.storage import CheckpointBucketArgs, checkpoint_bucket
-from infra.training import job_price, training_job
 
 settings = load(pulumi.Config())
 cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_labels
@@ -37,20 +37,20 @@ on_google = ResourceOptions(provider=google, depends_on=[apis])
 network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
 repository = image_repository("images", name, cloud.region, labels, on_google)
 image = image_reference("trainer", settings.image, repository)
-foreign = foreign_repository(settings.image, cloud.project, RepositoryPlace(cloud.region, name))
-nodes = NodeIdentity("nodes", NodeIdentityArgs(cloud.project, f"{name}-nodes", repository, foreign), on_google)
+node_args = NodeIdentityArgs(cloud.project, f"{name}-nodes", repository, foreign_repositories(settings))
+nodes = NodeIdentity("nodes", node_args, on_google)
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
 cluster_args = ClusterArgs(cloud, settings.cluster, network, nodes.email, labels, settings.mounts_datasets)
 cluster = Cluster("cluster", cluster_args, on_network)
 in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
-footing = guard.footing(kubernetes)
-on_footing = ResourceOptions(provider=google, depends_on=[cluster, footing])
+footings = guard.footings(kubernetes)
+on_footing = ResourceOptions(provider=google, depends_on=[cluster, *footings.values()])
 slices_args = TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices, labels, network.second)
 slices = TpuSlices("slices", slices_args, on_footing)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
 namespaces = [team.namespace for team in settings.teams.values()]
-members = trainers(cloud.project, number, namespaces, nodes.email, settings.job.host_network)
+members = trainers(cloud.project, number, namespaces, nodes.email, bool(settings.host_network_teams))
 access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, settings.dataset_bucket), in_cluster)
 
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
@@ -58,15 +58,15 @@ operators = Operators("operators", OperatorsArgs(settings.slices.values(), setti
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
 placement = settings.scheduling.placement
-host_network_team = settings.job.team if settings.job.host_network else None
-queues_args = QueuesArgs(settings.slices, settings.teams, placement, host_network_team, settings.network, held)
+on_hosts = settings.host_network_teams
+queues_args = QueuesArgs(settings.slices, settings.teams, placement, on_hosts, settings.network, held)
 queues = Queues("queues", queues_args, on_operators)
 on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
 secrets = job_secrets(settings, pulumi.Config(), on_queues)
-price = job_price(settings, on_queues)
-on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *price])
-job = training_job(settings, image, footing, on_all)
-guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
+prices = job_prices(settings, on_queues)
+on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *prices])
+jobs = job_sets(settings, image, footings, on_all)
+guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, *jobs])
 
-export_outputs(settings, cluster, bucket, bill(settings, step_seconds=None, deployed=None))
+export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
 tell_in_preview(settings, guard, now().date())

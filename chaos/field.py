@@ -21,8 +21,8 @@ from chaos.fault import Fault
 from chaos.observed import Observed, Told, observe
 from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.jobset import render
-from infra.settings import parse
-from infra.submission import submission
+from infra.settings import Settings, parse
+from infra.submission import Submission, submission
 from sandbox import daemon, programs
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
@@ -71,7 +71,7 @@ class Field:
     def submit(self, fault: Fault) -> None:
         """Create the fault's job as the stack would."""
         fault.before(self)
-        manifest: Json = render(submission(parse(_values(fault.name, fault.job)), "trainer@sha256:" + 64 * "0"))
+        manifest: Json = render(_submission(parse(_values(fault.name, fault.job))))
         fault.edit(manifest)
         self.api.request("POST", JOBSETS, manifest)
 
@@ -236,6 +236,11 @@ def _config(name: str, job: Mapping[str, object]) -> dict[str, Any]:
     training = {**_mapping(JOB["training"]), **_mapping(job.get("training", {}))}
     config["tpu-multislice:job"] |= {**JOB, **job, "training": training, "name": name}
     return config
+
+
+def _submission(settings: Settings) -> Submission:
+    (job,) = settings.jobs.values()
+    return submission(settings, job, "trainer@sha256:" + 64 * "0")
 
 
 def _values(name: str, job: Mapping[str, object]) -> dict[str, object]:

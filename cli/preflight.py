@@ -1,4 +1,4 @@
-"""`multislice preflight`: whether the stack's job fits its chips, and what a step would take; compiled here, not run.
+"""`multislice preflight`: whether a stack's training jobs fit their chips, and what a step takes; compiled, not run.
 
 Owns the process that compiles, which loads the TPU compiler, and what is shown while it works. The answer is part of
 the stack's review, `infra.review`.
@@ -20,7 +20,7 @@ from cli import stack_file
 from cli.answer import Form, write
 from cli.halt import Halt
 from cli.review import DOES_NOT_GO
-from infra.job_spec import job_spec
+from infra.job_spec import job_specs
 from infra.review.chips import preflight_tables
 from infra.review.review import Known, review
 from sandbox.daemon import CHECKOUT
@@ -32,23 +32,29 @@ _TOLD_LINES = 12
 
 
 def preflight(stack: str, form: Form, compile_cache: str | None, console: Console) -> int:
-    """Print the preflight of the job of `stack`: 0 when it fits, 2 when it does not, 1 when there is no answer.
+    """Print the preflight of the training jobs of `stack`: 0 when they fit, 2 when one does not, 1 without an answer.
 
     With `compile_cache`, a folder or `gs://BUCKET/FOLDER`, the compiled programs are written there.
 
     Raises:
-        Halt: the settings are wrong, or the compiler's process came to grief.
+        Halt: the settings are wrong, the stack has no training job, or the compiler's process came to grief.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
+    specs = job_specs(settings)
+    if not specs:
+        raise Halt(
+            f"{path} must have a training job, for no other has a step to compile, got {', '.join(settings.jobs)}"
+        )
     # Progress goes beside the answer, which another program may read.
-    found = run(job_spec(settings), cache_folder(os.environ), compile_cache, Console(stderr=True, highlight=False))
-    known = Known(today=datetime.now(UTC).date(), preflight=found, deployed=None, workloads=None)
+    beside = Console(stderr=True, highlight=False)
+    found = {name: run(spec, cache_folder(os.environ), compile_cache, beside) for name, spec in specs.items()}
+    known = Known(today=datetime.now(UTC).date(), preflights=found, deployed=None, workloads=None)
     reviewed = review(stack_file.stack_name(path), settings, known)
     write(reviewed.model_dump_json(indent=1), preflight_tables(reviewed), form, console)
-    if found.unsupported:
+    if any(result.unsupported for result in found.values()):
         return 1
-    return 0 if found.fits else DOES_NOT_GO
+    return 0 if all(result.fits for result in found.values()) else DOES_NOT_GO
 
 
 def run(spec: JobSpec, folder: Path, compile_cache: str | None, console: Console) -> PreflightResult:

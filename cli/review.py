@@ -1,4 +1,4 @@
-"""`multislice review`: what a stack costs, whether its queue admits the job, whether it fits and how fast it is.
+"""`multislice review`: what a stack costs, whether its queues admit the jobs, whether they fit and how fast they are.
 
 Owns where the answers come from: the stack file, the preflight's cache, and what the caller knows of the stack that
 stands. No engine runs and no cluster is asked. What is found out is the business of `infra.review`.
@@ -17,14 +17,14 @@ from cli import stack_file
 from cli.answer import Form, write
 from cli.halt import Halt
 from infra.bill import OUTPUT, Bill, read_bill
-from infra.job_spec import job_spec
+from infra.job_spec import job_specs
 from infra.review.review import Known
 from infra.review.review import review as made
 from infra.review.tables import tables
-from workloads.preflight_result import cache_folder, cached
+from workloads.preflight_result import cache_folder, cached_all
 
 DOES_NOT_GO = 2
-"""Exit status when the plan is legal but its job cannot run: it does not fit, or is never admitted."""
+"""Exit status when the plan is legal but one of its jobs cannot run: it does not fit, or is never admitted."""
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
@@ -42,7 +42,7 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     settings = stack_file.read(path)
     known = Known(
         today=datetime.now(UTC).date(),
-        preflight=cached(job_spec(settings), cache_folder(os.environ)),
+        preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
         deployed=_deployed(outputs) if outputs else None,
         workloads=_workloads(workloads) if workloads else None,
     )

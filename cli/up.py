@@ -47,7 +47,7 @@ def up(settings: Path, root: Path, console: Console) -> int:
             start_control_plane(display, site)
             outputs = _apply(display, site, found, settings)
         job: Mapping[str, str] = outputs["job"]
-        storage = outputs["job_spec"]["storage"]["path"]
+        storage = f"{outputs['checkpoint_bucket']}/{job['name']}"
         place = closing.Place(site, found.path("kubectl"), job["namespace"], storage)
         display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
         follow(display, Target(site, job["namespace"], job["name"]))

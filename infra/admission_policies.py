@@ -7,7 +7,7 @@ tests/chain.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from infra.accelerators import TPU_RESOURCE
 from infra.flavors import Manifest
@@ -28,12 +28,12 @@ type Rule = tuple[str, str, str]
 _NEW_PODS: Rule = ("", "pods", "CREATE")
 
 
-def of_teams(teams: Mapping[str, Team], host_network_team: str | None) -> dict[str, Manifest]:
+def of_teams(teams: Mapping[str, Team], host_network_teams: Collection[str]) -> dict[str, Manifest]:
     """The policies for the namespaces of the teams, each followed by its binding, by their names."""
     namespaces = sorted({team.namespace for team in teams.values()})
     policies = {TRAINERS: _trainers(namespaces), PRIORITIES: _priorities(namespaces)}
-    if host_network_team is not None:
-        policies[HOST_NETWORK] = _host_network(teams[host_network_team].namespace)
+    if host_network_teams:
+        policies[HOST_NETWORK] = _host_network(sorted(teams[name].namespace for name in host_network_teams))
     ordered: dict[str, Manifest] = {}
     for name, written in policies.items():
         ordered |= {name: written, f"{name}-binding": binding(name)}
@@ -115,7 +115,7 @@ def _priorities(namespaces: Sequence[str]) -> Manifest:
     )
 
 
-def _host_network(namespace: str) -> Manifest:
+def _host_network(namespaces: Sequence[str]) -> Manifest:
     """In place of the Pod Security level `restricted`, which would refuse the host's network and its ports."""
     kinds = [f"object.spec.?{kind}.orValue([])" for kind in ("containers", "initContainers", "ephemeralContainers")]
     return policy(
@@ -133,7 +133,7 @@ def _host_network(namespace: str) -> Manifest:
                 f"object.spec.?volumes.orValue([]).all(v, {list(_VOLUMES)}.exists(kind, kind in v))"
             ),
         },
-        namespaces=[namespace],
+        namespaces=namespaces,
     )
 
 

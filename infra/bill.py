@@ -1,4 +1,4 @@
-"""What a plan costs: each slice group, the whole stack, the job, and the difference to what is deployed.
+"""What a plan costs: each slice group, the whole stack, the jobs, and the difference to what is deployed.
 
 Owns the sums. They are made of chips and their prices alone; `not_included` names what Google bills
 on top. An unknown price is no part of a sum and is named beside it. Prices are looked up by
@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from infra.capacity import FlexStart, Queued
 from infra.job_spec import training_spec
+from infra.jobs import Job, TrainingJob
 from infra.pricing import Rate, group_rate
 from infra.spending import Prices
-from infra.stack_file import Cloud, Job, Settings, SliceGroup
+from infra.stack_file import Cloud, Settings, SliceGroup
 from workloads.spec import Spec, load_preset
 
 OUTPUT = "bill"
@@ -79,11 +80,12 @@ class JobGroupBill(Spec):
 
 
 class JobBill(Spec):
-    """The stack's job. Its chips are part of the groups' amounts: it adds nothing to them."""
+    """One of the stack's jobs. Its chips are part of the groups' amounts: it adds nothing to them."""
 
     name: str
     chips: int
-    steps: int
+    steps: int | None = None
+    """None: it is no training job, and nobody knows how long it takes."""
     step_seconds: float | None = None
     """An estimate."""
     hours: float | None = None
@@ -122,14 +124,14 @@ class Bill(Spec):
     """When all capacity is there that may be asked for."""
     by_capacity: Mapping[str, Amount]
     """`at_most`, by kind of capacity."""
-    job: JobBill
+    jobs: tuple[JobBill, ...]
     not_included: tuple[str, ...]
     delta: Delta | None = None
     """None: nothing is deployed, or nobody knows."""
 
 
-def bill(settings: Settings, step_seconds: float | None, deployed: Bill | None) -> Bill:
-    """The bill of a plan; `step_seconds` is the estimate of a step, if there is one."""
+def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill | None) -> Bill:
+    """The bill of a plan; `step_seconds` are estimates of a step, by the jobs that have one."""
     cloud, prices = settings.cloud, settings.prices
     groups = tuple(group_bill(name, group, cloud, prices) for name, group in settings.slices.items())
     kinds = dict.fromkeys(group.capacity for group in groups)
@@ -138,7 +140,10 @@ def bill(settings: Settings, step_seconds: float | None, deployed: Bill | None) 
         at_once=total({group.name: _at_once(group) for group in groups}),
         at_most=total({group.name: _at_most(group) for group in groups}),
         by_capacity={kind: total({g.name: _at_most(g) for g in groups if g.capacity == kind}) for kind in kinds},
-        job=_job_bill(settings.job, settings.job_groups, cloud, prices, step_seconds),
+        jobs=tuple(
+            _job_bill(job, settings.groups_of(job), cloud, prices, step_seconds.get(name))
+            for name, job in settings.jobs.items()
+        ),
         not_included=_NOT_IN_THE_BILL,
         delta=_delta(deployed.groups, groups) if deployed else None,
     )
@@ -198,8 +203,8 @@ def _job_group_bill(job: Job, group: GroupBill, hours: float | None) -> JobGroup
 def _job_bill(
     job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, step_seconds: float | None
 ) -> JobBill:
-    steps = training_spec(job, load_preset(job.preset)).steps
-    hours = None if step_seconds is None else steps * step_seconds / _SECONDS_PER_HOUR
+    steps = training_spec(job, load_preset(job.preset)).steps if isinstance(job, TrainingJob) else None
+    hours = None if steps is None or step_seconds is None else steps * step_seconds / _SECONDS_PER_HOUR
     return JobBill(
         name=job.name,
         chips=job.slices.count * groups[job.slices.group].shape.chips,
@@ -208,7 +213,7 @@ def _job_bill(
         hours=hours,
         max_hours=job.max_hours,
         groups=job_group_bills(job, groups, cloud, prices, hours),
-        not_included=_NOT_IN_THE_JOB,
+        not_included=() if steps is None else _NOT_IN_THE_JOB,
     )
 
 

@@ -11,6 +11,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+_MARK_OF_A_KEY = "[key]"
 _WORDS_BEFORE_THE_EXPECTATION = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
 
 
@@ -90,12 +91,15 @@ def expectation(message: str) -> str:
 def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
     """The keys of the file that lead to a place, and the keys that exist beside the last of them.
 
-    Pydantic puts the chosen kind into the location of what is wrong with one of several kinds.
+    Pydantic puts the chosen kind into the location of what is wrong with one of several kinds, and a mark behind a
+    key that is wrong itself.
     """
     keys: list[str] = []
     models: list[type[BaseModel]] = [model]
     known: Iterable[str] = model.model_fields
     for part in map(str, location):
+        if part == _MARK_OF_A_KEY:
+            continue
         if len(models) > 1:
             models = [candidate for candidate in models if part in _tags(candidate)]
             known = models[0].model_fields if models else ()

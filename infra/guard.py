@@ -1,10 +1,10 @@
-"""Refuses to take slices away from a running job, and ends a job ahead of its slices.
+"""Refuses to take slices away from a running job, and ends the stack's jobs ahead of their slices.
 
-Owns three records in the stack's state that exist nowhere else, and the hooks on them. `ground` comes
+Owns records in the stack's state that exist nowhere else, and the hooks on them. `ground` comes
 before all that can be replaced: when what the slices stand on changes, its hook looks for jobs there
-before anything is touched. `footing` comes before the slices, is replaced when those of the stack's
-own job will be, and takes the job along: it saves and ends while it still has its hosts. `in-use`
-comes last, so `destroy` begins with it. Hooks run in previews as well. `allow_interruption` agrees to
+before anything is touched. A `footing` for each slice group comes before the slices, is replaced when those
+of the group will be, and takes the stack's jobs on them along: they save and end while they still have their hosts.
+`in-use` comes last, so `destroy` begins with it. Hooks run in previews as well. `allow_interruption` agrees to
 the loss.
 
 Hooks on the node pools would come too late: the engine deletes a job ahead of them.
@@ -62,12 +62,6 @@ def ground(settings: Settings) -> dict[str, Texts]:
         for index in range(group.count)
     }
     return {"": _of_cluster(settings), **pools}
-
-
-def footing(settings: Settings) -> Texts:
-    """What replaces the slices of the stack's own job, cluster aside."""
-    of_groups = (_of_group(name, group) for name, group in settings.job_groups.items())
-    return {key: text for texts in of_groups for key, text in texts.items()}
 
 
 def lost(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
@@ -129,12 +123,15 @@ class Guard:
         first = pulumi.ResourceOptions(depends_on=before, hooks=watched)
         self.ground = pulumi.Stash("ground", input=ground(settings), opts=first)
 
-    def footing(self, kubernetes: pulumi.Resource) -> pulumi.Resource:
-        """Declare what slices and job depend on; `kubernetes` is the provider that deletes the job."""
+    def footings(self, kubernetes: pulumi.Resource) -> dict[str, pulumi.Resource]:
+        """Declare what slices and jobs depend on, by slice group; `kubernetes` is the provider that deletes jobs."""
         options = pulumi.ResourceOptions(
             replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.ground, kubernetes]
         )
-        return pulumi.Stash("footing", input=footing(self._settings), opts=options)
+        return {
+            name: pulumi.Stash(f"footing-{name}", input=_of_group(name, group), opts=options)
+            for name, group in self._settings.slices.items()
+        }
 
     def close(self, standing: Sequence[pulumi.Resource]) -> None:
         """Declare that `standing`, which is all there is, is in use."""

@@ -31,8 +31,8 @@ class NodeIdentityArgs:
     project: str
     account_id: str
     repository: gcp.artifactregistry.Repository
-    foreign_repository: RepositoryPlace | None
-    """Another one of the project, which the image lies in."""
+    foreign_repositories: Mapping[str, RepositoryPlace]
+    """Others of the project, which images of jobs lie in, by the names that the grants have."""
 
 
 class NodeIdentity(pulumi.ComponentResource):
@@ -48,17 +48,15 @@ class NodeIdentity(pulumi.ComponentResource):
         )
         member = _service_account(account.email)
         gcp.projects.IAMMember(f"{name}-role", project=args.project, role=_NODE_ROLE, member=member, opts=inside)
-        pulled_from = {f"{name}-images": args.repository, f"{name}-foreign-images": args.foreign_repository}
-        for grant, repository in pulled_from.items():
-            if repository:
-                gcp.artifactregistry.RepositoryIamMember(
-                    grant,
-                    location=repository.location,
-                    repository=repository.repository_id,
-                    role="roles/artifactregistry.reader",
-                    member=member,
-                    opts=inside,
-                )
+        for grant, repository in {"images": args.repository, **args.foreign_repositories}.items():
+            gcp.artifactregistry.RepositoryIamMember(
+                f"{name}-{grant}",
+                location=repository.location,
+                repository=repository.repository_id,
+                role="roles/artifactregistry.reader",
+                member=member,
+                opts=inside,
+            )
         self.email = account.email
         self.register_outputs({})
 

@@ -12,7 +12,8 @@ import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
-from infra.stack_file import Image
+from infra.jobs import ContainerJob
+from infra.stack_file import Image, Settings
 
 _ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
 
@@ -64,20 +65,34 @@ class RepositoryPlace:
     repository_id: str
 
 
-def foreign_repository(image: Image, project: str, own: RepositoryPlace) -> RepositoryPlace | None:
+def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
+    """The project's repositories, but the stack's own one, that images of its jobs lie in, by a name for each."""
+    project, own = settings.cloud.project, RepositoryPlace(settings.cloud.region, settings.cluster.name)
+    trainer = _foreign(settings.image.reference or "", project, own) if settings.image else None
+    containers = [job.image for job in settings.jobs.values() if isinstance(job, ContainerJob)]
+    others = {place for image in containers if (place := _foreign(image, project, own))} - {trainer}
+    named = {f"images-{place.location}-{place.repository_id}": place for place in others}
+    return ({"foreign-images": trainer} if trainer else {}) | dict(sorted(named.items()))
+
+
+def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPlace | None:
     """The project's repository that the image lies in, if it is not the stack's own one.
 
     None as well for images of other projects and registries, which the nodes must be able to read already.
     """
-    found = _ARTIFACT_REGISTRY.match(image.reference or "")
+    found = _ARTIFACT_REGISTRY.match(reference)
     if found is None or found["project"] != project:
         return None
     place = RepositoryPlace(found["location"], found["repository"])
     return None if place == own else place
 
 
-def image_reference(name: str, image: Image, repository: gcp.artifactregistry.Repository) -> pulumi.Input[str]:
-    """The image by digest: the one that the stack file names, or else one that is built for it."""
+def image_reference(
+    name: str, image: Image | None, repository: gcp.artifactregistry.Repository
+) -> pulumi.Input[str] | None:
+    """The image by digest: the one that the stack file names, or else one that is built for it; None without any."""
+    if image is None:
+        return None
     return image.reference or _built(name, pulumi.Output.concat(repository.registry_uri, "/trainer"))
 
 

@@ -5,31 +5,37 @@ JobSpec reaches the pod is the business of `infra.pods`.
 """
 
 from infra.accelerators import SliceShape
-from infra.stack_file import Job, Settings
+from infra.jobs import Job, TrainingJob
+from infra.stack_file import Settings
 from workloads.spec import JobSpec, MeshSpec, Preset, SliceSpec, StorageSpec, TrainingSpec, load_preset
 
 
-def job_spec(settings: Settings) -> JobSpec:
-    """The specification of the stack's job."""
-    preset = load_preset(settings.job.preset)
-    training = training_spec(settings.job, preset)
-    return assemble(settings.job, settings.job_group.shape, preset, training, f"gs://{settings.checkpoint_bucket}")
+def job_specs(settings: Settings) -> dict[str, JobSpec]:
+    """The specifications of the stack's training jobs, by name."""
+    return {name: job_spec(settings, job) for name, job in settings.training_jobs.items()}
 
 
-def training_spec(job: Job, preset: Preset) -> TrainingSpec:
+def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
+    """The specification of one of the stack's jobs."""
+    preset = load_preset(job.preset)
+    shape = settings.group_of(job).shape
+    return assemble(job, shape, preset, training_spec(job, preset), f"gs://{settings.checkpoint_bucket}")
+
+
+def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
     """The preset's training section with the stack file's values over it."""
     return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
 
 
-def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec, storage_root: str) -> JobSpec:
+def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, training: TrainingSpec, storage_root: str) -> JobSpec:
     """The specification of `job` on slices of `shape`, with its files below `storage_root`.
 
     Raises:
         pydantic.ValidationError: the job's sizes do not fit its slices.
     """
     data = job.data or preset.data
-    assert data, "infra.rules.job tells of a job without data"
-    slices = slice_spec(shape, job.slices.count, job.slices.min_count)
+    assert data, "infra.rules.training tells of a job without data"
+    slices = slices_of(job, shape)
     return JobSpec(
         name=job.name,
         preset=job.preset,
@@ -42,6 +48,11 @@ def assemble(job: Job, shape: SliceShape, preset: Preset, training: TrainingSpec
         storage=StorageSpec(path=f"{storage_root}/{job.name}", existing_run=job.existing_run),
         initial_weights=job.initial_weights,
     )
+
+
+def slices_of(job: Job, shape: SliceShape) -> SliceSpec:
+    """The slices that a job takes, of this shape."""
+    return slice_spec(shape, job.slices.count, job.slices.min_count)
 
 
 def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> SliceSpec:

@@ -12,6 +12,9 @@ Job's clock starts anew with every restart, and its end is a failure that restar
 Pods stay on the pod network unless `host_network` says otherwise: on the host's network they act as
 the node's service account and lose their own, but the pod network costs some bandwidth between
 slices (https://github.com/apple/axlearn/pull/641).
+
+Exit codes mean something of the trainer's alone. Any other program that ends with one other than 0 restarts all
+slices, and that counts, unless its pod was disrupted.
 """
 
 import math
@@ -19,11 +22,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 from infra import placement
+from infra.jobs import Job, TrainingJob
 from infra.placement import Manifest
-from infra.pods import CONTAINER, pod_template
-from infra.stack_file import Job
+from infra.pods import pod_template
+from infra.programs import TRAINER, container_name
 from infra.submission import Submission
-from workloads.spec import FATAL_CODES, ExitCode, SliceSpec
+from workloads.spec import FATAL_CODES, ExitCode
 
 JOBSET_NAMESPACE = "jobset-system"
 MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -51,8 +55,8 @@ def render(submission: Submission) -> Manifest:
             # Its name is a label of every pod, for whoever needs to be told where the others meet.
             "coordinator": {"replicatedJob": _REPLICATED_JOB, "jobIndex": 0, "podIndex": 0},
             "successPolicy": {"operator": "All"},
-            "failurePolicy": _failure_policy(submission.job.max_restarts),
-            "replicatedJobs": [_slices(submission.spec.slices, pod_template(submission))],
+            "failurePolicy": _failure_policy(submission.job),
+            "replicatedJobs": [_slices(submission)],
         },
     }
 
@@ -64,37 +68,35 @@ def _labels(job: Job) -> dict[str, str]:
     return labels
 
 
-def _slices(slices: SliceSpec, template: Manifest) -> Manifest:
+def _slices(submission: Submission) -> Manifest:
     """A Job for each slice, a pod for each host."""
+    slices = submission.slices
     job: Manifest = {
         "parallelism": slices.hosts,
         "completions": slices.hosts,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "podFailurePolicy": _pod_failure_policy(),
-        "template": template,
+        "podFailurePolicy": {"rules": _pod_failure_rules(submission.job)},
+        "template": pod_template(submission),
     }
     return {"name": _REPLICATED_JOB, "replicas": slices.count, "template": {"spec": job}}
 
 
-def _failure_policy(max_restarts: int) -> Manifest:
+def _failure_policy(job: Job) -> Manifest:
     """What a failed Job means for the JobSet; the first rule that matches wins, else a counted restart.
 
     A pod failure policy has but one reason, `PodFailurePolicy`, whichever of its rules fired. The
     message of the Job controller tells them apart (kubernetes/pkg/controller/job/pod_failure_policy.go).
     """
+    at_once, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
+    if isinstance(job, TrainingJob):
+        at_once = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)])]
+        uncounted = [_exit_message(NOT_THE_JOBS_FAULT), *uncounted]
     return {
-        "maxRestarts": max_restarts,
+        "maxRestarts": job.max_restarts,
         # A new attempt must not meet the coordinator of the one before it.
         "restartStrategy": "BlockingRecreate",
-        "rules": [
-            _failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)]),
-            _failure_rule(
-                "RestartUncounted",
-                "RestartJobSetAndIgnoreMaxRestarts",
-                [_exit_message(NOT_THE_JOBS_FAULT), "^Pod .* has condition DisruptionTarget matching FailJob rule"],
-            ),
-        ],
+        "rules": [*at_once, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)],
     }
 
 
@@ -109,29 +111,30 @@ def _failure_rule(name: str, action: str, messages: list[str]) -> Manifest:
 
 def _exit_message(codes: Iterable[ExitCode]) -> str:
     alternatives = "|".join(str(int(code)) for code in codes)
-    return f"^Container {CONTAINER} for pod .* failed with exit code ({alternatives}) matching FailJob rule"
+    return f"^Container {TRAINER} for pod .* failed with exit code ({alternatives}) matching FailJob rule"
 
 
-def _pod_failure_policy() -> Manifest:
+def _pod_failure_rules(job: Job) -> list[Manifest]:
     """Fails the Job with a message that names the first pod that failed and its exit code."""
-    return {
-        "rules": [
-            _exit_rule(FATAL_CODES),
-            # Eviction, preemption, node deletion: whatever code the dying process came to return.
-            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            _exit_rule(NOT_THE_JOBS_FAULT),
-            # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
-            # that was killed leaves no word of its own.
-            _exit_rule((*FATAL_CODES, *NOT_THE_JOBS_FAULT), "NotIn"),
-        ]
-    }
+    # Eviction, preemption, node deletion: whatever code the dying process came to return.
+    disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
+    # that was killed leaves no word of its own.
+    if not isinstance(job, TrainingJob):
+        return [disrupted, _exit_rule(job, (ExitCode.DONE,), "NotIn")]
+    return [
+        _exit_rule(job, FATAL_CODES),
+        disrupted,
+        _exit_rule(job, NOT_THE_JOBS_FAULT),
+        _exit_rule(job, (*FATAL_CODES, *NOT_THE_JOBS_FAULT), "NotIn"),
+    ]
 
 
-def _exit_rule(codes: Iterable[ExitCode], operator: Literal["In", "NotIn"] = "In") -> Manifest:
+def _exit_rule(job: Job, codes: Iterable[ExitCode], operator: Literal["In", "NotIn"] = "In") -> Manifest:
     return {
         "action": "FailJob",
         "onExitCodes": {
-            "containerName": CONTAINER,
+            "containerName": container_name(job),
             "operator": operator,
             "values": sorted(int(code) for code in codes),
         },

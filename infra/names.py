@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of an environment variable."""
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
@@ -18,6 +20,7 @@ _DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _EMAIL = re.compile(r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
+_PORT = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -76,6 +79,20 @@ def _instant(text: str) -> str:
     return text
 
 
+def _variable(name: str) -> str:
+    if not VARIABLE.fullmatch(name):
+        raise ValueError(VARIABLE_RULE)
+    return name
+
+
+def _port(name: str) -> str:
+    if not _PORT.fullmatch(name) or "--" in name:
+        raise ValueError(
+            "the name of a port, of at most 15 lower-case letters, digits and single hyphens, one letter at least"
+        )
+    return name
+
+
 def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
     if bad:
@@ -86,6 +103,9 @@ def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     return labels
 
 
+VARIABLE_RULE = "an environment variable's name of letters, digits and underscores, no digit first"
+VariableName = Annotated[str, AfterValidator(_variable)]
+PortName = Annotated[str, AfterValidator(_port)]
 ProjectName = Annotated[str, AfterValidator(_at_most(30))]
 ClusterName = Annotated[str, AfterValidator(_at_most(20))]
 """Short, for the bucket's name holds the project (at most 30 characters) and this."""

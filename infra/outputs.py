@@ -8,25 +8,34 @@ import pulumi_gcp as gcp
 
 from infra.bill import OUTPUT, Bill, read_bill
 from infra.cluster import Cluster
-from infra.job_spec import job_spec
+from infra.job_spec import job_specs
+from infra.jobs import Job
 from infra.stack_file import Settings
 
 
 def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
-    """Where cluster, jobs, queues and files are, the first job's specification, and what the stack costs."""
+    """Where cluster, jobs, queues and files are, what the trainer is told, and what the stack costs.
+
+    `job` and `job_spec` are those of the first training job; of a stack without one `job` is its first.
+    """
     pulumi.export("cluster", cluster.name)
     pulumi.export("endpoint", cluster.endpoint)
     pulumi.export("region", settings.cloud.region)
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
-    job, namespace = settings.job, settings.job_team.namespace
-    place = {"name": job.name, "namespace": namespace, "queue": job.team}
-    pulumi.export("job", place)
-    pulumi.export("jobs", [{**place, "kind": "training"}])
-    pulumi.export("job_spec", job_spec(settings).model_dump())
+    places = {name: _place(settings, job) for name, job in settings.jobs.items()}
+    first, *_ = *settings.training_jobs, *settings.jobs
+    pulumi.export("job", places[first])
+    for spec in list(job_specs(settings).values())[:1]:
+        pulumi.export("job_spec", spec.model_dump())
+    pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
     export_bill(bill)
     if settings.environment:
         pulumi.export("environment", settings.environment.model_dump())
+
+
+def _place(settings: Settings, job: Job) -> dict[str, str]:
+    return {"name": job.name, "namespace": settings.team_of(job).namespace, "queue": job.team}
 
 
 def export_bill(bill: Bill) -> None:

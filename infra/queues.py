@@ -35,8 +35,8 @@ class QueuesArgs:
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     placement: Placement
-    host_network_team: str | None
-    """The team whose pods may use the network of their host."""
+    host_network_teams: frozenset[str]
+    """The teams whose pods may use the network of their host."""
     network: Network
     """Addresses of the cluster, of which pods reach those that they need."""
     hooks: pulumi.ResourceHookBinding
@@ -66,7 +66,7 @@ class Queues(pulumi.ComponentResource):
         marks = {f"bad-host-{name}": manifest for name, manifest in quarantine.objects(args.teams).items()}
         declared: list[KubernetesObject] = []
         # In their order: the role is given to nobody before the policies narrow it.
-        for name, manifest in {**admission_policies.of_teams(args.teams, args.host_network_team), **marks}.items():
+        for name, manifest in {**admission_policies.of_teams(args.teams, args.host_network_teams), **marks}.items():
             declared.append(self._declare(name, manifest, declared[-1:]))
         return declared
 
@@ -86,7 +86,7 @@ class Queues(pulumi.ComponentResource):
         team = args.teams[name]
         manifest = cluster_queues.cluster_queue(name, team, args.groups, args.placement)
         queue = self._declare(f"quota-{name}", manifest, needed)
-        labels = cluster_queues.MANAGED | admitted_pods(host_network=name == args.host_network_team)
+        labels = cluster_queues.MANAGED | admitted_pods(host_network=name in args.host_network_teams)
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=_OURS),

@@ -1,4 +1,4 @@
-"""The job's secrets in the cluster: one Kubernetes Secret in the namespace of the job's team.
+"""The jobs' secrets in the cluster: one Kubernetes Secret for each job, in the namespace of its team.
 
 Owns the only way that values of secrets go, from Pulumi's configuration to that object, and what is
 told when one of them changes. Which there are says `Settings.secrets`; how pods come by them is the
@@ -12,29 +12,37 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.hidden import SECTION
-from infra.pods import secret_name
+from infra.job_sets import former_names
+from infra.jobs import Job
+from infra.programs import secret_name
 from infra.stack_file import Settings
 
 
 def job_secrets(
     settings: Settings, config: pulumi.Config, opts: pulumi.ResourceOptions
 ) -> list[kubernetes.core.v1.Secret]:
-    """The Secret of the stack's job; none without secrets.
+    """The Secrets of the stack's jobs; none of a job that has no secrets.
 
     A changed value changes it in place: the object has the name that running pods were made with.
     """
-    if not settings.secrets:
-        return []
-    name, namespace = secret_name(settings.job), settings.job_team.namespace
-    watched = pulumi.ResourceHookBinding(before_update=[_rotation_told(settings.job.name, namespace)])
-    return [
-        kubernetes.core.v1.Secret(
-            "secrets",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=name, namespace=namespace),
-            string_data=config.require_secret_object(SECTION),
-            opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(hooks=watched)),
-        )
-    ]
+    return [_job_secret(settings, job, config, opts) for job in settings.jobs.values() if settings.secrets_of(job)]
+
+
+def _job_secret(
+    settings: Settings, job: Job, config: pulumi.Config, opts: pulumi.ResourceOptions
+) -> kubernetes.core.v1.Secret:
+    namespace, names = settings.team_of(job).namespace, settings.secrets_of(job)
+    values = config.require_secret_object(SECTION)
+    own = pulumi.ResourceOptions(
+        hooks=pulumi.ResourceHookBinding(before_update=[_rotation_told(job.name, namespace)]),
+        aliases=former_names(settings, "secrets"),
+    )
+    return kubernetes.core.v1.Secret(
+        f"secrets-{job.name}",
+        metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(job), namespace=namespace),
+        string_data=values.apply(lambda all_values: {name: all_values[name] for name in names}),
+        opts=pulumi.ResourceOptions.merge(opts, own),
+    )
 
 
 def _rotation_told(job: str, namespace: str) -> pulumi.ResourceHook:
@@ -50,7 +58,7 @@ def _rotation_told(job: str, namespace: str) -> pulumi.ResourceHook:
                 f" checkpoint: kubectl delete jobset {job} -n {namespace}, then pulumi up --refresh"
             )
 
-    return pulumi.ResourceHook("changed-secrets-are-told", tell, pulumi.ResourceHookOptions(on_dry_run=True))
+    return pulumi.ResourceHook(f"changed-secrets-of-{job}-are-told", tell, pulumi.ResourceHookOptions(on_dry_run=True))
 
 
 async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:

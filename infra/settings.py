@@ -1,30 +1,31 @@
 """The only reader of a stack's configuration.
 
 Owns the way from `pulumi.Config` to one frozen `Settings`: everything that is wrong is said in one
-error, before any provider is asked for anything. The shape of the sections lies in
-`infra.stack_file`, the rules between them in `infra.rules`.
+error, before any provider is asked for anything. The shape of the sections lies in `infra.stack_file` and
+`infra.jobs`, reading one of them in `infra.sections`, the rules between them in `infra.rules`.
 """
 
 import json
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterable, Mapping
 
 import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from infra.addresses import Network
 from infra.environment import Environment
-from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
+from infra.faults import SettingsError, unknown_key
 from infra.hidden import HIDDEN, SECTION, Hidden, of_texts
+from infra.job_sections import SHORT_FORM, kind_of, read_jobs
+from infra.jobs import Job, group_order
 from infra.names import GroupName, TeamName
 from infra.rules import secrets as rules_of_secrets
 from infra.rules.check import check
 from infra.rules.draft import Draft
 from infra.scheduling import Scheduling
+from infra.sections import Sections, entries, mappings
 from infra.spending import Budget, Prices
-from infra.stack_file import Cloud, Cluster, Datasets, Image, Job, Options, Settings, SliceGroup, Team
-from workloads.spec import Spec
+from infra.stack_file import Cloud, Cluster, Datasets, Image, Options, Settings, SliceGroup, Team
 
 __all__ = ["Settings", "SettingsError", "load", "parse"]
 
@@ -49,67 +50,62 @@ def parse(raw: Mapping[str, object]) -> Settings:
     if misplaced := list(rules_of_secrets.misplaced(raw)):
         # Told alone: a section that cannot be read says nothing of the others.
         raise SettingsError(misplaced)
-    faults = [unknown_key("", key, Settings.model_fields) for key in raw if key not in Settings.model_fields]
-    cloud = _section(raw, "cloud", Cloud, faults)
-    cluster = _section(raw, "cluster", Cluster, faults)
-    slices = _named_sections(raw, "slices", SliceGroup, TypeAdapter(GroupName), faults)
-    teams = _named_sections(raw, "teams", Team, TypeAdapter(TeamName), faults)
-    image = _section(raw, "image", Image, faults)
-    job = _section(raw, "job", Job, faults)
-    datasets = _section(raw, "datasets", Datasets, faults) if "datasets" in raw else None
-    network = _read(raw.get("network", {}), "network", Network, faults)
-    scheduling = _read(raw.get("scheduling", {}), "scheduling", Scheduling, faults)
-    prices, budget = _money(raw, faults)
-    environment = _section(raw, "environment", Environment, faults) if "environment" in raw else None
-    options = _read({key: raw[key] for key in Options.model_fields if key in raw}, "", Options, faults)
-    draft = Draft(
-        cloud=cloud,
-        cluster=cluster,
-        slices=slices,
-        written_slices={name: _entries(entry) for name, entry in _entries(raw.get("slices")).items()},
-        teams=teams,
-        written_teams={name: _entries(entry) for name, entry in _entries(raw.get("teams")).items()},
-        job=job,
-        written_job=_entries(raw.get("job")),
-        datasets=datasets,
-        network=network or Network(),
-        scheduling=scheduling or Scheduling(),
-        prices=prices or Prices(),
-        budget=budget,
-        environment=environment,
-    )
-    faults += [*check(draft), *rules_of_secrets.check(raw.get(SECTION, {}))]
-    if faults or not (cloud and cluster and image and job and network and scheduling and prices and options):
-        raise SettingsError(faults)
+    sections = Sections(raw)
+    known = {*Settings.model_fields, SHORT_FORM}
+    sections.faults += [unknown_key("", key, known) for key in raw if key not in known]
+    draft = _draft(sections)
+    containers = all(kind_of(job.written) == "container" for job in draft.jobs)
+    image = (sections.optional if draft.jobs and containers else sections.required)("image", Image)
+    options = sections.plain(Options)
+    faults = [*sections.faults, *check(draft), *rules_of_secrets.check(raw.get(SECTION, {}))]
+    if faults or not (draft.cloud and draft.cluster):
+        raise SettingsError(dict.fromkeys(faults))
+    jobs = {job.name: job for _, job in draft.readable_jobs}
     return Settings(
-        cloud=cloud,
-        cluster=cluster,
-        slices=slices,
-        teams=teams | {job.team: _in_the_jobs_order(teams[job.team], job)},
+        cloud=draft.cloud,
+        cluster=draft.cluster,
+        slices=draft.slices,
+        teams={name: _in_the_jobs_order(name, team, jobs.values()) for name, team in draft.teams.items()},
         image=image,
-        job=job,
-        datasets=datasets,
-        network=network,
-        scheduling=scheduling,
-        prices=prices,
-        budget=budget,
-        environment=environment,
-        secrets={name: value for name, value in _entries(raw.get(SECTION)).items() if isinstance(value, Hidden)},
+        jobs=jobs,
+        datasets=draft.datasets,
+        network=draft.network,
+        scheduling=draft.scheduling,
+        prices=draft.prices,
+        budget=draft.budget,
+        environment=draft.environment,
+        secrets={name: value for name, value in entries(raw.get(SECTION)).items() if isinstance(value, Hidden)},
         **dict(options),
     )
 
 
-def _money(raw: Mapping[str, object], faults: list[Fault]) -> tuple[Prices | None, Budget | None]:
-    budget = _section(raw, "budget", Budget, faults) if "budget" in raw else None
-    return _read(raw.get("prices", {}), "prices", Prices, faults), budget
+def _draft(sections: Sections) -> Draft:
+    raw = sections.raw
+    return Draft(
+        cloud=sections.required("cloud", Cloud),
+        cluster=sections.required("cluster", Cluster),
+        slices=sections.named("slices", SliceGroup, TypeAdapter(GroupName)),
+        written_slices=mappings(raw.get("slices")),
+        teams=sections.named("teams", Team, TypeAdapter(TeamName)),
+        written_teams=mappings(raw.get("teams")),
+        jobs=read_jobs(sections),
+        datasets=sections.optional("datasets", Datasets),
+        network=sections.whole("network", Network),
+        scheduling=sections.whole("scheduling", Scheduling),
+        prices=sections.whole("prices", Prices),
+        budget=sections.optional("budget", Budget),
+        environment=sections.optional("environment", Environment),
+        secrets=tuple(entries(raw.get(SECTION))),
+    )
 
 
-def _in_the_jobs_order(team: Team, job: Job) -> Team:
-    """The team with the job's slice groups first in its quota: Kueue tries them as they stand there.
+def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[Job]) -> Team:
+    """The team with the slice groups of its jobs first in its quota: Kueue tries them as they stand there.
 
     The stack file cannot say it by its own order, for Pulumi hands mappings over sorted by key.
     """
-    first = {name: team.quota[name] for name in job.slices.groups if name in team.quota}
+    wanted = group_order(job.slices.groups for job in jobs if job.team == name)
+    first = {group: team.quota[group] for group in wanted if group in team.quota}
     return team.model_copy(update={"quota": first | dict(team.quota)})
 
 
@@ -126,50 +122,3 @@ def _value(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
-
-
-def _section[S: Spec](raw: Mapping[str, object], name: str, model: type[S], faults: list[Fault]) -> S | None:
-    if name not in raw:
-        faults.append(missing_key(name))
-        return None
-    return _read(raw[name], name, model, faults)
-
-
-def _named_sections[S: Spec](
-    raw: Mapping[str, object], name: str, model: type[S], key: TypeAdapter[str], faults: list[Fault]
-) -> dict[str, S]:
-    entries = _entries(raw.get(name))
-    if not entries:
-        faults.append(Fault(name, "at least one entry by name", repr(raw.get(name)), f"add one to {name}"))
-        return {}
-    sections: dict[str, S] = {}
-    for entry_name, value in entries.items():
-        path = f"{name}.{entry_name}"
-        try:
-            key.validate_python(entry_name)
-        except ValidationError as error:
-            faults.append(Fault(path, expectation(error.errors()[0]["msg"]), repr(entry_name), "rename it"))
-        section = _read(value, path, model, faults)
-        if section:
-            sections[entry_name] = section
-    return sections
-
-
-def _read[S: Spec](value: object, path: str, model: type[S], faults: list[Fault]) -> S | None:
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        faults += from_validation(error, path, model)
-        return _without_unknown_keys(value, model)
-
-
-def _without_unknown_keys[S: Spec](value: object, model: type[S]) -> S | None:
-    """The section less keys it does not have, so that a misspelt one does not hide other faults."""
-    try:
-        return model.model_validate(value, extra="ignore")
-    except ValidationError:
-        return None
-
-
-def _entries(value: object) -> Mapping[str, object]:
-    return cast(Mapping[str, object], value) if isinstance(value, Mapping) else {}

@@ -38,8 +38,8 @@ class Budget(Spec):
     """Most per hour when all capacity is there that the stack may ask for. The price of every slice
     group must be known."""
     usd_total: Usd | None = None
-    """Most that the job may cost while it holds chips. Needs `job.max_hours`: an estimate of its steps
-    would not stop it. A changed job begins to count anew, and slices that stand idle are not in it."""
+    """Most that all jobs together may cost while they hold chips. Needs `max_hours` of each: an estimate of
+    steps would stop none. A changed job begins to count anew, and slices that stand idle are not in it."""
     expires_on: Annotated[date, BeforeValidator(_as_date)] | None = None
     """Last day on which the stack may be changed, in UTC. Afterwards previews and updates are refused, and
     `destroy` is not."""

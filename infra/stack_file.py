@@ -14,6 +14,7 @@ from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.environment import Environment
 from infra.hidden import Hidden
+from infra.jobs import ContainerJob, Job, TrainingJob
 from infra.names import (
     BucketName,
     ClusterName,
@@ -21,7 +22,6 @@ from infra.names import (
     DnsLabel,
     Email,
     Instant,
-    JobName,
     Labels,
     PinnedImage,
     ProjectName,
@@ -29,11 +29,7 @@ from infra.names import (
 )
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from infra.spending import Budget, Prices
-from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
-
-Priority = Literal["low", "normal", "high"]
-
-HOURS_PER_YEAR = 8760
+from workloads.spec import PositiveInt, Spec
 
 
 class Cloud(Spec):
@@ -165,64 +161,6 @@ class Image(Spec):
         return self
 
 
-class JobSlices(Spec):
-    """What the job runs on."""
-
-    group: str
-    count: PositiveInt
-    """Slices that the job takes of the group."""
-    min_count: PositiveInt | None = None
-    """Fewest slices that the same specification may be started on, by a JobSet with fewer replicas. Unset: all."""
-    fallback: tuple[str, ...] = ()
-    """Groups of equal slices to take instead, all slices from one, in this order, when those of
-    `group` are not free."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """All groups that the job may run on, the best first."""
-        return (self.group, *self.fallback)
-
-
-class Job(Spec):
-    """The training job. Any change replaces the JobSet: training starts over or resumes.
-
-    Only `priority` changes in place, and only if the job has no `fallback` and no queued group.
-    """
-
-    name: JobName
-    team: str
-    slices: JobSlices
-    preset: str
-    """A file of `workloads/presets`, by name."""
-    priority: Priority
-    """A higher one may evict a lower one of the same team."""
-    max_restarts: Annotated[int, Field(ge=0)]
-    """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
-    existing_run: Literal["resume", "anew"]
-    """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
-    grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
-    """Time between the request to stop and the end, which must cover a save; a restart waits as long
-    for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
-    here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
-    max_hours: Annotated[float, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
-    """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
-    host_network: bool = False
-    """Pods use the interfaces of their host: faster between slices, but they act as the service
-    account of the nodes, which is then granted the buckets."""
-    training: Mapping[str, object] = {}
-    """Replaces single values of the preset's `training` section."""
-    data: DataSpec | None = None
-    """Unset: the preset's data, where it has some."""
-    initial_weights: str | None = None
-    """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
-    Unset: weights drawn from the seed."""
-    compile_cache: Literal["host", "bucket"] = "host"
-    """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint
-    bucket, where every later start finds them, and those that `multislice preflight` has left there."""
-    mesh: MeshSpec | None = None
-    """Unset: one replica per slice, parameters sharded over the whole slice."""
-
-
 class Options(Spec):
     """What is said of the whole stack."""
 
@@ -239,8 +177,10 @@ class Settings(Options):
     cluster: Cluster
     slices: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
-    image: Image
-    job: Job
+    image: Image | None = None
+    """A stack of containers alone needs none."""
+    jobs: Mapping[str, TrainingJob | ContainerJob]
+    """What runs, by name. One training job may stand as `job` instead, a mapping with the same keys and its `name`."""
     datasets: Datasets | None = None
     network: Network = Network()
     scheduling: Scheduling = Scheduling()
@@ -248,7 +188,7 @@ class Settings(Options):
     budget: Budget | None = None
     environment: Environment | None = None
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
-    """Environment variables of the job's pods by name, for tokens of a data hub or an experiment tracker:
+    """Environment variables of the jobs' pods by name, for tokens of a data hub or an experiment tracker:
     `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may hold a secret.
     A changed value reaches the job at its next start, an added or removed name replaces it; see
     `docs/backends.md`."""
@@ -285,16 +225,27 @@ class Settings(Options):
         return self.datasets.bucket if self.datasets else None
 
     @property
-    def job_team(self) -> Team:
+    def training_jobs(self) -> Mapping[str, TrainingJob]:
+        """Those that run the trainer of this repository."""
+        return {name: job for name, job in self.jobs.items() if isinstance(job, TrainingJob)}
+
+    @property
+    def host_network_teams(self) -> frozenset[str]:
+        """The teams with a job whose pods use the network of their host."""
+        return frozenset(job.team for job in self.jobs.values() if job.host_network)
+
+    def team_of(self, job: Job) -> Team:
         """The team that submits the job."""
-        return self.teams[self.job.team]
+        return self.teams[job.team]
 
-    @property
-    def job_group(self) -> SliceGroup:
+    def group_of(self, job: Job) -> SliceGroup:
         """The slice group that the job is meant for; those it may fall back to have equal slices."""
-        return self.slices[self.job.slices.group]
+        return self.slices[job.slices.group]
 
-    @property
-    def job_groups(self) -> Mapping[str, SliceGroup]:
+    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
         """The slice groups that the job may run on, the best first."""
-        return {name: self.slices[name] for name in self.job.slices.groups}
+        return {name: self.slices[name] for name in job.slices.groups}
+
+    def secrets_of(self, job: Job) -> tuple[str, ...]:
+        """Names of the secrets that the job's pods get."""
+        return tuple(sorted(self.secrets if job.secrets is None else set(job.secrets)))

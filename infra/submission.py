@@ -10,18 +10,23 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.accelerators import SliceShape
-from infra.job_spec import job_spec
+from infra.job_spec import job_spec, slices_of
+from infra.jobs import AnyJob, ContainerJob, TrainingJob
 from infra.scheduling import Placement
-from infra.stack_file import Job, Settings, SliceGroup
-from workloads.spec import JobSpec
+from infra.stack_file import Settings, SliceGroup
+from workloads.spec import JobSpec, SliceSpec
 
 
 @dataclass(frozen=True)
 class Submission:
     """What a JobSet is rendered from."""
 
-    job: Job
-    spec: JobSpec
+    job: AnyJob
+    slices: SliceSpec
+    spec: JobSpec | None
+    """What the trainer is told; None where another program runs."""
+    folder: str
+    """Of the checkpoint bucket, the job's own: gs://BUCKET/JOB."""
     image: pulumi.Input[str]
     namespace: str
     groups: Mapping[str, SliceGroup]
@@ -40,17 +45,23 @@ class Submission:
         return self.groups[self.job.slices.group].shape
 
 
-def submission(settings: Settings, image: pulumi.Input[str]) -> Submission:
-    """The stack's job on `image`."""
+def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None) -> Submission:
+    """One of the stack's jobs; `image` is that of the trainer, if the stack has one."""
     datasets = settings.datasets
+    spec = job_spec(settings, job) if isinstance(job, TrainingJob) else None
+    own = job.image if isinstance(job, ContainerJob) else image
+    assert own is not None, "infra.settings asks for the trainer's image where a job needs it"
+    cached = isinstance(job, TrainingJob) and job.compile_cache == "bucket"
     return Submission(
-        job=settings.job,
-        spec=job_spec(settings),
-        image=image,
-        namespace=settings.job_team.namespace,
-        groups=settings.job_groups,
+        job=job,
+        slices=slices_of(job, settings.group_of(job).shape),
+        spec=spec,
+        folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
+        image=own,
+        namespace=settings.team_of(job).namespace,
+        groups=settings.groups_of(job),
         placement=settings.scheduling.placement,
         mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
-        compile_cache=settings.compile_cache if settings.job.compile_cache == "bucket" else None,
-        secrets=tuple(sorted(settings.secrets)),
+        compile_cache=settings.compile_cache if cached else None,
+        secrets=settings.secrets_of(job),
     )

@@ -42,8 +42,11 @@ def _rows(path: str, field: FieldInfo, meaning: str) -> Iterator[tuple[str, str,
     inner = f"{path}.NAME" if _is_mapping(field.annotation) else path
     if not models or meaning:
         yield f"`{path}`", _kind(field.annotation), _default(field), _one_line(meaning)
+    shared = _shared(models)
+    for name, each in shared.items():
+        yield from _rows(f"{inner}.{name}", each, _meanings(models[0]).get(name, ""))
     for model in models:
-        fields = dict(model.model_fields)
+        fields = {name: each for name, each in model.model_fields.items() if name not in shared}
         if len(models) > 1:
             told_apart_by = next(name for name, each in fields.items() if get_origin(each.annotation) is Literal)
             (kind,) = get_args(fields.pop(told_apart_by).annotation)
@@ -52,8 +55,22 @@ def _rows(path: str, field: FieldInfo, meaning: str) -> Iterator[tuple[str, str,
             yield from _rows(f"{inner}.{name}", each, _meanings(model).get(name, ""))
 
 
+def _shared(models: list[type[BaseModel]]) -> dict[str, FieldInfo]:
+    """The fields that several kinds of one thing have from the class of that thing."""
+    return {name: field for base in _bases(models) for name, field in base.model_fields.items()}
+
+
+def _bases(models: list[type[BaseModel]]) -> list[type[BaseModel]]:
+    """What several kinds of one thing have in common; nothing of a single one."""
+    if len(models) < 2:
+        return []
+    first, *others = (set(model.__mro__) for model in models)
+    common = [base for base in first.intersection(*others) if issubclass(base, BaseModel)]
+    return [base for base in common if base.model_fields]
+
+
 def _said(models: list[type[BaseModel]]) -> str:
-    return "".join(f"{_one_line(model.__doc__)}\n\n" for model in models)
+    return "".join(f"{_one_line(model.__doc__)}\n\n" for model in _bases(models) or models)
 
 
 def _one_line(text: str | None) -> str:
@@ -78,7 +95,7 @@ def _kind(annotation: Any) -> str:
     parts = [part for part in _leaves(annotation) if part is not type(None)]
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", date: "a date"}
     if _is_mapping(annotation):
-        values = {str: "texts", float: "numbers", object: "values", Hidden: "Pulumi secrets"}
+        values = {str: "texts", int: "whole numbers", float: "numbers", object: "values", Hidden: "Pulumi secrets"}
         return f"{values[parts[1]]} by name"
     if get_origin(_plain(annotation)) is tuple:
         return "a list of texts"

@@ -10,6 +10,7 @@ import yaml
 
 from cli.train import main
 from infra.settings import parse
+from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import TokenFileSpec
 
@@ -36,6 +37,6 @@ def test_its_commands_make_a_folder_that_trains(tmp_path: Path, capsys: pytest.C
 def test_its_stack_file_is_accepted() -> None:
     values = stack_values("dev")
     values["job"] |= yaml.safe_load(block("yaml"))["job"]
-    data = parse(values).job.data
+    data = only_training(parse(values)).data
     assert isinstance(data, TokenFileSpec)
     assert data.path == "gs://BUCKET/tokens"

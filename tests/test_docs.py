@@ -85,5 +85,5 @@ def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
     assert shown == f"{rule.about.title}\n{finding(rule.about, fault, [])}\n"
     (settings,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     rules = json.loads(settings)
-    assert granted(rules.pop("no-host-namespaces"))[0].covers("training")
+    assert granted(rules.pop("no-host-namespaces"))[0].covers("job-pretrain")
     assert rules == {"all": {"enforcementLevel": "mandatory"}}

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from cli.train import main
 from infra.settings import parse
+from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names
 from workloads.training.flops import flops_per_token, total_parameters
@@ -53,7 +54,7 @@ def test_its_mesh_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_its_stack_file_is_accepted() -> None:
     values = stack_values("dev")
     values["job"] |= yaml.safe_load(block("yaml"))["job"]
-    assert parse(values).job.initial_weights == "gs://BUCKET/weights"
+    assert only_training(parse(values)).initial_weights == "gs://BUCKET/weights"
 
 
 def test_its_table_has_every_preset_and_its_numbers() -> None:

@@ -155,6 +155,11 @@ def cached(spec: JobSpec, folder: Path) -> PreflightResult | None:
         return None
 
 
+def cached_all(specs: Mapping[str, JobSpec], folder: Path) -> dict[str, PreflightResult]:
+    """The results that `folder` has for these specifications, by the same names."""
+    return {name: found for name, spec in specs.items() if (found := cached(spec, folder))}
+
+
 def keep(result: PreflightResult, folder: Path) -> Path:
     """Write `result` where `cached` finds it; readers see all of it or nothing."""
     folder.mkdir(parents=True, exist_ok=True)

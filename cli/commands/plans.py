@@ -39,7 +39,7 @@ def review(
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Price, queue, memory and pace of a stack. Exit status 2: its job cannot run."""
+    """Price, queue, memory and pace of a stack. Exit status 2: one of its jobs cannot run."""
     form = form_of(json, markdown)
     from cli import review as command
 
@@ -80,7 +80,7 @@ def preflight(
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Compile a stack's job for its chips on this machine: does it fit, how fast. Exit status 2: it does not fit."""
+    """Compile a stack's training jobs for their chips here: do they fit, how fast. Exit status 2: one does not fit."""
     form = form_of(json, markdown)
     from cli import preflight as command
 

@@ -151,7 +151,7 @@ def _told(plan: Plan) -> str:
     )
     return (
         f"{wish.name} is made from {wish.source} and ends at {written(plan.end)}\n"
-        f"{spent(bill(settings, None, None))}\n"
+        f"{spent(bill(settings, {}, None))}\n"
         f"{chips}: the quota of {settings.cloud.project} must have them beside those of {wish.source}\n"
         f"its own bucket gs://{settings.checkpoint_bucket} goes with it, and all that is in it"
     )

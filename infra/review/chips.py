@@ -1,4 +1,4 @@
-"""What the preflight says of a stack's job, as tables: memory, pace, traffic, calibration.
+"""What the preflight says of a stack's jobs, as tables: memory, pace, traffic, calibration.
 
 Owns what a person reads of it and in which words. Every figure is of the review; what was not measured is called an
 estimate.
@@ -6,7 +6,7 @@ estimate.
 
 from collections.abc import Iterable
 
-from infra.review.review import Pace, Review
+from infra.review.review import JobPlan, JobReview, Pace, Review
 from infra.review.table import UNKNOWN, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
@@ -14,38 +14,56 @@ _SHOWN_ARRAYS = 3
 """In a review; the preflight shows all."""
 
 
-def chip_tables(review: Review) -> list[Table]:
-    """Whether the job fits, and how long it would take."""
-    return [_memory(review, _SHOWN_ARRAYS), *_remedies(review.preflight), *_pace(review)]
+def chip_tables(review: Review, job: JobReview) -> list[Table]:
+    """Whether a job fits, and how long it would take; nothing of one that is no training job."""
+    if job.plan.training is None:
+        return []
+    return [_memory(review, job, _SHOWN_ARRAYS), *_remedies(review, job), *_pace(review, job)]
 
 
 def preflight_tables(review: Review) -> list[Table]:
-    """The same with what the estimate rests on."""
-    found = review.preflight
-    rest = (_traffic(found), _calibration(review)) if found and found.fits else ()
-    return [_memory(review, None), *_remedies(found), *_pace(review), *rest]
+    """The same of all jobs with what the estimates rest on."""
+    jobs = [job for job in review.jobs if job.plan.training]
+    found = [table for job in jobs for table in _preflight(review, job)]
+    estimated = any(job.preflight and job.preflight.fits for job in jobs)
+    return [*found, *([_calibration(review)] if estimated else ())]
 
 
-def _memory(review: Review, shown: int | None) -> Table:
+def titled(title: str, review: Review, job: JobReview) -> str:
+    """The title of a table about one job, with its name where there are others."""
+    return title if len(review.jobs) == 1 else f"{title} of {job.plan.name}"
+
+
+def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
+    yield from (_memory(review, job, None), *_remedies(review, job), *_pace(review, job))
+    if job.preflight and job.preflight.fits:
+        yield _traffic(review, job, job.preflight)
+
+
+def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
     """With so many of the largest arrays, or all that are known."""
-    job, found = review.job, review.preflight
+    found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
     return Table(
-        title="Chips",
+        title=titled("Chips", review, job),
         verdict=_fit(found) if found else f"not compiled yet: run python -m cli.multislice preflight -s {review.stack}",
         state="good" if found and found.fits else "bad" if found and found.fits is False else "notable",
         columns=("largest arrays of a device", "shape", "GiB"),
         rows=[(array.what, array.shape, f"{array.gib:.2f}") for array in arrays],
-        notes=[
-            f"{job.preset} on {job.slices} x {_shape(review)}, mesh {job.mesh},"
-            f" {job.sequences_per_step} x {job.tokens_per_sequence} tokens a step.",
-            *(_compilation(found) if found and not found.unsupported else ()),
-        ],
+        notes=[*_step(review, job.plan), *(_compilation(found) if found and not found.unsupported else ())],
     )
 
 
-def _shape(review: Review) -> str:
-    (group,) = (group for group in review.bill.groups if group.name == review.job.groups[0])
+def _step(review: Review, plan: JobPlan) -> Iterable[str]:
+    if plan.training:
+        yield (
+            f"{plan.training.preset} on {plan.slices} x {_shape(review, plan)}, mesh {plan.training.mesh},"
+            f" {plan.training.sequences_per_step} x {plan.training.tokens_per_sequence} tokens a step."
+        )
+
+
+def _shape(review: Review, plan: JobPlan) -> str:
+    (group,) = (group for group in review.bill.groups if group.name == plan.groups[0])
     return f"{group.generation} {group.topology}"
 
 
@@ -63,12 +81,13 @@ def _compilation(found: PreflightResult) -> Iterable[str]:
     yield from found.warnings
 
 
-def _remedies(found: PreflightResult | None) -> Iterable[Table]:
+def _remedies(review: Review, job: JobReview) -> Iterable[Table]:
+    found = job.preflight
     if found is None or found.fits is not False:
         return
     helps = any(remedy.fits for remedy in found.remedies)
     yield Table(
-        title="Instead",
+        title=titled("Instead", review, job),
         verdict="these would fit" if helps else "nothing that was tried fits: take slices of more chips",
         state="notable" if helps else "bad",
         columns=("tried, each compiled", "fits", "GiB", "ESTIMATED step s"),
@@ -80,18 +99,20 @@ def _remedies(found: PreflightResult | None) -> Iterable[Table]:
     )
 
 
-def _pace(review: Review) -> Iterable[Table]:
-    if not review.paces:
+def _pace(review: Review, job: JobReview) -> Iterable[Table]:
+    plan = job.plan.training
+    if plan is None or not job.paces:
         return
-    job, quoted = review.job, next(pace for pace in review.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
-    cost = "at a price that is not known" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.groups[0]}"
+    quoted = next(pace for pace in job.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
+    cost = "at a price that is not known" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.plan.groups[0]}"
+    (costs,) = (costs for costs in review.bill.jobs if costs.name == job.plan.name)
     yield Table(
-        title="Pace",
-        verdict=f"ESTIMATE: {job.steps:,} steps, {job.tokens:.3g} tokens in {quoted.days:,.1f} days {cost}",
+        title=titled("Pace", review, job),
+        verdict=f"ESTIMATE: {plan.steps:,} steps, {plan.tokens:.3g} tokens in {quoted.days:,.1f} days {cost}",
         state="good",
         columns=("attention kernels at", "step s", "MFU", "tokens/s/chip", "tokens a day", "days", "$"),
-        rows=[_at(pace) for pace in review.paces],
-        notes=[_calibrated(review), f"Not in it: {'; '.join(review.bill.job.not_included)}."],
+        rows=[_at(pace) for pace in job.paces],
+        notes=[_calibrated(review), f"Not in it: {'; '.join(costs.not_included)}."],
     )
 
 
@@ -116,12 +137,12 @@ def _calibrated(review: Review) -> str:
     )
 
 
-def _traffic(found: PreflightResult) -> Table:
+def _traffic(review: Review, job: JobReview, found: PreflightResult) -> Table:
     networks = (("within the slice (ICI)", found.ici_sent_bytes), ("to other slices (DCN)", found.dcn_sent_bytes))
     exposed = found.dcn_exposed_seconds
     waited = "" if exposed is None else f", {exposed * 1e3:.1f} ms of DCN not hidden and not in the estimate"
     return Table(
-        title="Traffic",
+        title=titled("Traffic", review, job),
         verdict=f"of a device in a step{waited}",
         state="good",
         columns=("sent", "by", "MB"),

@@ -13,13 +13,13 @@ import pulumi
 
 from infra import live_jobs
 from infra.guard import Guard
-from infra.job_spec import job_spec
+from infra.job_spec import job_specs
 from infra.outputs import deployed_bill
 from infra.review.review import Known, review
 from infra.review.table import as_text
 from infra.review.tables import tables
 from infra.stack_file import Settings
-from workloads.preflight_result import cache_folder, cached
+from workloads.preflight_result import cache_folder, cached_all
 
 REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
 """Environment variable that names the file for the review as JSON."""
@@ -41,7 +41,7 @@ async def _tell(settings: Settings, guard: Guard, today: date) -> None:
         settings,
         Known(
             today=today,
-            preflight=cached(job_spec(settings), cache_folder(os.environ)),
+            preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
             deployed=deployed if endpoint else None,
             workloads=await _workloads(endpoint) if endpoint else None,
         ),

@@ -45,7 +45,7 @@ def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
     if refused:
         return f"REFUSED: {_number(refused, 'mandatory rule')} broken", "bad"
     if not previewed.passes:
-        return "DOES NOT GO: the plan is legal, but its job cannot run", "bad"
+        return "DOES NOT GO: the plan is legal, but one of its jobs cannot run", "bad"
     if any(change.operation in _LOSSES for change in previewed.changes):
         return "passes, and takes resources away: read the next table", "notable"
     return "passes", "good"

@@ -7,33 +7,42 @@ preflight's cache are the caller's.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 from infra.admission.stack import rehearse_stack
 from infra.admission.verdict import Verdict
 from infra.bill import Bill, bill
-from infra.job_spec import job_spec
+from infra.job_spec import job_specs
+from infra.jobs import AnyJob
 from infra.stack_file import Settings
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
 from workloads.spec import JobSpec, Spec
 
 
-class JobPlan(Spec):
-    """The training job."""
+class TrainingPlan(Spec):
+    """What a training job does."""
 
-    name: str
-    team: str
     preset: str
-    groups: tuple[str, ...]
-    """Slice groups that it may run on, the best first."""
-    slices: int
-    chips: int
     mesh: str
     sequences_per_step: int
     tokens_per_sequence: int
     steps: int
     tokens: int
+
+
+class JobPlan(Spec):
+    """A job."""
+
+    name: str
+    kind: Literal["training", "container"]
+    team: str
+    groups: tuple[str, ...]
+    """Slice groups that it may run on, the best first."""
+    slices: int
+    chips: int
+    training: TrainingPlan | None
+    """None: it runs another program than the trainer."""
 
 
 class Pace(Spec):
@@ -51,20 +60,15 @@ class Pace(Spec):
     """To the last step, on the best group; None: its price is not known."""
 
 
-class Review(Spec):
-    """A stack before it is brought up."""
+class JobReview(Spec):
+    """One of a stack's jobs."""
 
-    stack: str
-    made_on: date
-    job: JobPlan
-    bill: Bill
+    plan: JobPlan
     admission: Verdict
     preflight: PreflightResult | None
-    """None: the job's step has not been compiled yet."""
+    """None: it has no step that could be compiled, or that has not been compiled yet."""
     paces: tuple[Pace, ...]
     """ESTIMATES, by the share of the peak that attention kernels reach."""
-    calibration: Calibration
-    """What such estimates said of steps that others have measured."""
 
     @property
     def goes(self) -> bool:
@@ -72,13 +76,29 @@ class Review(Spec):
         return self.admission.outcome != "never" and not (self.preflight and self.preflight.fits is False)
 
 
+class Review(Spec):
+    """A stack before it is brought up."""
+
+    stack: str
+    made_on: date
+    bill: Bill
+    jobs: tuple[JobReview, ...]
+    calibration: Calibration
+    """What such estimates said of steps that others have measured."""
+
+    @property
+    def goes(self) -> bool:
+        """Whether nothing is known that keeps a job from running."""
+        return all(job.goes for job in self.jobs)
+
+
 @dataclass(frozen=True)
 class Known:
     """What is known beside the settings."""
 
     today: date
-    preflight: PreflightResult | None
-    """Of the stack's job."""
+    preflights: Mapping[str, PreflightResult]
+    """Of the stack's training jobs, by name, as far as their steps were compiled."""
     deployed: Bill | None
     """Of the stack that stands; None: nobody asked, or there is none."""
     workloads: Sequence[Mapping[str, Any]] | None
@@ -87,30 +107,43 @@ class Known:
 
 def review(stack: str, settings: Settings, known: Known) -> Review:
     """The review of the stack of that name."""
-    spec, preflight = job_spec(settings), known.preflight
-    estimate = preflight.estimate if preflight else None
-    costs = bill(settings, estimate.seconds if estimate else None, known.deployed)
+    estimates = {name: found.estimate for name, found in known.preflights.items() if found.estimate}
+    costs = bill(settings, {name: estimate.seconds for name, estimate in estimates.items()}, known.deployed)
+    verdicts, specs = rehearse_stack(settings, known.workloads), job_specs(settings)
     return Review(
         stack=stack,
         made_on=known.today,
-        job=_job(settings, spec),
         bill=costs,
-        admission=rehearse_stack(settings, known.workloads),
-        preflight=preflight,
-        paces=_paces(spec, preflight, costs.job.groups[0].usd_per_hour) if preflight else (),
+        jobs=tuple(
+            JobReview(
+                plan=_plan(settings, settings.jobs[cost.name], specs.get(cost.name)),
+                admission=verdicts[cost.name],
+                preflight=known.preflights.get(cost.name),
+                paces=_paces(specs[cost.name], known.preflights[cost.name], cost.groups[0].usd_per_hour)
+                if cost.name in known.preflights
+                else (),
+            )
+            for cost in costs.jobs
+        ),
         calibration=load_calibration(),
     )
 
 
-def _job(settings: Settings, spec: JobSpec) -> JobPlan:
-    job = settings.job
+def _plan(settings: Settings, job: AnyJob, spec: JobSpec | None) -> JobPlan:
     return JobPlan(
         name=job.name,
+        kind=job.kind,
         team=job.team,
-        preset=job.preset,
         groups=job.slices.groups,
-        slices=spec.slices.count,
-        chips=spec.slices.chips,
+        slices=job.slices.count,
+        chips=job.slices.count * settings.group_of(job).shape.chips,
+        training=spec and _training(spec),
+    )
+
+
+def _training(spec: JobSpec) -> TrainingPlan:
+    return TrainingPlan(
+        preset=spec.preset,
         mesh=str(spec.mesh),
         sequences_per_step=spec.training.global_batch,
         tokens_per_sequence=spec.training.sequence_length,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from infra.admission.verdict import Outcome
 from infra.bill import Amount, Bill, Delta, GroupBill, JobBill
-from infra.review.chips import chip_tables
-from infra.review.review import Review
+from infra.review.chips import chip_tables, titled
+from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, State, Table
 
 _QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notable", "waits": "notable", "never": "bad"}
@@ -17,7 +17,8 @@ _QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notab
 
 def tables(review: Review) -> list[Table]:
     """What stands in the preview, in this order."""
-    return [_price(review), _queue(review), *chip_tables(review)]
+    of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
+    return [_price(review), *of_jobs]
 
 
 def _price(review: Review) -> Table:
@@ -30,7 +31,7 @@ def _price(review: Review) -> Table:
         rows=[*map(_group, bill.groups), *_sums(bill)],
         notes=[
             *_sources(bill),
-            *_most(bill.job),
+            *(line for job in bill.jobs for line in _most(job)),
             *(_difference(bill.delta) if bill.delta else ()),
             f"Not in it: {_listed(bill)}.",
         ],
@@ -125,11 +126,11 @@ def _listed(bill: Bill) -> str:
     return "; ".join(bill.not_included)
 
 
-def _queue(review: Review) -> Table:
-    verdict = review.admission
+def _queue(review: Review, job: JobReview) -> Table:
+    verdict = job.admission
     told, *details = verdict.lines
     return Table(
-        title="Queue",
+        title=titled("Queue", review, job),
         verdict=told,
         state=_QUEUE_STATES[verdict.outcome],
         columns=(),

@@ -1,29 +1,31 @@
-"""Rules of admission: can the job's queue ever admit it."""
+"""Rules of admission: can a job's queue ever admit it."""
 
 from collections.abc import Iterator, Mapping
 
 from infra.faults import Fault
+from infra.jobs import Job
 from infra.rules.draft import Draft, Shapes
 from infra.scheduling import Quota
-from infra.stack_file import Job, Team
+from infra.stack_file import Team
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
-    """Faults of the section `teams` that would leave the job in its queue for ever."""
-    if not draft.job or draft.job.team not in draft.teams or draft.teams.keys() < draft.written_teams.keys():
+    """Faults of the section `teams` that would leave a job in its queue for ever."""
+    if draft.teams.keys() < draft.written_teams.keys():
         # What a team lends whose section has a fault of its own is not known yet.
         return
-    for group in draft.job.slices.groups:
-        if group in shapes:
-            yield from _reach(draft.job, draft.teams, group, draft.job.slices.count * shapes[group].chips)
+    for path, job in draft.readable_jobs:
+        for group in job.slices.groups if job.team in draft.teams else ():
+            if group in shapes:
+                yield from _reach(path, job, draft.teams, group, job.slices.count * shapes[group].chips)
 
 
-def _reach(job: Job, teams: Mapping[str, Team], group: str, needed: int) -> Iterator[Fault]:
+def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: int) -> Iterator[Fault]:
     """The most that Kueue lets the team use of a group: its own chips, and those that others lend it."""
-    path = f"teams.{job.team}.quota.{group}"
+    quota = f"teams.{job.team}.quota.{group}"
     own = teams[job.team].quota.get(group)
     if own is None:
-        yield Fault(path, f"at least the {needed} chips of job {job.name}", "nothing", f"add it with {needed}")
+        yield Fault(quota, f"at least the {needed} chips of job {job.name}", "nothing", f"add it with {needed}")
         return
     others = [team.quota[group] for name, team in teams.items() if name != job.team and group in team.quota]
     idle = sum(map(_lendable, others))
@@ -31,10 +33,10 @@ def _reach(job: Job, teams: Mapping[str, Team], group: str, needed: int) -> Iter
     if own.chips + borrowable < needed:
         got = f"{own.chips} of its own and {borrowable} that it may borrow" if others else str(own.chips)
         yield Fault(
-            path,
+            quota,
             f"at least the {needed} chips of job {job.name}",
             got,
-            f"raise it to {needed - borrowable}{', or the limits,' if others else ''} or lower job.slices.count",
+            f"raise it to {needed - borrowable}{', or the limits,' if others else ''} or lower {path}.slices.count",
         )
 
 

@@ -2,14 +2,14 @@
 
 Owns the list of rules, each a function from what could be read to the faults it finds, so that a
 fault in one section never hides one in another. Types of single fields lie in `infra.stack_file`,
-sizes of a job in `workloads.spec`.
+sizes of a training job in `workloads.spec`.
 """
 
 from collections.abc import Iterator
 
 from infra.accelerators import SliceShape
 from infra.faults import Fault
-from infra.rules import admission, budget, environment, job, place, prices, scheduling, slices, teams
+from infra.rules import admission, budget, environment, jobs, place, prices, scheduling, slices, teams
 from infra.rules.draft import Draft
 
 
@@ -27,7 +27,7 @@ def check(draft: Draft) -> Iterator[Fault]:
     yield from place.check(draft, shapes)
     yield from teams.check(draft, shapes)
     yield from scheduling.check(draft)
-    yield from job.check(draft, shapes)
+    yield from jobs.check(draft, shapes)
     yield from admission.check(draft, shapes)
     yield from prices.check(draft, shapes)
     yield from budget.check(draft, shapes)

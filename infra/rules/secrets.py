@@ -3,15 +3,14 @@
 No fault shows a value, not even one that stands in the file in plain.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
 from infra.faults import Fault
 from infra.hidden import SECTION, Hidden
-from infra.pods import TAKEN_PREFIXES, TAKEN_VARIABLES
+from infra.names import VARIABLE, VARIABLE_RULE
+from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_SHOWN = "something else, which is not shown here"
 _SET = f"pulumi config set --secret --path 'tpu-multislice:{SECTION}.NAME'"
 _REVOKE = "if it stood in the file in plain, revoke it: it is in the file's history"
@@ -37,9 +36,8 @@ def check(written: object) -> Iterator[Fault]:
         return
     for name, value in ((str(key), item) for key, item in cast(Mapping[object, object], written).items()):
         path = f"{SECTION}.{name}"
-        if not _VARIABLE.fullmatch(name):
-            expected = "an environment variable's name of letters, digits and underscores, no digit first"
-            yield Fault(path, expected, repr(name), "rename it")
+        if not VARIABLE.fullmatch(name):
+            yield Fault(path, VARIABLE_RULE, repr(name), "rename it")
         elif name in TAKEN_VARIABLES or name.startswith(TAKEN_PREFIXES):
             expected = "a variable that neither GKE nor the trainer's start-up sets or reads"
             yield Fault(path, expected, repr(name), "rename it, and tell the program that needs it the other name")

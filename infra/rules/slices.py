@@ -50,13 +50,14 @@ def second_network(name: str, draft: Draft) -> Iterator[Fault]:
             group.shape.machine_type,
             "remove it or choose another generation",
         )
-    if draft.job and name in draft.job.slices.groups and not draft.job.host_network:
-        yield Fault(
-            path,
-            "a job that uses the interfaces of its hosts, for pods of their own network never see the second",
-            f"job {draft.job.name} without host_network",
-            "write job.host_network: true or remove it",
-        )
+    for job_path, job in draft.readable_jobs:
+        if name in job.slices.groups and not job.host_network:
+            yield Fault(
+                path,
+                "a job that uses the interfaces of its hosts, for pods of their own network never see the second",
+                f"job {job.name} without host_network",
+                f"write {job_path}.host_network: true or remove it",
+            )
 
 
 def _capacity(path: str, group: SliceGroup) -> Iterator[Fault]:

@@ -65,10 +65,10 @@ def stack(tmp_path: Path, plan: Plan) -> automation.Stack:
 
 
 def test_a_plan_knows_the_bill_of_what_is_deployed(stack: automation.Stack, plan: Plan) -> None:
-    plan.bill = bill(parse(stack_values("staging")), None, None)
+    plan.bill = bill(parse(stack_values("staging")), {}, None)
     stack.preview()
     stack.up()
-    deployed, plan.bill = plan.bill, bill(parse(stack_values("local")), None, None)
+    deployed, plan.bill = plan.bill, bill(parse(stack_values("local")), {}, None)
     stack.preview()
     assert plan.found == [None, None, deployed]
 

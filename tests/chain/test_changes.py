@@ -133,10 +133,10 @@ def test_an_agreed_change_ends_the_job_while_it_still_has_its_slices(chain: Chai
     values["allow_interruption"] = True
     operations = Operations()
     chain.engine_on(values).up(operations)
-    job_gone = operations.ended.index(("delete-replaced", "training"))
+    job_gone = operations.ended.index(("delete-replaced", "job-guarded"))
     assert job_gone < operations.begun.index(("delete-replaced", "slices-trillium-0"))
     ended = [name for operation, name in operations.ended if operation == "create-replacement"]
-    assert ended[-1] == "training"
+    assert ended[-1] == "job-guarded"
     assert chain.objects("pods", "-l=jobset.sigs.k8s.io/jobset-name") == []
 
 
@@ -148,14 +148,14 @@ class TestOnlyWhatMustChangeIsTouched:
         operations = Operations()
         chain.engine_on(_changed(_held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"ground", "quota-research", "price"}
-        assert _touched(operations, "replace") == {"training"}
+        assert _touched(operations, "update") == {"ground", "quota-research", "price-held"}
+        assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_image_replaces_the_job_alone(self, chain: Chain):
         operations = Operations()
         chain.engine_on(_changed(_held(), _three_slices, _other_image)).up(operations)
-        assert {name for _, name in operations.changes} == {"training"}
-        assert _touched(operations, "replace") == {"training"}
+        assert {name for _, name in operations.changes} == {"job-held"}
+        assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_label_updates_in_place(self, chain: Chain):
         operations = Operations()
@@ -171,13 +171,13 @@ class TestOnlyWhatMustChangeIsTouched:
         replacing = [
             (operation, name)
             for operation, name in operations.ended
-            if name in ("training", *pools) and operation in ("delete-replaced", "create-replacement")
+            if name in ("job-held", *pools) and operation in ("delete-replaced", "create-replacement")
         ]
-        assert replacing[0] == ("delete-replaced", "training")
+        assert replacing[0] == ("delete-replaced", "job-held")
         assert set(replacing[1:-1]) == {
             (part, pool) for part in ("delete-replaced", "create-replacement") for pool in pools
         }
-        assert replacing[-1] == ("create-replacement", "training")
+        assert replacing[-1] == ("create-replacement", "job-held")
         # Kueue lets go of the old flavor only when no queue names it.
         ended = operations.ended
         assert ended.index(("create-replacement", "flavor-trillium")) < ended.index(("update", "quota-research"))

@@ -9,10 +9,11 @@ from chaos.fault import Expected, Fault, comes_with_the_job
 from chaos.faults import CATALOGUE
 from chaos.field import NAMESPACE, STEADY, Field
 from chaos.trial import carry_out
-from infra.pods import PRICE_KEY
+from infra.job_sets import usd_per_job_hour
+from infra.programs import PRICE_KEY
 from infra.settings import parse
-from infra.training import usd_per_job_hour
 from tests.chain.stack import Chain, ignore
+from tests.infra.one_job import only_job
 from tests.infra.recording import stack_values
 from workloads.report.goodput import goodput
 
@@ -40,7 +41,8 @@ def test_every_fault_has_a_name_of_its_own() -> None:
 
 def test_a_start_records_the_price_that_the_program_declares(field: Field) -> None:
     (start,) = field.history(STEADY).starts
-    assert start.usd_per_hour == usd_per_job_hour(parse(stack_values("local")))
+    settings = parse(stack_values("local"))
+    assert start.usd_per_hour == usd_per_job_hour(settings, only_job(settings))
 
 
 def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field: Field) -> None:

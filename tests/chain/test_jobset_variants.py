@@ -12,11 +12,10 @@ import yaml
 
 from chaos.field import NAMESPACE
 from infra.jobset import render
-from infra.settings import parse
-from infra.submission import submission
 from sandbox.daemon import CHECKOUT
 from sandbox.providers.values import merged
 from tests.chain.stack import Chain, ignore, wait_until
+from tests.infra.one_job import submitted
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -60,7 +59,7 @@ def _jobset(variant: str) -> Any:
     config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
     values = {key.removeprefix("tpu-multislice:"): value for key, value in config.items()}
     values["job"]["name"] = "variant"
-    return render(submission(parse(merged(values, _VARIANTS[variant])), "trainer@sha256:0"))
+    return render(submitted(merged(values, _VARIANTS[variant])))
 
 
 def _dry_run(chain: Chain, manifest: Any) -> Any:

@@ -147,7 +147,7 @@ def test_destroy_begins_with_jobs_and_queues_and_ends_with_operators_and_cluster
     ended = [name for operation, name in operations.ended if operation == "delete"]
     of_queue = ["queue-borrower", "namespace-borrower", "quota-borrower", "flavor-first", "topology"]
     operators = ["kueue:workloads.kueue.x-k8s.io", "jobset:jobsets.jobset.x-k8s.io"]
-    order = ["in-use", "training", *of_queue, *operators, "cluster"]
+    order = ["in-use", "job-held", *of_queue, *operators, "cluster"]
     assert [name for name in ended if name in order] == order
     assert ended.index("quota-borrower") < ended.index("cohort") < ended.index(operators[0])
     assert max(map(ended.index, ("slices-first-0", "slices-second-0"))) < ended.index("cluster")

@@ -64,7 +64,7 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
     with _refusals(chain) as refusals:
         chain.engine_on(values).up(operations)
 
-    assert ("replace", "training") not in operations.changes
+    assert ("replace", f"job-{RUNNING}") not in operations.changes
     assert _deployed(chain) == {name: _version(PROGRAMS, name) for name in ("jobset", "kueue")}
     # Kinds come with their chart: Kueue 0.19 takes more pod sets, JobSet 0.12 counts restarts by job.
     assert _most_pod_sets(chain) == 18

@@ -9,8 +9,8 @@ from cli import stack_file
 from cli.answer import Form
 from cli.halt import Halt
 from cli.preflight import run
-from infra.job_spec import job_spec
 from infra.review.review import Review
+from tests.infra.one_job import only_spec
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.test_preflight_result import result
 from workloads.preflight_result import cache_folder, keep, preflight_key
@@ -70,9 +70,11 @@ def test_the_exit_status_tells_whether_the_stack_s_job_fits(
     update: dict[str, object], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    spec, console = job_spec(stack_file.read(stack_file.find("local"))), quiet()
+    spec, console = only_spec(stack_file.read(stack_file.find("local"))), quiet()
     keep(result(spec).model_copy(update=update), cache_folder({"XDG_CACHE_HOME": str(tmp_path)}))
 
     assert command.preflight("local", Form.JSON, None, console) == status
     assert isinstance(console.file, io.StringIO)
-    assert Review.model_validate_json(console.file.getvalue()).preflight == result(spec).model_copy(update=update)
+    assert Review.model_validate_json(console.file.getvalue()).jobs[0].preflight == result(spec).model_copy(
+        update=update
+    )

@@ -22,7 +22,7 @@ PICTURE = ROOT / "docs" / "preview-local.svg"
 
 def test_the_picture_in_the_documents_shows_the_preview_of_today() -> None:
     values = stack_values("local")
-    known = Known(today=TODAY, preflight=None, deployed=bill(parse(values), None, None), workloads=[])
+    known = Known(today=TODAY, preflights={}, deployed=bill(parse(values), {}, None), workloads=[])
     values["slices"]["trillium"]["capacity"] = "spot"
     events = recorded("to-spot")
     previewed = Previewed(

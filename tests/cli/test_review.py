@@ -39,7 +39,7 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
     outputs, workloads = tmp_path / "outputs.json", tmp_path / "workloads.json"
     values = stack_values("prod")
     values["slices"]["cubes"]["count"] = 5
-    exported = bill(parse(values), None, None).model_dump(mode="json", exclude_none=True)
+    exported = bill(parse(values), {}, None).model_dump(mode="json", exclude_none=True)
     outputs.write_text(json.dumps({"bill": exported, "cluster": "multislice-prod"}))
     items = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
     workloads.write_text(json.dumps({"kind": "List", "items": items}))

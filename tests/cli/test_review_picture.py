@@ -28,8 +28,8 @@ def test_the_picture_in_the_documents_shows_the_review_of_today() -> None:
     values["slices"]["cubes"]["count"] = 5
     known = replace(
         NOTHING,
-        preflight=PreflightResult.model_validate_json(COMPILED.read_text()),
-        deployed=bill(parse(values), None, None),
+        preflights={"pretrain": PreflightResult.model_validate_json(COMPILED.read_text())},
+        deployed=bill(parse(values), {}, None),
         workloads=[running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)],
     )
     console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)

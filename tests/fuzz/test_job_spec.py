@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from pydantic import ValidationError
 
-from infra.job_spec import job_spec
 from infra.settings import parse
 from tests.fuzz.damage import damaged, damaged_bytes
+from tests.infra.one_job import only_spec
 from tests.infra.recording import stack_values
 from tests.workloads.jobs import small_job
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
@@ -17,7 +17,7 @@ from workloads.training.__main__ import submission
 from workloads.training.failures import InvalidSpec
 
 SMALL = small_job(Path("/job"))
-LARGE = job_spec(parse(stack_values("prod")))
+LARGE = only_spec(parse(stack_values("prod")))
 
 
 def _read_or_refused(text: str) -> None:

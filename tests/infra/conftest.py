@@ -1,5 +1,7 @@
 """Stack files and recorded runs of the program."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,16 @@ def two_teams() -> Values:
 def program(two_teams: Values) -> Recording:
     """What the program registers for it."""
     return run_program(two_teams)
+
+
+@pytest.fixture
+def accepted_golden() -> Callable[[Path, str], None]:
+    """Holds a text against a file; `UPDATE_GOLDEN=1` accepts a change."""
+
+    def hold(golden: Path, text: str) -> None:
+        if os.environ.get("UPDATE_GOLDEN") == "1":
+            golden.parent.mkdir(exist_ok=True)
+            golden.write_text(text)
+        assert golden.read_text() == text
+
+    return hold

@@ -34,8 +34,8 @@ def _sum(amounts: Iterable[Amount]) -> float:
 @given(legal_values(), legal_values(), legal_values())
 def test_groups_cost_together_what_they_cost_alone(first: Values, second: Values, third: Values) -> None:
     alone = [parse(first), parse(second), parse(third)]
-    bills = [bill(settings, None, None) for settings in alone]
-    together = bill(_with_groups(*alone), None, None)
+    bills = [bill(settings, {}, None) for settings in alone]
+    together = bill(_with_groups(*alone), {}, None)
     assert together.at_once.usd_per_hour == pytest.approx(_sum(each.at_once for each in bills), abs=CENT)
     assert together.at_most.usd_per_hour == pytest.approx(_sum(each.at_most for each in bills), abs=CENT)
     assert together.at_most.usd_per_hour == pytest.approx(_sum(together.by_capacity.values()), abs=CENT)
@@ -45,7 +45,7 @@ def test_groups_cost_together_what_they_cost_alone(first: Values, second: Values
 @hypothesis_settings(deadline=None, max_examples=20)
 @given(legal_values(), legal_values())
 def test_the_worst_is_at_least_what_is_billed_at_once(first: Values, second: Values) -> None:
-    found = bill(_with_groups(parse(first), parse(second)), None, None)
+    found = bill(_with_groups(parse(first), parse(second)), {}, None)
     assert found.at_most.usd_per_hour >= found.at_once.usd_per_hour
     assert set(found.at_most.unknown) >= set(found.at_once.unknown)
 
@@ -53,8 +53,8 @@ def test_the_worst_is_at_least_what_is_billed_at_once(first: Values, second: Val
 @hypothesis_settings(deadline=None, max_examples=20)
 @given(legal_values(), legal_values(), legal_values())
 def test_the_difference_is_what_leads_from_one_bill_to_the_next(kept: Values, gone: Values, new: Values) -> None:
-    before = bill(_with_groups(parse(kept), parse(gone)), None, None)
-    after = bill(_with_groups(parse(kept), parse(new)), None, before)
+    before = bill(_with_groups(parse(kept), parse(gone)), {}, None)
+    after = bill(_with_groups(parse(kept), parse(new)), {}, before)
     assert after.delta
     for which in ("at_once", "at_most"):
         was, now, more = getattr(before, which), getattr(after, which), getattr(after.delta, which)
@@ -67,14 +67,14 @@ def test_the_difference_is_what_leads_from_one_bill_to_the_next(kept: Values, go
 @given(legal_values())
 def test_a_plan_differs_in_nothing_from_itself(values: Values) -> None:
     settings = parse(values)
-    delta = bill(settings, None, bill(settings, 2.0, None)).delta
+    delta = bill(settings, {}, bill(settings, dict.fromkeys(settings.jobs, 2.0), None)).delta
     nothing = Amount(usd_per_hour=0, usd_per_month=0, unknown=())
     assert delta
     assert (delta.at_once, delta.at_most, delta.groups) == (nothing, nothing, ())
 
 
 def test_standing_slices_cost_from_the_start_and_a_month_has_730_hours() -> None:
-    found = bill(parse(stack_values("local")), None, None)
+    found = bill(parse(stack_values("local")), {}, None)
     assert found.at_once == found.at_most == found.by_capacity["on-demand"]
     assert (found.at_once.usd_per_hour, found.at_once.usd_per_month) == (16 * 2.7, 31536)
     assert found.groups[0].rate.place == "us-east5"
@@ -82,16 +82,16 @@ def test_standing_slices_cost_from_the_start_and_a_month_has_730_hours() -> None
 
 def test_slices_that_come_on_request_cost_nothing_until_they_are_there() -> None:
     values = stack_values("staging")
-    assert bill(parse(values), None, None).at_most.unknown == ("trillium",)
-    found = bill(parse(values | {"prices": {"usd_per_chip_hour": {"trillium": 1.5}}}), None, None)
+    assert bill(parse(values), {}, None).at_most.unknown == ("trillium",)
+    found = bill(parse(values | {"prices": {"usd_per_chip_hour": {"trillium": 1.5}}}), {}, None)
     assert (found.at_once.usd_per_hour, found.at_most.usd_per_hour, found.at_most.unknown) == (0, 32 * 1.5, ())
 
 
 def test_an_unknown_price_is_named_and_never_nothing() -> None:
-    found = bill(parse(stack_values("prod") | {"prices": {}}), 1.0, None)
+    found = bill(parse(stack_values("prod") | {"prices": {}}), {"pretrain": 1.0}, None)
     assert (found.groups[0].usd_per_hour, found.groups[0].usd_per_month) == (None, None)
     assert found.at_once.unknown == found.at_most.unknown == ("cubes",)
-    assert found.job.groups[0].usd is None
+    assert found.jobs[0].groups[0].usd is None
 
 
 def test_a_job_costs_its_steps_on_its_own_slices_wherever_it_may_run(values: Values) -> None:
@@ -100,22 +100,22 @@ def test_a_job_costs_its_steps_on_its_own_slices_wherever_it_may_run(values: Val
     values["teams"]["research"]["quota"] |= {"spare": 16}
     values["job"] |= {"training": {"steps": 7200}, "max_hours": 3}
     values["job"]["slices"]["fallback"] = ["spare"]
-    job = bill(parse(values), 0.5, None).job
+    (job,) = bill(parse(values), {"tiny": 0.5}, None).jobs
     assert (job.chips, job.steps, job.hours) == (16, 7200, 1)
     assert [(each.group, each.usd, each.usd_at_most) for each in job.groups] == [
         ("trillium", 19.44, 58.32),
         ("spare", 43.2, 129.6),
     ]
-    unestimated = bill(parse(values), None, None).job
+    (unestimated,) = bill(parse(values), {}, None).jobs
     assert (unestimated.hours, unestimated.groups[0].usd, unestimated.groups[0].usd_at_most) == (None, None, 58.32)
 
 
 def test_a_changed_group_is_told_with_its_chips_and_what_it_costs_more() -> None:
     values = stack_values("local")
-    before = bill(parse(values), None, None)
+    before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3
     values["slices"]["reserved"] = values["slices"]["trillium"] | {"capacity": {"kind": "reservation", "name": "r"}}
-    delta = bill(parse(values), None, before).delta
+    delta = bill(parse(values), {}, before).delta
     assert delta
     assert [(group.name, group.chips_before, group.chips, group.usd_per_hour) for group in delta.groups] == [
         ("trillium", 16, 24, 21.6),
@@ -127,7 +127,8 @@ def test_a_changed_group_is_told_with_its_chips_and_what_it_costs_more() -> None
 @hypothesis_settings(deadline=None)
 @given(legal_values())
 def test_a_bill_is_the_same_when_it_comes_back_from_the_outputs(values: Values) -> None:
-    found = bill(parse(values), 0.25, None)
+    settings = parse(values)
+    found = bill(settings, dict.fromkeys(settings.jobs, 0.25), None)
     # Pulumi leaves out what is None, and makes every number a float.
     outputs = json.loads(found.model_dump_json(exclude_none=True), parse_int=float)
     assert read_bill(outputs) == found

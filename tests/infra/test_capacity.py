@@ -109,7 +109,7 @@ def pool(recording: Recording) -> Any:
 
 
 def jobset(recording: Recording) -> Any:
-    return recording.named("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training").inputs
+    return recording.named("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny").inputs
 
 
 def pod(recording: Recording) -> Any:

@@ -11,6 +11,7 @@ from infra.scheduling import Placement
 from infra.settings import parse
 from infra.stack_file import SliceGroup
 from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group
 from tests.infra.recording import Values, run_program
 
 KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
@@ -39,7 +40,7 @@ def test_flavors_that_cannot_become_each_other_have_names_of_their_own(
 
 def test_a_group_whose_name_begins_like_a_capacity_shares_no_flavor_with_another(values: Values) -> None:
     spot, on_demand = (
-        parse(values | {"slices": {"trillium": values["slices"]["trillium"] | {"capacity": capacity}}}).job_group
+        only_group(parse(values | {"slices": {"trillium": values["slices"]["trillium"] | {"capacity": capacity}}}))
         for capacity in ("spot", "on-demand")
     )
     names = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.guard import Loss, footing, ground, lost
+from infra.guard import Loss, ground, lost
 from infra.settings import parse
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Recording, Values, stack_values
@@ -91,16 +91,19 @@ def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Va
     assert set(lost(before, changed).pools or ()) == before.keys() - {""}
 
 
-def test_the_jobs_footing_is_its_slice_groups_and_no_others(two_teams: Values) -> None:
-    assert {key.split(".")[1] for key in footing(parse(two_teams))} == {two_teams["job"]["slices"]["group"]}
-
-
 STASH = "pulumi:index:Stash"
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
 
 
-def test_the_job_goes_with_its_footing_ahead_of_the_slices(program: Recording) -> None:
-    stash, job = program.named(STASH, "footing"), program.named(*JOB)
+def test_each_slice_group_has_a_footing_of_its_own(program: Recording, two_teams: Values) -> None:
+    for name in two_teams["slices"]:
+        footing = program.named(STASH, f"footing-{name}").inputs["input"]
+        assert {key.split(".")[1] for key in footing} == {name}
+
+
+def test_the_job_goes_with_its_slices_footing_ahead_of_the_slices(program: Recording, two_teams: Values) -> None:
+    group = two_teams["job"]["slices"]["group"]
+    stash, job = program.named(STASH, f"footing-{group}"), program.named(*JOB)
     assert list(job.request.replace_with) == [stash.urn]
     assert (list(stash.request.replaceOnChanges), stash.request.deleteBeforeReplace) == (["input"], True)
     for pool in program.of_type("gcp:container/nodePool:NodePool"):

@@ -3,7 +3,7 @@
 from tests.infra.recording import BUILT_DIGEST, ROOT, Recording, Values, run_program
 
 IMAGE = ("docker-build:index:Image", "trainer")
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
 
 
 def test_the_repository_keeps_recent_and_tagged_images_and_its_tags_stay_where_they_are(program: Recording) -> None:

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from infra.job_spec import job_spec
 from infra.jobset import render
 from infra.settings import Settings, parse
-from infra.submission import submission
+from tests.infra.one_job import only_spec, only_submission
 from tests.infra.recording import Values
 from workloads.spec import ExitCode, JobSpec
 
@@ -27,7 +26,7 @@ _ACTIONS = {
 
 
 def _rendered(settings: Settings) -> Any:
-    return render(submission(settings, "trainer@sha256:0"))
+    return render(only_submission(settings))
 
 
 def _job(rendered: Any) -> Any:
@@ -94,14 +93,14 @@ def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
     settings = parse(values)
     (container,) = _job(_rendered(settings))["template"]["spec"]["containers"]
     environment = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert JobSpec.model_validate_json(environment["JOB_SPEC"]) == job_spec(settings)
+    assert JobSpec.model_validate_json(environment["JOB_SPEC"]) == only_spec(settings)
 
 
 def test_the_pods_are_told_how_few_slices_they_may_go_on_with(values: Values) -> None:
     values["job"]["slices"]["min_count"] = 1
     rendered = _rendered(settings := parse(values))
     assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 2
-    assert (job_spec(settings).slices.count, job_spec(settings).slices.min_count) == (2, 1)
+    assert (only_spec(settings).slices.count, only_spec(settings).slices.min_count) == (2, 1)
 
 
 def test_the_time_that_a_job_may_hold_chips_is_counted_by_kueue(values: Values) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from infra.jobset import render
 from infra.settings import SettingsError, parse
-from infra.submission import submission
+from tests.infra.one_job import submitted
 from tests.infra.recording import Values, run_program
 
 FLEX = {"kind": "flex-start", "max_run_hours": 24}
@@ -28,7 +28,7 @@ def with_capacities(values: Values, *capacities: object, slices: int = 2) -> Val
 
 
 def jobset(values: Values) -> Any:
-    return render(submission(parse(values), "trainer@sha256:0"))
+    return render(submitted(values))
 
 
 def template(rendered: Any) -> Any:
@@ -103,7 +103,7 @@ def test_a_priority_changes_in_place_unless_kueue_owns_the_node_selector(
     values: Values, capacities: tuple[object, ...], replaced: bool
 ) -> None:
     recording = run_program(with_capacities(values, *capacities, slices=1))
-    request = recording.named("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training").request
+    request = recording.named("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny").request
     assert ('metadata.labels["kueue.x-k8s.io/priority-class"]' in request.replaceOnChanges) == replaced
 
 

@@ -11,8 +11,8 @@ import pytest
 from infra.accelerators import SliceShape, all_shapes
 from infra.pods import admitted_pods, pod_template, resources
 from infra.settings import parse
-from infra.submission import submission
 from sandbox.providers.nodes import allocatable
+from tests.infra.one_job import submitted
 from tests.infra.recording import ROOT, Values
 
 _SHARE = 0.9
@@ -20,7 +20,7 @@ _SHARE = 0.9
 
 
 def _template(values: Values) -> Any:
-    return pod_template(submission(parse(values), "trainer@sha256:0"))
+    return pod_template(submitted(values))
 
 
 _MACHINES = {shape.machine_type: shape for shape in all_shapes()}

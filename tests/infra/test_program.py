@@ -24,7 +24,7 @@ NETWORK_POLICY = ("kubernetes:networking.k8s.io/v1:NetworkPolicy", "network-rese
 MEMBERS = ("kubernetes:rbac.authorization.k8s.io/v1:RoleBinding", "members-research-binding")
 ADMISSION = "kubernetes:admissionregistration.k8s.io/v1:ValidatingAdmissionPolicy"
 BAD_HOST_ROLE = ("kubernetes:rbac.authorization.k8s.io/v1:ClusterRoleBinding", "bad-host-role-binding")
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.infra.recording import Recording, Values, run_program
 
 CANARY = "hf_canary"
 SECRET = "kubernetes:core/v1:Secret"
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
 
 
 def _program(values: Values, *names: str) -> Recording:

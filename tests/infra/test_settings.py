@@ -10,10 +10,10 @@ from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
 from infra import cluster_queues
-from infra.job_spec import job_spec
+from infra.jobs import Priority
 from infra.settings import SettingsError, load, parse
-from infra.stack_file import Priority
 from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group, only_job, only_spec, only_team
 from tests.infra.recording import Values
 from workloads.spec import load_preset
 
@@ -215,7 +215,7 @@ def test_a_group_with_a_fault_is_still_a_group_that_a_job_may_name(values: Value
 def test_an_empty_stack_file_lacks_every_section() -> None:
     with pytest.raises(SettingsError) as raised:
         parse({})
-    assert {fault.path for fault in raised.value.faults} == {"cloud", "cluster", "slices", "teams", "image", "job"}
+    assert {fault.path for fault in raised.value.faults} == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
 
 
 def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
@@ -225,7 +225,7 @@ def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
 
 
 def test_the_mesh_follows_from_the_slices_when_the_stack_file_names_none(values: Values) -> None:
-    mesh = job_spec(parse(values)).mesh
+    mesh = only_spec(parse(values)).mesh
     assert (mesh.replica, mesh.fsdp) == (2, 8)
 
 
@@ -234,12 +234,12 @@ def test_kueue_tries_the_jobs_groups_in_the_order_that_the_job_names(values: Val
     values["slices"] |= {"a-spare": trillium, "b-other": trillium}
     values["teams"]["research"]["quota"] = {"a-spare": 16, "b-other": 16, "trillium": 16}
     _set("job.slices.fallback", ["a-spare"])(values)
-    assert list(parse(values).job_team.quota) == ["trillium", "a-spare", "b-other"]
+    assert list(only_team(parse(values)).quota) == ["trillium", "a-spare", "b-other"]
 
 
 def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
     _set("job.training", {"steps": 7})(values)
-    training = job_spec(parse(values)).training
+    training = only_spec(parse(values)).training
     assert training == load_preset("tiny").training.model_copy(update={"steps": 7})
 
 
@@ -255,7 +255,7 @@ def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer
     values["job"] |= {"initial_weights": "gs://bucket/weights", "mesh": mesh}
     values["job"]["slices"] |= {"min_count": 1}
     values["job"]["training"] = {"gather_weights": "each-step"}
-    spec = job_spec(parse(values))
+    spec = only_spec(parse(values))
     assert (spec.initial_weights, spec.mesh.sizes, spec.slices.min_count) == ("gs://bucket/weights", mesh, 1)
 
 
@@ -268,14 +268,14 @@ def test_every_priority_that_a_job_may_have_is_declared() -> None:
 def test_every_accepted_stack_file_keeps_the_limits_of_google_cloud_and_kubernetes(values: Values) -> None:
     accepted = parse(values)
     (group_name,) = accepted.slices
-    spec = job_spec(accepted)
+    spec = only_spec(accepted)
     first_pod = f"{spec.name}-slice-0-0"
     last_job = f"{spec.name}-slice-{spec.slices.count - 1}"
     last_pod = f"{last_job}-{spec.slices.hosts - 1}-abcde"
     coordinator = f"{first_pod}.{spec.name}"
     workload = f"jobset-{spec.name}-abcde"
     assert max(map(len, (spec.name, last_job, last_pod, coordinator, workload))) <= 63
-    assert len(f"{group_name}-{accepted.job_group.count - 1}") <= 40
+    assert len(f"{group_name}-{only_group(accepted).count - 1}") <= 40
     assert len(accepted.checkpoint_bucket) <= 63
     assert 6 <= len(f"{accepted.cluster.name}-nodes") <= 30
 
@@ -284,9 +284,9 @@ def test_every_accepted_stack_file_keeps_the_limits_of_google_cloud_and_kubernet
 @given(legal_values())
 def test_every_accepted_job_fits_its_teams_quota_and_its_mesh(values: Values) -> None:
     accepted = parse(values)
-    spec = job_spec(accepted)
+    spec = only_spec(accepted)
     assert (
         spec.slices.count * spec.slices.hosts * spec.slices.chips_per_host
-        <= accepted.job_team.quota[accepted.job.slices.group].chips
+        <= only_team(accepted).quota[only_job(accepted).slices.group].chips
     )
     assert spec.mesh.replica * spec.mesh.fsdp == spec.slices.devices

@@ -17,6 +17,7 @@ from cli.environments.files import Files
 from cli.halt import Halt
 from infra.faults import Fault
 from tests.cli.environments.remembered import Remembered, Stack, config_of
+from tests.infra.one_job import only_team
 
 WISH = Wish("pr-1", "dev", "8h")
 
@@ -42,10 +43,10 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     told = made(WISH, backend, files, now)
     settings, source = stack_file.read(files.stack("pr-1")), stack_file.read(files.stack("dev"))
     assert settings.checkpoint_bucket == "my-project-pr-1-checkpoints"
-    assert settings.job_team.namespace == "pr-1-research"
+    assert only_team(settings).namespace == "pr-1-research"
     assert settings.environment
     assert (settings.environment.source, settings.environment.expires_at) == ("dev", "2026-03-01T18:00:00Z")
-    assert (settings.job, settings.slices, settings.image) == (source.job, source.slices, source.image)
+    assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
     assert "$19.44 an hour" in told
     assert "16 chips of v6e (spot): the quota of my-project must have them beside those of dev" in told

@@ -18,7 +18,7 @@ LATER = timedelta(hours=9)
 
 def make(name: str, ttl: str, backend: Remembered, files: Files) -> None:
     create(Wish(name, "dev", ttl), backend, files, backend.now, Console(file=io.StringIO()))
-    exported = bill(parse(stack_values("dev")), None, None).model_dump(mode="json", exclude_none=True)
+    exported = bill(parse(stack_values("dev")), {}, None).model_dump(mode="json", exclude_none=True)
     backend.stacks[name].outputs = {"bill": exported}
 
 

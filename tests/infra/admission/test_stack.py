@@ -1,10 +1,14 @@
 """The job of a whole stack file before its queues."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from infra.admission.manifests import Object
-from infra.admission.stack import newcomer, rehearse_stack
-from infra.settings import parse
+from infra.admission.stack import newcomers, rehearse_stack
+from infra.admission.verdict import Verdict
+from infra.settings import Settings, parse
+from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 
 TPU = "google.com/tpu"
@@ -31,23 +35,29 @@ def _live(namespace: str, job: str, queue: str, chips: int, priority: int, flavo
     }
 
 
+def _verdict(settings: Settings, live: Sequence[Object] | None) -> Verdict:
+    (verdict,) = rehearse_stack(settings, live).values()
+    return verdict
+
+
 @pytest.mark.parametrize("name", ["local", "dev", "staging", "prod"])
 def test_the_job_of_every_stack_is_admitted_by_an_idle_cluster(name: str) -> None:
     settings = parse(stack_values(name))
-    verdict = rehearse_stack(settings, [])
+    verdict = _verdict(settings, [])
     assert verdict.outcome == "admitted"
-    assert verdict.chips == settings.job.slices.count * settings.job_group.shape.chips
+    assert verdict.chips == only_job(settings).slices.count * only_group(settings).shape.chips
 
 
 def test_a_jobs_own_flavor_alone_will_do_unless_it_may_fall_back(two_teams: Values) -> None:
-    (pods,) = newcomer(parse(two_teams)).pod_sets
+    (newcomer,) = newcomers(parse(two_teams))
+    (pods,) = newcomer.pod_sets
     assert pods.flavors == {FIRST}
 
 
 def test_without_a_cluster_it_is_said_that_none_was_asked(two_teams: Values) -> None:
     settings = parse(two_teams)
-    assert rehearse_stack(settings, []).unknown == ()
-    (said,) = rehearse_stack(settings, None).unknown
+    assert _verdict(settings, []).unknown == ()
+    (said,) = _verdict(settings, None).unknown
     assert "no cluster was asked" in said
 
 
@@ -58,17 +68,32 @@ def test_running_jobs_count_and_an_earlier_one_of_the_job_itself_does_not(two_te
     }
     settings = parse(two_teams)
     itself = _live("research", "ablation", "research", 64, 1000, FIRST)
-    assert rehearse_stack(settings, [itself]).outcome == "admitted"
+    assert _verdict(settings, [itself]).outcome == "admitted"
     urgent = _live("research", "urgent", "research", 48, 1000, FIRST)
-    assert rehearse_stack(settings, [urgent]).outcome == "waits"
+    assert _verdict(settings, [urgent]).outcome == "waits"
     low = _live("research", "low", "research", 48, 100, FIRST)
-    assert [gone.workload for gone in rehearse_stack(settings, [low]).preempted] == ["research/low"]
+    assert [gone.workload for gone in _verdict(settings, [low]).preempted] == ["research/low"]
 
 
 def test_what_capacity_leaves_open_is_said() -> None:
     staging = stack_values("staging")
-    (said,) = rehearse_stack(parse(staging), []).unknown
+    (said,) = _verdict(parse(staging), []).unknown
     assert "flex-start" in said
     aware = {**stack_values("dev"), "scheduling": {"placement": "topology-aware"}}
-    (said,) = rehearse_stack(parse(aware), []).unknown
+    (said,) = _verdict(parse(aware), []).unknown
     assert "free hosts" in said
+
+
+def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(values: Values) -> None:
+    job = values.pop("job")
+    del job["name"]
+    values["jobs"] = {"first": job, "second": job | {"priority": "low"}, "third": job | {"priority": "high"}}
+    verdicts = rehearse_stack(parse(values), [])
+    assert {name: verdict.outcome for name, verdict in verdicts.items()} == {
+        "first": "admitted",
+        "second": "waits",
+        "third": "preempts",
+    }
+    assert [holder.workload for holder in verdicts["second"].holders] == ["research/first"]
+    earlier = [_live("research", name, "research", 16, 500, FIRST) for name in values["jobs"]]
+    assert rehearse_stack(parse(values), earlier) == verdicts

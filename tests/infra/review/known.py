@@ -3,13 +3,13 @@
 from datetime import date
 from typing import Any
 
-from infra.job_spec import job_spec
 from infra.review.review import Known
 from infra.stack_file import Settings
+from tests.infra.one_job import only_spec
 from workloads.preflight_result import BigArray, PreflightResult, Remedy, StepEstimate, preflight_key
 
 TODAY = date(2026, 11, 21)
-NOTHING = Known(today=TODAY, preflight=None, deployed=None, workloads=None)
+NOTHING = Known(today=TODAY, preflights={}, deployed=None, workloads=None)
 
 
 def fitting(settings: Settings) -> PreflightResult:
@@ -64,7 +64,7 @@ def _container(chips: int) -> dict[str, Any]:
 
 
 def _step(settings: Settings, kernel_efficiency: float, seconds: float) -> StepEstimate:
-    spec = job_spec(settings)
+    spec = only_spec(settings)
     tokens = spec.training.global_batch * spec.training.sequence_length
     rate = tokens / seconds / spec.slices.chips
     return StepEstimate(
@@ -73,7 +73,7 @@ def _step(settings: Settings, kernel_efficiency: float, seconds: float) -> StepE
 
 
 def _result(settings: Settings, **told: Any) -> PreflightResult:
-    spec = job_spec(settings)
+    spec = only_spec(settings)
     nothing: dict[str, Any] = {
         "unsupported": None,
         "peak_gib": None,

@@ -42,7 +42,7 @@ def losing() -> Previewed:
         change("create", POOL, "slices-trillium-2"),
         change("update", "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "quota-research", "spec.cohort"),
         change("replace", POOL, "slices-trillium-0", "nodeConfig.spot"),
-        change("replace", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training"),
+        change("replace", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny"),
         change("delete", POOL, "slices-trillium-1"),
     )
     broken = (finding("few-chips", "mandatory", "slices-trillium-0"), finding("few-slices", "advisory", None))

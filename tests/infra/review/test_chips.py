@@ -15,7 +15,7 @@ OTHER_MESH = Remedy(change="mesh: x", fits=False, peak_gib=140.0, seconds=None)
 
 
 def told(preflight: PreflightResult) -> str:
-    return as_text(preflight_tables(review("prod", SETTINGS, replace(NOTHING, preflight=preflight))))
+    return as_text(preflight_tables(review("prod", SETTINGS, replace(NOTHING, preflights={"pretrain": preflight}))))
 
 
 def rows(preflight: PreflightResult) -> list[list[str]]:

@@ -22,7 +22,7 @@ def test_what_is_lost_stands_first_and_one_by_one() -> None:
     assert [row[:4] for row in lost] == [
         ["DELETE", "gcp", "NodePool", "slices-trillium-1"],
         ["REPLACE", "gcp", "NodePool", "slices-trillium-0"],
-        ["REPLACE", "kubernetes", "JobSet", "training"],
+        ["REPLACE", "kubernetes", "JobSet", "job-tiny"],
     ]
     assert [row[4] for row in lost[1:]] == ["nodeConfig.spot", "none: goes with what it depends on"]
 
@@ -54,9 +54,11 @@ def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: st
 def test_a_job_that_is_never_admitted_does_not_go() -> None:
     review = passing().review
     assert review
-    never = review.model_copy(update={"admission": review.admission.model_copy(update={"outcome": "never"})})
+    (job,) = review.jobs
+    refused = job.model_copy(update={"admission": job.admission.model_copy(update={"outcome": "never"})})
+    never = review.model_copy(update={"jobs": (refused,)})
     first = told(passing().model_copy(update={"review": never})).splitlines()[0]
-    assert first == "Preview of dev  DOES NOT GO: the plan is legal, but its job cannot run"
+    assert first == "Preview of dev  DOES NOT GO: the plan is legal, but one of its jobs cannot run"
 
 
 def test_every_error_is_told_as_it_is() -> None:

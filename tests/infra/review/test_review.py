@@ -19,43 +19,47 @@ def settings() -> Settings:
 
 def test_without_a_compilation_there_is_no_pace_and_the_job_has_no_price(settings: Settings) -> None:
     found = review("prod", settings, NOTHING)
-    assert (found.paces, found.preflight, found.bill.job.groups[0].usd) == ((), None, None)
+    (job,), (cost,) = found.jobs, found.bill.jobs
+    assert (job.paces, job.preflight, cost.groups[0].usd) == ((), None, None)
     assert found.goes
 
 
 def test_days_and_dollars_follow_from_steps_and_their_estimates(settings: Settings) -> None:
-    found = review("prod", settings, replace(NOTHING, preflight=fitting(settings)))
-    assert [pace.days for pace in found.paces] == pytest.approx([76500 * s / 86400 for s in (3.0, 2.5, 2.0)])
-    assert [pace.usd for pace in found.paces] == pytest.approx([76500 * s / 3600 * 128 * 2.94 for s in (3, 2.5, 2)])
-    assert found.paces[1].usd == pytest.approx(found.bill.job.groups[0].usd)
-    assert found.paces[1].tokens_per_day == pytest.approx(256 * 8192 * 86400 / 2.5)
-    assert found.job.tokens == 76500 * 256 * 8192
+    found = review("prod", settings, replace(NOTHING, preflights={"pretrain": fitting(settings)}))
+    (job,), (cost,) = found.jobs, found.bill.jobs
+    assert [pace.days for pace in job.paces] == pytest.approx([76500 * s / 86400 for s in (3.0, 2.5, 2.0)])
+    assert [pace.usd for pace in job.paces] == pytest.approx([76500 * s / 3600 * 128 * 2.94 for s in (3, 2.5, 2)])
+    assert job.paces[1].usd == pytest.approx(cost.groups[0].usd)
+    assert job.paces[1].tokens_per_day == pytest.approx(256 * 8192 * 86400 / 2.5)
+    assert job.plan.training
+    assert job.plan.training.tokens == 76500 * 256 * 8192
 
 
 def test_what_runs_in_the_cluster_decides_whether_the_job_waits(settings: Settings) -> None:
     others = [running("pretraining", "pretraining", FLAVOR, 192)]
-    assert review("prod", settings, NOTHING).admission.outcome == "admitted"
+    assert review("prod", settings, NOTHING).jobs[0].admission.outcome == "admitted"
     found = review("prod", settings, replace(NOTHING, workloads=others))
-    assert found.admission.outcome == "preempts"
-    assert [each.workload for each in found.admission.preempted] == ["pretraining/other"]
+    (job,) = found.jobs
+    assert job.admission.outcome == "preempts"
+    assert [each.workload for each in job.admission.preempted] == ["pretraining/other"]
 
 
 def test_a_plan_whose_job_does_not_fit_does_not_go_and_one_whose_job_waits_does(settings: Settings) -> None:
-    assert not review("prod", settings, replace(NOTHING, preflight=unfit(settings))).goes
+    assert not review("prod", settings, replace(NOTHING, preflights={"pretrain": unfit(settings)})).goes
     values = stack_values("prod")
     values["teams"]["pretraining"]["admission"] = "hold"
     waiting = review("prod", parse(values), NOTHING)
-    assert (waiting.admission.outcome, waiting.goes) == ("waits", True)
+    assert (waiting.jobs[0].admission.outcome, waiting.goes) == ("waits", True)
 
 
 def test_the_deployed_bill_is_compared_with(settings: Settings) -> None:
     values = stack_values("prod")
     values["slices"]["cubes"]["count"] = 8
-    found = review("prod", parse(values), replace(NOTHING, deployed=bill(settings, None, None)))
+    found = review("prod", parse(values), replace(NOTHING, deployed=bill(settings, {}, None)))
     assert found.bill.delta
     assert found.bill.delta.at_once.usd_per_hour == pytest.approx(256 * 2.94)
 
 
 def test_a_review_is_the_same_when_it_comes_back_from_json(settings: Settings) -> None:
-    found = review("prod", settings, replace(NOTHING, preflight=unfit(settings)))
+    found = review("prod", settings, replace(NOTHING, preflights={"pretrain": unfit(settings)}))
     assert Review.model_validate_json(found.model_dump_json()) == found

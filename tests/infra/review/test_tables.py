@@ -44,19 +44,19 @@ def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
 
 def test_the_difference_to_what_is_deployed_is_signed() -> None:
     values = stack_values("dev")
-    before = bill(parse(values), None, None)
+    before = bill(parse(values), {}, None)
     assert "The same as what is deployed." in told(values, replace(NOTHING, deployed=before))
     values["slices"]["trillium"]["count"] = 3
     assert "+$9.72 an hour at once, +$9.72 at most; trillium 16 to 24 chips (+$9.72 an hour)" in " ".join(
         told(values, replace(NOTHING, deployed=before)).split("\n")
     )
-    fewer = bill(parse(values), None, None)
+    fewer = bill(parse(values), {}, None)
     assert "-$9.72 an hour at once" in told(stack_values("dev"), replace(NOTHING, deployed=fewer))
 
 
 def test_an_unknown_difference_is_never_told_as_none() -> None:
     values = stack_values("staging")
-    before = bill(parse(values), None, None)
+    before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3
     text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
     assert "+$0.00 an hour at once, unknown at most; trillium 32 to 48 chips (unknown an hour)" in text
@@ -75,7 +75,7 @@ def test_who_is_pushed_out_is_named() -> None:
 
 def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tried() -> None:
     values = stack_values("prod")
-    text = told(values, replace(NOTHING, preflight=unfit(parse(values))))
+    text = told(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
     assert "Chips  DOES NOT FIT: needs 120.00 of 95.70 GiB on each device" in text
     assert "f32[2,8192,128256]" in text
     assert "training.remat: full" in text
@@ -84,7 +84,7 @@ def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tr
 
 def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> None:
     values = stack_values("prod")
-    text = told(values, replace(NOTHING, preflight=fitting(parse(values))))
+    text = told(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
     assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992 on cubes" in text
     assert "attention kernels at   step s" in text
     assert "nothing ran on a TPU" in " ".join(text.split())
@@ -99,3 +99,17 @@ def test_every_stack_has_a_review(stack: str) -> None:
         "Queue",
         "Chips",
     ]
+
+
+def test_tables_about_one_of_several_jobs_have_its_name() -> None:
+    values = stack_values("dev")
+    job = values.pop("job")
+    del job["name"]
+    container = {key: job[key] for key in ("team", "priority", "max_restarts")}
+    container |= {"kind": "container", "image": f"program@sha256:{'0' * 64}"}
+    one_slice = {"slices": {"group": "trillium", "count": 1}}
+    values["jobs"] = {"one": job | one_slice, "other": job | one_slice, "program": container | one_slice}
+    text = told(values, NOTHING)
+    for title in ("Queue of one", "Chips of one", "Queue of other", "Chips of other", "Queue of program"):
+        assert f"{title}  " in text
+    assert "Chips of program" not in text

@@ -25,7 +25,7 @@ def told(values: Values) -> dict[str, str]:
 @hypothesis_settings(deadline=None)
 @given(legal_values(), st.floats(0.01, 1e6))
 def test_a_plan_keeps_to_its_hourly_budget_at_worst(values: Values, limit: float) -> None:
-    most = bill(parse(values), None, None).at_most
+    most = bill(parse(values), {}, None).at_most
     refused = bool(told(values | {"budget": {"usd_per_hour": limit}}))
     assert refused == (bool(most.unknown) or most.usd_per_hour > limit)
 

@@ -13,8 +13,8 @@ from infra.accelerators import resolve
 from infra.hidden import HIDDEN, of_file
 from infra.pods import pod_template
 from infra.settings import SettingsError, load, parse
-from infra.submission import submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables, device_plugin_variables, process_variables
+from tests.infra.one_job import submitted
 from tests.infra.recording import Values
 
 CANARY = "hf_canary"
@@ -69,7 +69,7 @@ def test_only_text_that_is_not_empty_can_be_a_variable(values: Values, value: ob
 
 
 def test_a_name_must_be_a_variable_that_nothing_else_sets(values: Values) -> None:
-    environment: Any = pod_template(submission(parse(values), "trainer"))["spec"]
+    environment: Any = pod_template(submitted(values))["spec"]
     own = {variable["name"] for variable in environment["containers"][0]["env"]}
     taken = sorted(own | _set_by_the_platform())
     values["secrets"] = dict.fromkeys([*taken, "2nd", "a-b"], HIDDEN)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from infra.settings import SettingsError, parse
+from tests.infra.one_job import only_team
 from tests.infra.recording import Values
 
 
@@ -76,7 +77,7 @@ def test_a_group_needs_a_cluster_that_asks_google_who_is_in_it(values: Values) -
     told = _faults(values)["teams.research.members.groups"]
     assert "does not ask Google who is in a group, got research@example.com; set cluster.security_group" in told
     values["cluster"]["security_group"] = "gke-security-groups@example.com"
-    assert parse(values).job_team.members.groups == ("research@example.com",)
+    assert only_team(parse(values)).members.groups == ("research@example.com",)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from infra.job_sets import usd_per_job_hour
 from infra.settings import parse
-from infra.training import usd_per_job_hour
+from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 PRICE = "kubernetes:core/v1:ConfigMap"
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "training")
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
 
 
 def _priced(values: Values, usd_per_chip_hour: float) -> Values:
@@ -19,15 +20,16 @@ def _priced(values: Values, usd_per_chip_hour: float) -> Values:
 
 
 def _env(program: Recording) -> list[Any]:
-    job = program.named(*JOB).inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
+    (job_set,) = program.of_type(JOB[0])
+    job = job_set.inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
     return job["template"]["spec"]["containers"][0]["env"]
 
 
 def test_the_price_of_all_slices_of_the_job_is_there_before_its_pods_look_for_it(values: Values) -> None:
     program = run_program(_priced(values, 2.0))
     (found,) = program.of_type(PRICE)
-    job = parse(values)
-    chips = job.job.slices.count * job.job_group.shape.chips
+    settings = parse(values)
+    chips = only_job(settings).slices.count * only_group(settings).shape.chips
     assert found.inputs["data"] == {"usd_per_hour": str(2.0 * chips)}
     (variable,) = [variable for variable in _env(program) if variable["name"] == "USD_PER_HOUR"]
     name, namespace = found.inputs["metadata"]["name"], found.inputs["metadata"]["namespace"]
@@ -55,10 +57,10 @@ def test_groups_of_different_prices_leave_the_price_of_the_job_open(
     two_teams: Values, second: float, usd_per_hour: float | None
 ) -> None:
     settings = parse(two_teams)
-    groups = {"a": settings.job_group, "b": settings.job_group}
+    job, group = only_job(settings), only_group(settings)
     prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
-    slices = settings.job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
-    job = settings.job.model_copy(update={"slices": slices})
-    either = settings.model_copy(update={"slices": groups, "prices": prices, "job": job})
-    chips = job.slices.count * settings.job_group.shape.chips
-    assert usd_per_job_hour(either) == (None if usd_per_hour is None else usd_per_hour * chips)
+    slices = job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
+    job = job.model_copy(update={"slices": slices})
+    either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
+    chips = job.slices.count * group.shape.chips
+    assert usd_per_job_hour(either, job) == (None if usd_per_hour is None else usd_per_hour * chips)

@@ -1,0 +1,120 @@
+"""The kinds of jobs that a stack file may name: one class for each.
+
+Owns names, types and meanings of their settings, and what follows from one of them alone. What must hold between a
+job and the rest of the stack lies in `infra.rules`; reading them, in `infra.job_sections`.
+"""
+
+from collections.abc import Iterable, Mapping
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from infra.names import JobName, PinnedImage, PortName, VariableName
+from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
+
+Priority = Literal["low", "normal", "high"]
+
+HOURS_PER_YEAR = 8760
+
+
+class JobSlices(Spec):
+    """What the job runs on."""
+
+    group: str
+    count: PositiveInt
+    """Slices that the job takes of the group."""
+    min_count: PositiveInt | None = None
+    """Fewest slices that the same specification may be started on, by a JobSet with fewer replicas. Unset: all."""
+    fallback: tuple[str, ...] = ()
+    """Groups of equal slices to take instead, all slices from one, in this order, when those of
+    `group` are not free."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """All groups that the job may run on, the best first."""
+        return (self.group, *self.fallback)
+
+
+class Job(Spec):
+    """A job of any kind. Any change replaces its JobSet: it starts over or resumes.
+
+    Only `priority` changes in place, and only if the job has no `fallback` and no queued group.
+    """
+
+    name: JobName
+    """In the short form `job` alone: in `jobs` it is the key."""
+    team: str
+    slices: JobSlices
+    priority: Priority
+    """A higher one may evict a lower one of the same team."""
+    max_restarts: Annotated[int, Field(ge=0)]
+    """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
+    grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    """Time between the request to stop and the end, which must cover a save; a restart waits as long
+    for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
+    here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
+    max_hours: Annotated[float, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
+    """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
+    host_network: bool = False
+    """Pods use the interfaces of their host: faster between slices, but they act as the service
+    account of the nodes, which is then granted the buckets."""
+    secrets: tuple[str, ...] | None = None
+    """Names of the section `secrets` that its pods get. Unset: all."""
+
+
+class TrainingJob(Job):
+    """Trains a model with the trainer of this repository."""
+
+    kind: Literal["training"] = "training"
+    preset: str
+    """A file of `workloads/presets`, by name."""
+    existing_run: Literal["resume", "anew"]
+    """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
+    training: Mapping[str, object] = {}
+    """Replaces single values of the preset's `training` section."""
+    data: DataSpec | None = None
+    """Unset: the preset's data, where it has some."""
+    initial_weights: str | None = None
+    """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
+    Unset: weights drawn from the seed."""
+    compile_cache: Literal["host", "bucket"] = "host"
+    """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint
+    bucket, where every later start finds them, and those that `multislice preflight` has left there."""
+    mesh: MeshSpec | None = None
+    """Unset: one replica per slice, parameters sharded over the whole slice."""
+
+
+class ContainerJob(Job):
+    """Runs a program of your own, one container on every host of the slices. See `docs/jobs.md`."""
+
+    kind: Literal["container"]
+    image: PinnedImage
+    """By digest."""
+    command: tuple[str, ...] = ()
+    """Unset: the entry point of the image."""
+    args: tuple[str, ...] = ()
+    """Words behind the command; in both `$(NAME)` stands for an environment variable of the container."""
+    env: Mapping[VariableName, str] = {}
+    """Environment variables in plain; what nobody may read belongs to `secrets`."""
+    ports: Mapping[PortName, Annotated[int, Field(ge=1, le=65535)]] = {}
+    """Ports that the program listens on, on every host."""
+
+
+type AnyJob = TrainingJob | ContainerJob
+"""Of any kind that there is."""
+
+
+def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """One order of slice groups in which each wish, some of them from the best on, keeps its own.
+
+    Raises:
+        graphlib.CycleError: there is none.
+    """
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for wish in wishes:
+        sorter.add(wish[0])
+        for better, worse in pairwise(wish):
+            sorter.add(worse, better)
+    return tuple(sorter.static_order())

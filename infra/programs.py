@@ -1,0 +1,150 @@
+"""What runs in the pods of a job: image, command, environment and ports.
+
+Owns what a program is told. What its pod is given beside that is the business of `infra.pods`.
+
+Of the variables by which the hosts of a multislice job find each other nothing is set here. GKE's webhook sets
+TPU_WORKER_ID and TPU_WORKER_HOSTNAMES for an Indexed Job with a subdomain, several pods and chips, as JobSet makes
+them (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus), and MEGASCALE_NUM_SLICES, MEGASCALE_SLICE_ID and
+MEGASCALE_COORDINATOR_ADDRESS for JobSets with chips
+(https://github.com/apple/axlearn/blob/main/axlearn/cloud/gcp/tpu_health_check.py); the device plugin tells the rest.
+"""
+
+from infra.jobs import ContainerJob, Job
+from infra.placement import Manifest
+from infra.submission import Submission
+from workloads.spec import (
+    IMAGE_VARIABLE,
+    JOB_SPEC_VARIABLE,
+    NODE_VARIABLE,
+    PRICE_VARIABLE,
+    RUN_ID_VARIABLE,
+    START_VARIABLE,
+    JobSpec,
+)
+
+TRAINER = "trainer"
+"""Name of the trainer's container."""
+PROGRAM = "program"
+"""Name of the container of another program."""
+PRICE_KEY = "usd_per_hour"
+"""Of the ConfigMap with the job's price."""
+
+TPU_METRICS_PORT = 8431
+"""Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
+METRICS_PORT_NAME = "tpu-metrics"
+_COORDINATOR_PORT = 8482
+"""JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
+_COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
+"""Read by JAX (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
+_PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
+"""What is named must be there: without libtpu or chips JAX says so rather than train on the host's CPU. JAX's own
+choice on a host with both (jax/_src/cloud_tpu_init.py)."""
+FOLDER_VARIABLE = "JOB_FOLDER"
+"""Of the checkpoint bucket, where the files of a job that runs a program of its own belong."""
+_USUAL_VARIABLES = {
+    # PyTorch/XLA asks which device it is on (https://docs.pytorch.org/xla/master/learn/pjrt.html); JAX finds out.
+    "PJRT_DEVICE": "TPU",
+    # The user of the pod has no home in a foreign image, whose files it may not write.
+    "HOME": "/tmp",
+}
+"""Of programs that are not ours, unless the stack file says otherwise."""
+TAKEN_VARIABLES = frozenset(
+    (
+        *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
+        *(FOLDER_VARIABLE, _COMPILE_CACHE),
+        *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
+        *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
+    )
+)
+"""Variables of a pod that are this module's, the TPU device plugin's, or the container's own."""
+TAKEN_PREFIXES = ("TPU_", "MEGASCALE_", "JOB_", "KUBERNETES_", "JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
+"""Of variables that GKE's webhook and device plugin, the Job controller and kubelet set, or that the
+trainer's programs read as they start."""
+
+
+def program(submission: Submission) -> Manifest:
+    """The part of the container that says what runs in it."""
+    if isinstance(submission.job, ContainerJob):
+        return _container(submission, submission.job)
+    assert submission.spec, "a training job has a specification"
+    return _trainer(submission, submission.spec)
+
+
+def container_name(job: Job) -> str:
+    """Of the job's only container, by which its end is told."""
+    return PROGRAM if isinstance(job, ContainerJob) else TRAINER
+
+
+def secret_name(job: Job) -> str:
+    """The Kubernetes Secret with the job's secrets, in its namespace."""
+    return f"{job.name}-secrets"
+
+
+def price_name(job: Job) -> str:
+    """The ConfigMap with the job's price, in its namespace."""
+    return f"{job.name}-price"
+
+
+def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
+    cache = submission.compile_cache
+    return {
+        "name": TRAINER,
+        "image": submission.image,
+        "command": ["python", "-m", "workloads.training"],
+        "env": [
+            {"name": JOB_SPEC_VARIABLE, "value": spec.model_dump_json()},
+            {"name": IMAGE_VARIABLE, "value": submission.image},
+            *_of_the_run(submission),
+            _PLATFORMS,
+            *([{"name": _COMPILE_CACHE, "value": cache}] if cache else ()),
+            *_secrets(submission),
+        ],
+        "ports": [
+            {"name": METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
+            {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
+        ],
+    }
+
+
+def _container(submission: Submission, job: ContainerJob) -> Manifest:
+    named = {name: list(words) for name, words in (("command", job.command), ("args", job.args)) if words}
+    return {
+        "name": PROGRAM,
+        "image": submission.image,
+        **named,
+        "env": [
+            {"name": FOLDER_VARIABLE, "value": submission.folder},
+            *_of_the_run(submission),
+            *({"name": name, "value": value} for name, value in (_USUAL_VARIABLES | dict(job.env)).items()),
+            *_secrets(submission),
+        ],
+        "ports": [
+            {"name": METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
+            *({"name": name, "containerPort": port} for name, port in job.ports.items()),
+        ],
+    }
+
+
+def _of_the_run(submission: Submission) -> list[Manifest]:
+    """Which run and start of the job it is, what it costs, and where the pod is."""
+    return [
+        _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
+        _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
+        _price_variable(submission.job),
+        {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+
+
+def _label_variable(name: str, label: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+
+
+def _price_variable(job: Job) -> Manifest:
+    # By reference, since a price in the pod template would be a change that replaces the running job.
+    reference = {"name": price_name(job), "key": PRICE_KEY, "optional": True}
+    return {"name": PRICE_VARIABLE, "valueFrom": {"configMapKeyRef": reference}}
+
+
+def _secrets(submission: Submission) -> list[Manifest]:
+    kept = secret_name(submission.job)
+    return [{"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}} for name in submission.secrets]

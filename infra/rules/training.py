@@ -1,0 +1,65 @@
+"""Rules of training jobs: do preset, data and sizes go together, and fit the slices."""
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from infra import job_spec
+from infra.accelerators import SliceShape
+from infra.faults import Fault, expectation, from_validation
+from infra.jobs import TrainingJob
+from infra.rules.draft import DraftJob
+from workloads.spec import Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
+
+_ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
+
+
+def preset_named(entry: DraftJob) -> Iterator[Fault]:
+    """Faults of the preset's name, also when something else of the job could not be read."""
+    preset = entry.written.get("preset")
+    if isinstance(preset, str) and preset not in preset_names():
+        known = f"one of the presets {', '.join(preset_names())}"
+        yield Fault(f"{entry.path}.preset", known, repr(preset), "rename it")
+
+
+def check(path: str, job: TrainingJob, shape: SliceShape | None) -> Iterator[Fault]:
+    """Faults of one job, on slices of `shape` where that is known."""
+    if job.preset in preset_names():
+        preset = load_preset(job.preset)
+        yield from _data(path, job, preset)
+        yield from _sizes(path, job, shape, preset)
+
+
+def _data(path: str, job: TrainingJob, preset: Preset) -> Iterator[Fault]:
+    if not (job.data or preset.data):
+        yield Fault(
+            f"{path}.data",
+            f"what to train on, since the preset {job.preset} has no data of its own",
+            "nothing",
+            f"add {path}.data to the stack file; docs/data.md says how to make a token folder",
+        )
+
+
+def _sizes(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[Fault]:
+    try:
+        training = job_spec.training_spec(job, preset)
+    except ValidationError as error:
+        yield from from_validation(error, f"{path}.training", TrainingSpec)
+        return
+    if shape:
+        yield from _fit(path, job, shape, preset, training)
+
+
+def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset, training: TrainingSpec) -> Iterator[Fault]:
+    # Sizes are judged also while there is no data yet.
+    with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
+    try:
+        job_spec.assemble(with_data, shape, preset, training, storage_root="gs://bucket")
+    except ValidationError as error:
+        for detail in error.errors():
+            yield Fault(
+                path,
+                f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}",
+                expectation(detail["msg"]),
+                f"change {path}.slices, {path}.mesh, {path}.training or {path}.preset",
+            )

@@ -1,0 +1,43 @@
+"""The job of a stack that has one."""
+
+import pulumi
+
+from infra.job_spec import job_spec
+from infra.jobs import AnyJob, TrainingJob
+from infra.settings import Settings, parse
+from infra.stack_file import SliceGroup, Team
+from infra.submission import Submission, submission
+from tests.infra.recording import Values
+from workloads.spec import JobSpec
+
+IMAGE = "trainer@sha256:0"
+
+
+def only_job(settings: Settings) -> AnyJob:
+    (job,) = settings.jobs.values()
+    return job
+
+
+def only_training(settings: Settings) -> TrainingJob:
+    (job,) = settings.training_jobs.values()
+    return job
+
+
+def only_spec(settings: Settings) -> JobSpec:
+    return job_spec(settings, only_training(settings))
+
+
+def only_submission(settings: Settings, image: pulumi.Input[str] = IMAGE) -> Submission:
+    return submission(settings, only_job(settings), image)
+
+
+def submitted(values: Values) -> Submission:
+    return only_submission(parse(values))
+
+
+def only_team(settings: Settings) -> Team:
+    return settings.team_of(only_job(settings))
+
+
+def only_group(settings: Settings) -> SliceGroup:
+    return settings.group_of(only_job(settings))

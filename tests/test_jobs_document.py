@@ -1,0 +1,61 @@
+"""What docs/jobs.md shows and names is real."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.jobs import ContainerJob, TrainingJob
+from infra.jobset import render
+from infra.programs import FOLDER_VARIABLE
+from infra.settings import parse
+from infra.submission import submission
+from sandbox.tpu_environment import TpuWorker, cluster_variables
+from tests.infra.recording import Values, run_program, stack_values
+
+TEXT = (Path(__file__).parent.parent / "docs" / "jobs.md").read_text()
+
+
+def _shown() -> Values:
+    (block,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    values = stack_values("dev") | yaml.safe_load(block)
+    del values["job"]
+    return values
+
+
+def _environment() -> dict[str, Any]:
+    settings = parse(_shown())
+    rendered: Any = render(submission(settings, settings.jobs["probe"], None))
+    pod = rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return {variable["name"]: variable for variable in pod["containers"][0]["env"]}
+
+
+def _variables(origin: str) -> list[str]:
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", TEXT, re.MULTILINE)
+    return [name for names, told in rows if told == origin for name in re.findall(r"`(\w+)`", names)]
+
+
+def test_its_stack_file_is_accepted() -> None:
+    kinds = {name: type(job) for name, job in parse(_shown()).jobs.items()}
+    assert kinds == {"pretrain": TrainingJob, "probe": ContainerJob}
+
+
+def test_the_resources_it_names_are_declared() -> None:
+    names = {found.name for found in run_program(_shown()).registrations}
+    for pattern in re.findall(r"`(\w+-JOB)`", TEXT):
+        if pattern != "secrets-JOB":
+            assert {pattern.replace("JOB", job) for job in ("pretrain", "probe")} <= names
+
+
+def test_variables_of_the_job_are_those_that_its_pods_declare() -> None:
+    told = [*_variables("the job"), *_variables("the job, unless `env` sets them")]
+    assert FOLDER_VARIABLE in told
+    assert sorted(told) == sorted(_environment())
+
+
+def test_variables_of_gke_are_those_that_the_sandbox_sets() -> None:
+    worker = TpuWorker(slice_hostnames=("a", "b"), worker_id=0, slice_id=0, slice_count=2, coordinator="a")
+    told = [name for name in _variables("GKE") if not name.startswith(("TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE"))]
+    assert set(told) <= cluster_variables(worker).keys()
+    assert len(told) == 5
