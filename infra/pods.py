@@ -17,6 +17,8 @@ from workloads.spec import (
     API_ACCESS_PATH,
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
+    METRICS_ADDRESS_VARIABLE,
+    METRICS_PORT,
     NODE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
@@ -28,6 +30,8 @@ SERVICE_ACCOUNT = "trainer"
 CONTAINER = "trainer"
 PRICE_KEY = "usd_per_hour"
 """Of the ConfigMap with the job's price."""
+METRICS_PORT_NAME = "metrics"
+"""Of the port where every host answers who collects metrics, whichever job it trains."""
 
 _TPU_METRICS_PORT = 8431
 """Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
@@ -48,6 +52,7 @@ choice on a host with both (jax/_src/cloud_tpu_init.py)."""
 TAKEN_VARIABLES = frozenset(
     (
         *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
+        METRICS_ADDRESS_VARIABLE,
         _COMPILE_CACHE,
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
@@ -179,7 +184,8 @@ def _container(submission: Submission) -> Manifest:
             _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
             _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
             _price_variable(submission.job),
-            {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            _field_variable(NODE_VARIABLE, "spec.nodeName"),
+            _field_variable(METRICS_ADDRESS_VARIABLE, "status.podIP"),
             _PLATFORMS,
             *([{"name": _COMPILE_CACHE, "value": cache}] if (cache := submission.compile_cache) else ()),
             *(_secret_variable(name, submission.job) for name in submission.secrets),
@@ -187,6 +193,7 @@ def _container(submission: Submission) -> Manifest:
         "ports": [
             {"name": "tpu-metrics", "containerPort": _TPU_METRICS_PORT},
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
+            {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT},
         ],
         "resources": resources(submission.shape),
         "securityContext": CONFINED_CONTAINER,
@@ -208,7 +215,11 @@ def resources(shape: SliceShape) -> Manifest:
 
 
 def _label_variable(name: str, label: str) -> Manifest:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+    return _field_variable(name, f"metadata.labels['{label}']")
+
+
+def _field_variable(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _price_variable(job: Job) -> Manifest:
