@@ -13,6 +13,7 @@ from infra.holders import told_when_stuck
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
 from infra.image import RepositoryPlace, foreign_repository, image_reference, image_repository
 from infra.kubernetes_objects import kubernetes_provider
+from infra.monitoring.component import monitoring
 from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
 from infra.outputs import export_outputs
@@ -59,14 +60,18 @@ on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
 placement = settings.scheduling.placement
 host_network_team = settings.job.team if settings.job.host_network else None
-queues_args = QueuesArgs(settings.slices, settings.teams, placement, host_network_team, settings.network, held)
+monitored = settings.monitoring.enabled
+queues_args = QueuesArgs(
+    settings.slices, settings.teams, placement, host_network_team, settings.network, monitored, held
+)
 queues = Queues("queues", queues_args, on_operators)
 on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
 secrets = job_secrets(settings, pulumi.Config(), on_queues)
 price = job_price(settings, on_queues)
+watched = monitoring(settings, on_queues)
 on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *price])
 job = training_job(settings, image, footing, on_all)
-guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
+guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job, *watched])
 
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds=None, deployed=None))
 tell_in_preview(settings, guard, now().date())

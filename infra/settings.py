@@ -17,6 +17,7 @@ from infra.addresses import Network
 from infra.environment import Environment
 from infra.faults import Fault, SettingsError, expectation, from_validation, missing_key, unknown_key
 from infra.hidden import HIDDEN, SECTION, Hidden, of_texts
+from infra.monitoring.section import Monitoring
 from infra.names import GroupName, TeamName
 from infra.rules import secrets as rules_of_secrets
 from infra.rules.check import check
@@ -61,6 +62,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     scheduling = _read(raw.get("scheduling", {}), "scheduling", Scheduling, faults)
     prices, budget = _money(raw, faults)
     environment = _section(raw, "environment", Environment, faults) if "environment" in raw else None
+    monitoring = _read(raw.get("monitoring", {}), "monitoring", Monitoring, faults)
     options = _read({key: raw[key] for key in Options.model_fields if key in raw}, "", Options, faults)
     draft = Draft(
         cloud=cloud,
@@ -79,7 +81,9 @@ def parse(raw: Mapping[str, object]) -> Settings:
         environment=environment,
     )
     faults += [*check(draft), *rules_of_secrets.check(raw.get(SECTION, {}))]
-    if faults or not (cloud and cluster and image and job and network and scheduling and prices and options):
+    if faults or not (
+        cloud and cluster and image and job and network and scheduling and prices and monitoring and options
+    ):
         raise SettingsError(faults)
     return Settings(
         cloud=cloud,
@@ -94,6 +98,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         prices=prices,
         budget=budget,
         environment=environment,
+        monitoring=monitoring,
         secrets={name: value for name, value in _entries(raw.get(SECTION)).items() if isinstance(value, Hidden)},
         **dict(options),
     )
