@@ -2,7 +2,7 @@
 
 import re
 
-from infra.monitoring.alerts import ALERTS, Alert
+from infra.monitoring.alerts import ALERTS, VALUE, Alert
 from workloads.training.exposition import FAMILIES, Family
 
 NUMBERS = ("<!-- numbers: made by tests/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
@@ -41,9 +41,9 @@ def _alerts() -> str:
 
 
 def _section(alert: Alert) -> str:
-    summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+) \}\}", lambda found: found[1].upper(), alert.summary)
+    summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: found[1].upper(), alert.summary)
     told = "At once" if alert.lasts == "0m" else f"After {alert.lasts}"
     return (
-        f"### {alert.name}\n\n{summary} {told}, as a {alert.severity}.\n\n{alert.action}\n\n"
+        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} {told}, as a {alert.severity}.\n\n{alert.action}\n\n"
         f"```promql\n{alert.expression}\n```\n"
     )

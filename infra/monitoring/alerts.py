@@ -24,10 +24,13 @@ class Alert:
     """How long it must hold before somebody is told, as Prometheus writes durations."""
     severity: Severity
     summary: str
-    """One sentence, with `{{ $labels.NAME }}` for what it is about and `{{ $value }}` for how much."""
+    """One sentence, with `{{ $labels.NAME }}` for what it is about and `VALUE` for how much."""
     action: str
     """What to do first."""
 
+
+VALUE = '{{ printf "%.0f" $value }}'
+"""What is counted over a window is no whole number."""
 
 _BY_JOB = f"by (namespace, {JOBSET_LABEL})"
 _ONE_JOB = f"{{{{ $labels.namespace }}}}/{{{{ $labels.{JOBSET_LABEL} }}}}"
@@ -78,7 +81,7 @@ OF_TRAINER = (
         f"max {_BY_JOB} (trainer_restarts) - min {_BY_JOB} (min_over_time(trainer_restarts[1h])) >= 3",
         "0m",
         "page",
-        f"{_ONE_JOB} restarted {{{{ $value }}}} times within an hour.",
+        f"{_ONE_JOB} restarted {VALUE} times within an hour.",
         "The report says why each start ended. A crash that comes back uses up max_restarts; preemptions do not.",
     ),
     Alert(
@@ -118,7 +121,7 @@ OF_QUEUES = (
         " unless sum by (cluster_queue) (kueue_admitted_workloads_total offset 6h))",
         "6h",
         "ticket",
-        "{{ $value }} jobs wait in queue {{ $labels.cluster_queue }}, and none was admitted for 6 hours.",
+        f"{VALUE} jobs wait in queue {{{{ $labels.cluster_queue }}}}, and none was admitted for 6 hours.",
         "Ask why with multislice explain; the queue may be full with longer jobs, or the job may fit no quota.",
     ),
     Alert(
@@ -135,7 +138,7 @@ OF_QUEUES = (
         'sum by (cluster_queue, reason) (increase(kueue_evicted_workloads_total{reason!="Deactivated"}[1h])) >= 3',
         "0m",
         "ticket",
-        "Queue {{ $labels.cluster_queue }} lost {{ $value }} admitted jobs within an hour ({{ $labels.reason }}).",
+        f"Queue {{{{ $labels.cluster_queue }}}} lost {VALUE} admitted jobs within an hour ({{{{ $labels.reason }}}}).",
         "Preempted: jobs of higher priority or owners of the quota take turns with it. PodsReadyTimeout: hosts do not"
         " come up, so look at the node pools and at capacity.",
     ),

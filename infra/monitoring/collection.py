@@ -132,5 +132,10 @@ def _controller_monitoring(name: str, namespace: str) -> Manifest:
         "apiVersion": API_VERSION,
         "kind": "PodMonitoring",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"selector": {"matchLabels": _PODS_OF_CONTROLLERS[name]}, "endpoints": [endpoint]},
+        "spec": {
+            "selector": {"matchLabels": _PODS_OF_CONTROLLERS[name]},
+            "endpoints": [endpoint],
+            # Said, or GKE would fill it in.
+            "targetLabels": {"metadata": ["pod"]},
+        },
     }

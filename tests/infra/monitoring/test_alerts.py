@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.monitoring.alerts import ALERTS, Alert
+from infra.monitoring.alerts import ALERTS, VALUE, Alert
 from infra.monitoring.rules import groups, rules
 from sandbox.catalog import PROMTOOL
 from sandbox.programs import prepare_one
@@ -48,17 +48,14 @@ def case(alert: Alert, given: Case, *, fires: bool) -> Mapping[str, Any]:
 
 def annotations(alert: Alert, given: Case) -> Mapping[str, str]:
     """As the rule has them, with the values that the case leads to."""
-    (rule,) = (rule for group in groups("all", ALERTS) for rule in cast_rules(group) if rule["alert"] == alert.name)
+    declared: Any = groups("all", ALERTS)
+    (rule,) = (rule for group in declared for rule in group["rules"] if rule["alert"] == alert.name)
     values = {"TrainerRestarts": "3", "KueueJobWaits": "1", "KueueEvictions": "5"}
     told: dict[str, str] = {}
     for name, text in rule["annotations"].items():
-        text = text.replace("{{ $value }}", values.get(alert.name, ""))
+        text = text.replace(VALUE, values.get(alert.name, ""))
         told[name] = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: given.labels[found[1]], text)
     return told
-
-
-def cast_rules(group: Any) -> list[Any]:
-    return group["rules"]
 
 
 def test_every_alert_has_its_series() -> None:
@@ -72,8 +69,13 @@ def test_each_alert_fires_on_its_series(promtool: Path, tmp_path: Path) -> None:
 
 
 def test_a_healthy_stack_is_silent(promtool: Path, tmp_path: Path) -> None:
-    cases = [case(alert, Case(HEALTHY, at, {}), fires=False) for alert in ALERTS for at in ("65m", "400m", "850m")]
-    assert tested(promtool, tmp_path, cases) == ""
+    asked = [
+        {"eval_time": at, "alertname": alert.name, "exp_alerts": []}
+        for alert in ALERTS
+        for at in ("65m", "400m", "850m")
+    ]
+    healthy = {"interval": "1m", "input_series": written(HEALTHY), "alert_rule_test": asked}
+    assert tested(promtool, tmp_path, [healthy]) == ""
 
 
 def test_what_only_looks_bad_is_silent(promtool: Path, tmp_path: Path) -> None:
