@@ -25,7 +25,7 @@ def promtool() -> Path:
     return prepare_one(PROMTOOL, lambda _: None)
 
 
-def tested(promtool: Path, folder: Path, cases: list[Mapping[str, Any]]) -> str:
+def faults_of(promtool: Path, folder: Path, cases: list[Mapping[str, Any]]) -> str:
     """What promtool says of the cases; nothing if all are as expected."""
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups("all", ALERTS)}))
     tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": cases}
@@ -65,7 +65,7 @@ def test_every_alert_has_its_series() -> None:
 
 def test_each_alert_fires_on_its_series(promtool: Path, tmp_path: Path) -> None:
     cases = [case(alert, FIRING[alert.name], fires=True) for alert in ALERTS]
-    assert tested(promtool, tmp_path, cases) == ""
+    assert faults_of(promtool, tmp_path, cases) == ""
 
 
 def test_a_healthy_stack_is_silent(promtool: Path, tmp_path: Path) -> None:
@@ -75,19 +75,19 @@ def test_a_healthy_stack_is_silent(promtool: Path, tmp_path: Path) -> None:
         for at in ("65m", "400m", "850m")
     ]
     healthy = {"interval": "1m", "input_series": written(HEALTHY), "alert_rule_test": asked}
-    assert tested(promtool, tmp_path, [healthy]) == ""
+    assert faults_of(promtool, tmp_path, [healthy]) == ""
 
 
 def test_what_only_looks_bad_is_silent(promtool: Path, tmp_path: Path) -> None:
     alerts = {alert.name: alert for alert in ALERTS}
     cases = [case(alerts[name], given, fires=False) for name, given in QUIET.items()]
-    assert tested(promtool, tmp_path, cases) == ""
+    assert faults_of(promtool, tmp_path, cases) == ""
 
 
 def test_an_alert_that_does_not_fire_would_be_told(promtool: Path, tmp_path: Path) -> None:
     (alert,) = (alert for alert in ALERTS if alert.name == "TrainerSaveTooOld")
     silent = Case(HEALTHY, "65m", {"namespace": "research", "jobset": "tiny"})
-    assert "TrainerSaveTooOld" in tested(promtool, tmp_path, [case(alert, silent, fires=True)])
+    assert "TrainerSaveTooOld" in faults_of(promtool, tmp_path, [case(alert, silent, fires=True)])
 
 
 def test_prometheus_itself_finds_no_fault_in_rules_and_metrics(promtool: Path, tmp_path: Path) -> None:

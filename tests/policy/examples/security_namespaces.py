@@ -18,6 +18,7 @@ def _policy(name: str) -> Declared:
 
 
 _NAMED = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+_COLLECTORS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gmp-system"}}}
 _WIDE: tuple[Any, ...] = (
     {"ipBlock": {"cidr": "0.0.0.0/0"}},
     {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}},
@@ -51,7 +52,7 @@ EXAMPLES: dict[str, Example] = {
             configuration(_NARROW),
             *(_ingress(_NARROW, peer, f"-{index}") for index, peer in enumerate((*_WIDE, _NAMED))),
             *(_ingress("webhooks", peer, f"-{index}") for index, peer in enumerate(_WIDE)),
-            having(_policy(f"{_NARROW}-collectors-on-every-port"), ("spec", "ingress", 1, "ports"), []),
+            having(_ingress(_NARROW, _COLLECTORS, "-collectors"), ("spec", "ingress", 0, "ports"), []),
             having(_policy(f"{_NARROW}-unnamed"), ("spec", "ingress"), [{}]),
             having(_policy(f"{_NARROW}-to"), ("spec", "egress", 0, "to"), [_WIDE[1]]),
             having(_policy(f"{_NARROW}-ports"), ("spec", "egress", 3, "ports"), []),
