@@ -122,7 +122,8 @@ OF_QUEUES = (
         "6h",
         "ticket",
         f"{VALUE} jobs wait in queue {{{{ $labels.cluster_queue }}}}, and none was admitted for 6 hours.",
-        "Ask why with multislice explain; the queue may be full with longer jobs, or the job may fit no quota.",
+        "kubectl describe workload in the team's namespace says why: the queue is full with longer jobs, or the job"
+        " fits no quota. multislice review tells which of the two it is for the stack's own job.",
     ),
     Alert(
         "KueueQueueInactive",
