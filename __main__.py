@@ -14,6 +14,7 @@ from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, Traine
 from infra.image import foreign_repositories, image_reference, image_repository
 from infra.job_sets import job_prices, job_sets
 from infra.kubernetes_objects import kubernetes_provider
+from infra.monitoring.component import monitoring
 from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
 from infra.outputs import export_outputs
@@ -59,14 +60,16 @@ on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
 placement = settings.scheduling.placement
 on_hosts = settings.host_network_teams
-queues_args = QueuesArgs(settings.slices, settings.teams, placement, on_hosts, settings.network, held)
+monitored = settings.monitoring.enabled
+queues_args = QueuesArgs(settings.slices, settings.teams, placement, on_hosts, settings.network, monitored, held)
 queues = Queues("queues", queues_args, on_operators)
 on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
 secrets = job_secrets(settings, pulumi.Config(), on_queues)
 prices = job_prices(settings, on_queues)
+watched = monitoring(settings, on_queues)
 on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *prices])
 jobs = job_sets(settings, image, footings, on_all)
-guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, *jobs])
+guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched])
 
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
 tell_in_preview(settings, guard, now().date())

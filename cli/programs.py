@@ -6,7 +6,7 @@ import sys
 from rich.console import Console
 
 from sandbox.builds import BuildProgress
-from sandbox.catalog import ACTIONLINT, ProgramsError, cache_folder
+from sandbox.catalog import ACTIONLINT, PROMTOOL, ProgramsError, cache_folder
 from sandbox.programs import prepare, prepare_one, prepare_previous
 
 
@@ -33,7 +33,8 @@ def main() -> int:
                     console.print(line(progress))
 
             prepare(report)
-            prepare_one(ACTIONLINT, report)
+            for of_tests in (ACTIONLINT, PROMTOOL):
+                prepare_one(of_tests, report)
             if previous:
                 prepare_previous(report)
     except ProgramsError as error:

@@ -2,7 +2,7 @@
 
 Owns the JobSet's own fields and the rules that turn a host's exit into an action; pods are those of
 `infra.pods`, placement that of `infra.placement`. Pure: declaring the object is the business of
-`infra.training`, and Kueue alone decides when it runs, so `suspend` is never set here.
+`infra.job_sets`, and Kueue alone decides when it runs, so `suspend` is never set here.
 
 What ends a job: success, failure, or `max_hours` of held chips, which Kueue counts over all
 restarts and evictions and answers with a workload that is never admitted again. No time to live,

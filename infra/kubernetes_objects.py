@@ -5,9 +5,14 @@ Owns the Kubernetes provider and the step from a rendered object to a Pulumi res
 
 import json
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
+
+OURS = {"pulumi.com/patchForce": "true"}
+"""What somebody edited with kubectl becomes as declared again; without it the API server refuses, for the
+edit made kubectl the owner of those fields (https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
 
 _CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
 
@@ -24,6 +29,12 @@ class KubernetesObject(pulumi.CustomResource):
         # Pulumi gives the group without a name one.
         group = version if "/" in version else f"core/{version}"
         super().__init__(f"kubernetes:{group}:{manifest['kind']}", name, {**manifest}, opts)
+
+
+def owned(manifest: Mapping[str, object]) -> dict[str, object]:
+    """The object with the mark of `OURS`."""
+    metadata = cast(dict[str, Any], manifest["metadata"])
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **OURS}}}
 
 
 def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:

@@ -3,8 +3,9 @@
 Owns the network policy of a team's namespace. Pure; that it is enforced is the business of the cluster's
 dataplane (`infra.cluster`), that machines outside are kept out that of the firewall (`infra.network`).
 
-Nothing is let in from outside the namespace. Metrics need no rule: GKE's agent reads libtpu's port from
-the pod's own node, which a policy never shuts out, as it never shuts out kubelet
+Nothing is let in from outside the namespace but the collectors of Managed Prometheus, which are pods, at the one
+port where trainers answer them. GKE's agent needs no rule: it reads libtpu's port from the pod's own node, which a
+policy never shuts out, as it never shuts out kubelet
 (https://kubernetes.io/docs/concepts/services-networking/network-policies/).
 
 Pods on the network of their host have no policy at all: to the dataplane they are the node.
@@ -12,6 +13,8 @@ Pods on the network of their host have no policy at all: to the dataplane they a
 
 from infra.addresses import Network
 from infra.flavors import Manifest
+from infra.monitoring.collection import COLLECTOR_LABELS, COLLECTORS_NAMESPACE
+from workloads.spec import METRICS_PORT
 
 NAME = "own-namespace"
 
@@ -27,8 +30,9 @@ _NODE_LOCAL_DNS = "169.254.20.10/32"
 (https://cloud.google.com/kubernetes-engine/docs/how-to/nodelocal-dns-cache)."""
 
 
-def of_team(namespace: str, network: Network) -> Manifest:
-    """All pods of the namespace: each other, names, their Google identity, HTTPS outside the cluster's pods."""
+def of_team(namespace: str, network: Network, *, monitored: bool) -> Manifest:
+    """All pods of the namespace: each other, names, their Google identity, HTTPS outside the cluster's pods; and
+    where they are `monitored`, the collectors."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -37,16 +41,25 @@ def of_team(namespace: str, network: Network) -> Manifest:
             "podSelector": {},
             "policyTypes": ["Ingress", "Egress"],
             # On every port: those of the TPU runtime are listed in full nowhere.
-            "ingress": [{"from": [{"podSelector": {}}]}],
+            "ingress": [{"from": [{"podSelector": {}}]}, *([_collectors()] if monitored else ())],
             "egress": [{"to": [{"podSelector": {}}]}, _names(), _identity(), _services_of_google(network)],
         },
     }
 
 
+def _collectors() -> Manifest:
+    peer = {**_pods_of(COLLECTORS_NAMESPACE), "podSelector": {"matchLabels": COLLECTOR_LABELS}}
+    return {"from": [peer], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}
+
+
+def _pods_of(namespace: str) -> Manifest:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+
+
 def _names() -> Manifest:
     """The cluster's DNS, whichever of its forms GKE has chosen: pods, a cache on the node, or Cloud DNS."""
     pods = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        **_pods_of("kube-system"),
         "podSelector": {"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": list(_DNS_PODS)}]},
     }
     return {

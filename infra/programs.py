@@ -15,6 +15,8 @@ from infra.submission import Submission
 from workloads.spec import (
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
+    METRICS_ADDRESS_VARIABLE,
+    METRICS_PORT,
     NODE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
@@ -31,7 +33,9 @@ PRICE_KEY = "usd_per_hour"
 
 TPU_METRICS_PORT = 8431
 """Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
-METRICS_PORT_NAME = "tpu-metrics"
+TPU_METRICS_PORT_NAME = "tpu-metrics"
+METRICS_PORT_NAME = "metrics"
+"""Of the port where every host of the trainer answers who collects metrics, whichever job it trains."""
 _COORDINATOR_PORT = 8482
 """JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -51,7 +55,7 @@ _USUAL_VARIABLES = {
 TAKEN_VARIABLES = frozenset(
     (
         *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
-        *(FOLDER_VARIABLE, _COMPILE_CACHE),
+        *(FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, _COMPILE_CACHE),
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
@@ -95,13 +99,15 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
             {"name": JOB_SPEC_VARIABLE, "value": spec.model_dump_json()},
             {"name": IMAGE_VARIABLE, "value": submission.image},
             *_of_the_run(submission),
+            _field_variable(METRICS_ADDRESS_VARIABLE, "status.podIP"),
             _PLATFORMS,
             *([{"name": _COMPILE_CACHE, "value": cache}] if cache else ()),
             *_secrets(submission),
         ],
         "ports": [
-            {"name": METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
+            {"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
+            {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT},
         ],
     }
 
@@ -119,7 +125,7 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
             *_secrets(submission),
         ],
         "ports": [
-            {"name": METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
+            {"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
             *({"name": name, "containerPort": port} for name, port in job.ports.items()),
         ],
     }
@@ -131,12 +137,16 @@ def _of_the_run(submission: Submission) -> list[Manifest]:
         _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
         _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
         _price_variable(submission.job),
-        {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        _field_variable(NODE_VARIABLE, "spec.nodeName"),
     ]
 
 
 def _label_variable(name: str, label: str) -> Manifest:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+    return _field_variable(name, f"metadata.labels['{label}']")
+
+
+def _field_variable(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _price_variable(job: Job) -> Manifest:

@@ -10,7 +10,6 @@ held by a finalizer, for Kueue is still there to lift it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -18,14 +17,10 @@ import pulumi_kubernetes as kubernetes
 from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
 from infra.addresses import Network
 from infra.capacity import Queued
-from infra.kubernetes_objects import KubernetesObject
+from infra.kubernetes_objects import OURS, KubernetesObject, owned
 from infra.pods import SERVICE_ACCOUNT, admitted_pods
 from infra.scheduling import Placement
 from infra.stack_file import SliceGroup, Team
-
-_OURS = {"pulumi.com/patchForce": "true"}
-"""What somebody edited with kubectl becomes as declared again; without it the API server refuses, for the
-edit made kubectl the owner of those fields (https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,8 @@ class QueuesArgs:
     """The teams whose pods may use the network of their host."""
     network: Network
     """Addresses of the cluster, of which pods reach those that they need."""
+    monitored: bool
+    """Whether collectors of metrics reach the pods."""
     hooks: pulumi.ResourceHookBinding
     """Of every object that others may hold."""
 
@@ -89,7 +86,7 @@ class Queues(pulumi.ComponentResource):
         labels = cluster_queues.MANAGED | admitted_pods(host_network=name in args.host_network_teams)
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=_OURS),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=OURS),
             opts=self._after([queue]),
         )
         kubernetes.core.v1.ServiceAccount(
@@ -98,8 +95,9 @@ class Queues(pulumi.ComponentResource):
             automount_service_account_token=False,
             opts=self._after([namespace]),
         )
+        border = network_policy.of_team(team.namespace, args.network, monitored=args.monitored)
         borders = [
-            self._declare(f"network-{name}", network_policy.of_team(team.namespace, args.network), [namespace]),
+            self._declare(f"network-{name}", border, [namespace]),
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
         ]
         self._open(name, team, borders)
@@ -112,10 +110,7 @@ class Queues(pulumi.ComponentResource):
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
     def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        metadata = cast(dict[str, Any], manifest["metadata"])
-        annotations = {**metadata.get("annotations", {}), **_OURS}
-        owned = {**manifest, "metadata": {**metadata, "annotations": annotations}}
-        return KubernetesObject(name, owned, self._after(after))
+        return KubernetesObject(name, owned(manifest), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -18,6 +18,7 @@ from infra.faults import SettingsError, unknown_key
 from infra.hidden import HIDDEN, SECTION, Hidden, of_texts
 from infra.job_sections import SHORT_FORM, kind_of, read_jobs
 from infra.jobs import Job, group_order
+from infra.monitoring.section import Monitoring
 from infra.names import GroupName, TeamName
 from infra.rules import secrets as rules_of_secrets
 from infra.rules.check import check
@@ -57,6 +58,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     containers = all(kind_of(job.written) == "container" for job in draft.jobs)
     image = (sections.optional if draft.jobs and containers else sections.required)("image", Image)
     options = sections.plain(Options)
+    monitoring = sections.whole("monitoring", Monitoring)
     faults = [*sections.faults, *check(draft), *rules_of_secrets.check(raw.get(SECTION, {}))]
     if faults or not (draft.cloud and draft.cluster):
         raise SettingsError(dict.fromkeys(faults))
@@ -74,6 +76,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
         prices=draft.prices,
         budget=draft.budget,
         environment=draft.environment,
+        monitoring=monitoring,
         secrets={name: value for name, value in entries(raw.get(SECTION)).items() if isinstance(value, Hidden)},
         **dict(options),
     )

@@ -15,13 +15,14 @@ from infra.capacity import Capacity
 from infra.environment import Environment
 from infra.hidden import Hidden
 from infra.jobs import ContainerJob, Job, TrainingJob
+from infra.maintenance import MaintenanceWindow
+from infra.monitoring.section import Monitoring
 from infra.names import (
     BucketName,
     ClusterName,
     DiskImage,
     DnsLabel,
     Email,
-    Instant,
     Labels,
     PinnedImage,
     ProjectName,
@@ -39,23 +40,6 @@ class Cloud(Spec):
     region: str
     zone: str
     """The zone of all nodes: a slice lies in one zone, and slices of a job near each other."""
-
-
-class MaintenanceWindow(Spec):
-    """A recurring time for maintenance, in the terms of GKE."""
-
-    start: Instant
-    """First begin, such as 2026-01-03T02:00:00Z."""
-    end: Instant
-    """First end; at least 48 hours in 32 days must be open to maintenance."""
-    recurrence: Annotated[str, Field(pattern="^FREQ=(DAILY|WEEKLY)")]
-    """As in RFC 5545, such as FREQ=WEEKLY;BYDAY=SA,SU."""
-
-    @model_validator(mode="after")
-    def _ends_after_it_starts(self) -> Self:
-        if self.end <= self.start:
-            raise ValueError("a window that ends after it starts")
-        return self
 
 
 class Cluster(Spec):
@@ -187,6 +171,7 @@ class Settings(Options):
     prices: Prices = Prices()
     budget: Budget | None = None
     environment: Environment | None = None
+    monitoring: Monitoring = Monitoring()
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
     """Environment variables of the jobs' pods by name, for tokens of a data hub or an experiment tracker:
     `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may hold a secret.

@@ -17,12 +17,12 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from sandbox.catalog import (
-    BUILD_FLAGS,
     KUBERNETES_STAMPS,
     TOOLS,
     Copy,
     Program,
     ProgramsError,
+    build_flags,
     cache_folder,
     cached_path,
     copied_folder,
@@ -113,7 +113,16 @@ def _build(program: Program, progress: Callable[[str], None]) -> None:
     target = cached_path(program)
     target.parent.mkdir(exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
-    command = ["go", "build", *BUILD_FLAGS, "-ldflags", _link_flags(program), "-o", str(partial), program.package]
+    command = [
+        "go",
+        "build",
+        *build_flags(program.module),
+        "-ldflags",
+        _link_flags(program),
+        "-o",
+        str(partial),
+        program.package,
+    ]
     _run_go(command, program, progress)
     partial.replace(target)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 TOOLS = Path(__file__).parent.parent / "tools"
 
-BUILD_FLAGS = ("-trimpath", "-tags=osusergo,grpcnotrace")
-"""Part of the cache folder's key, since they change what is built."""
+_TAGS = ("osusergo", "grpcnotrace")
+_OWN_TAGS = {"promql": ("remove_all_sd",)}
+"""By folder in `tools/`: Prometheus without its ways to find targets, which are most of what it is built from."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,15 @@ ACTIONLINT = Program(
 )
 """Checks the workflows of `.github`; the sandbox does without it."""
 
+PROMTOOL = Program(
+    "promtool",
+    "promql",
+    "github.com/prometheus/prometheus/cmd/promtool",
+    "github.com/prometheus/prometheus",
+    None,
+)
+"""Prometheus' own engine, which tests hold the alerts against; the sandbox does without it."""
+
 PREVIOUS = (_jobset("previous/jobset"), _kueue("previous/kueue"))
 """The minor before: what a stack is upgraded from. Built only when somebody asks for it."""
 
@@ -139,9 +149,14 @@ def module_version(tool: str, go_module: str) -> str:
     return match.group(1)
 
 
+def build_flags(tool: str) -> tuple[str, ...]:
+    """Part of the cache folder's key, since they change what is built."""
+    return ("-trimpath", f"-tags={','.join((*_TAGS, *_OWN_TAGS.get(tool, ())))}")
+
+
 def module_folder(tool: str) -> Path:
     """Folder of the cache for what `tools/TOOL` builds, keyed by its lock."""
-    digest = hashlib.sha256(" ".join(BUILD_FLAGS).encode())
+    digest = hashlib.sha256(" ".join(build_flags(tool)).encode())
     for name in ("go.mod", "go.sum"):
         digest.update((TOOLS / tool / name).read_bytes())
     return cache_folder() / f"{tool}-{digest.hexdigest()[:16]}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from infra.faults import Fault
 from infra.jobs import ContainerJob
-from infra.programs import METRICS_PORT_NAME, TAKEN_PREFIXES, TAKEN_VARIABLES, TPU_METRICS_PORT
+from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES, TPU_METRICS_PORT, TPU_METRICS_PORT_NAME
 from infra.rules.draft import Draft
 
 _FREE = ("HOME", "PATH", "TMPDIR")
@@ -25,6 +25,6 @@ def check(path: str, job: ContainerJob, draft: Draft) -> Iterator[Fault]:
             expected = "a variable that is set once"
             yield Fault(f"{path}.env.{name}", expected, "a secret of that name too", "remove one of them")
     for name, port in job.ports.items():
-        if name == METRICS_PORT_NAME or port == TPU_METRICS_PORT:
-            expected = f"a port other than {METRICS_PORT_NAME} {TPU_METRICS_PORT}, where libtpu answers GKE"
+        if name == TPU_METRICS_PORT_NAME or port == TPU_METRICS_PORT:
+            expected = f"a port other than {TPU_METRICS_PORT_NAME} {TPU_METRICS_PORT}, where libtpu answers GKE"
             yield Fault(f"{path}.ports.{name}", expected, f"{name} {port}", "choose another")

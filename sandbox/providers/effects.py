@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, override
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ from sandbox.providers.plugin_rules import require_cluster, require_node_pool
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
 from sandbox.providers.values import UNKNOWN, Object, at, with_value
 from sandbox.site import NODE_LABEL, Site
+
+_MONITORING_KINDS = Path(__file__).with_name("monitoring_kinds.yaml")
 
 
 class Effect:
@@ -212,7 +215,8 @@ def _node_patch(live: Object, before: Object, after: Object) -> Object:
 
 
 def _gke_kinds() -> list[Object]:
-    return [yaml.safe_load(path.read_text()) for path in sorted(copied_folder(GKE_KINDS).glob("*.yaml"))]
+    files = [*sorted(copied_folder(GKE_KINDS).glob("*.yaml")), _MONITORING_KINDS]
+    return [kind for path in files for kind in yaml.safe_load_all(path.read_text())]
 
 
 def _path(kind: Object) -> str:

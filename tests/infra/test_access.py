@@ -8,8 +8,7 @@ RBAC = "kubernetes:rbac.authorization.k8s.io/v1"
 
 
 def test_each_member_is_bound_to_the_role_of_the_namespace(program: Recording) -> None:
-    (binding,) = program.of_type(f"{RBAC}:RoleBinding")
-    inputs: Any = binding.inputs
+    inputs: Any = program.named(f"{RBAC}:RoleBinding", "members-research-binding").inputs
     assert inputs["metadata"]["namespace"] == "research"
     assert [(subject["kind"], subject["name"]) for subject in inputs["subjects"]] == [
         ("User", "ada@example.com"),
@@ -22,21 +21,24 @@ def test_each_member_is_bound_to_the_role_of_the_namespace(program: Recording) -
 
 
 def test_nobody_is_bound_where_nobody_is_named(values: Values) -> None:
-    recording = run_program(values)
-    assert recording.of_type(f"{RBAC}:Role") == recording.of_type(f"{RBAC}:RoleBinding") == []
+    bindings: Any = [found.inputs for found in run_program(values).of_type(f"{RBAC}:RoleBinding")]
+    assert {subject["kind"] for binding in bindings for subject in binding["subjects"]} == {"ServiceAccount"}
 
 
 def test_nothing_of_the_stack_gives_people_rights_in_the_whole_cluster(program: Recording) -> None:
     rights = [found for found in program.registrations if ":ClusterRole" in found.type]
     # Trainers mark their own node; an admission policy holds them to that.
-    assert {found.inputs["metadata"]["name"] for found in rights} == {"trainer-marks-bad-host"}
+    # Of collectors an account reads the controllers' metrics, see tests/infra/monitoring/test_collection.py.
+    readers = {f"{name}-metrics-reader-of-collectors" for name in ("jobset", "kueue")}
+    assert {found.inputs["metadata"]["name"] for found in rights} == {"trainer-marks-bad-host", *readers}
     subjects = [subject for found in rights for subject in found.inputs.get("subjects", ())]
-    assert {(subject["kind"], subject["name"]) for subject in subjects} == {("ServiceAccount", "trainer")}
+    told = {(subject["kind"], subject["name"]) for subject in subjects}
+    assert told == {("ServiceAccount", "trainer"), ("ServiceAccount", "metrics-reader")}
 
 
 def test_an_account_of_trainers_mounts_its_token_nowhere_unasked(program: Recording) -> None:
     accounts = program.of_type("kubernetes:core/v1:ServiceAccount")
-    assert len(accounts) == 2
+    assert {account.inputs["metadata"]["name"] for account in accounts} == {"trainer", "metrics-reader"}
     assert all(account.inputs["automountServiceAccountToken"] is False for account in accounts)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from infra.addresses import Network
 from infra.network_policy import of_team
+from workloads.spec import METRICS_PORT
 
 NETWORK = Network()
 
@@ -31,6 +32,8 @@ DNS_CACHE = Peer("10.16.3.7", "kube-system", {"k8s-app": "node-local-dns"})
 METRICS_SERVER = Peer("10.16.3.8", "kube-system", {"k8s-app": "metrics-server"})
 CACHE_ADDRESS = Peer("169.254.20.10")
 METADATA = Peer("169.254.169.254")
+COLLECTOR = Peer("10.16.3.9", "gmp-system", {"app.kubernetes.io/name": "collector"})
+RULE_EVALUATOR = Peer("10.16.3.10", "gmp-system", {"app.kubernetes.io/name": "rule-evaluator"})
 API_SERVER = Peer("10.0.0.2")
 """GKE's control plane has an address of the nodes' range."""
 GOOGLE = Peer("142.250.80.10")
@@ -41,13 +44,13 @@ def _reaches(peer: Peer, port: int, protocol: str = "TCP") -> bool:
     return _lets_through("egress", "to", peer, port, protocol)
 
 
-def _reached_by(peer: Peer, port: int) -> bool:
-    return _lets_through("ingress", "from", peer, port, "TCP")
+def _reached_by(peer: Peer, port: int, *, monitored: bool = True) -> bool:
+    return _lets_through("ingress", "from", peer, port, "TCP", monitored=monitored)
 
 
-def _lets_through(direction: str, side: str, peer: Peer, port: int, protocol: str) -> bool:
+def _lets_through(direction: str, side: str, peer: Peer, port: int, protocol: str, *, monitored: bool = True) -> bool:
     """As https://kubernetes.io/docs/concepts/services-networking/network-policies/ says it."""
-    spec: Any = of_team("research", NETWORK)["spec"]
+    spec: Any = of_team("research", NETWORK, monitored=monitored)["spec"]
     assert direction.title() in spec["policyTypes"]
     return any(
         any(_is(selector, peer) for selector in rule[side])
@@ -69,6 +72,7 @@ def _is(selector: Any, peer: Peer) -> bool:
 
 
 def _labelled(selector: Any, peer: Peer) -> Iterator[bool]:
+    yield selector.get("matchLabels", {}).items() <= peer.labels.items()
     for expression in selector.get("matchExpressions", ()):
         assert expression["operator"] == "In"
         yield peer.labels.get(expression["key"]) in expression["values"]
@@ -84,6 +88,13 @@ def test_hosts_of_a_team_reach_each_other_on_every_port(port: int) -> None:
 @pytest.mark.parametrize("port", [8482, 8431, 443], ids=str)
 def test_nobody_else_reaches_them(peer: Peer, port: int) -> None:
     assert not _reached_by(peer, port)
+
+
+def test_collectors_reach_the_port_for_metrics_and_no_other_and_nobody_else_does() -> None:
+    assert _reached_by(COLLECTOR, METRICS_PORT)
+    assert not any(_reached_by(COLLECTOR, port) for port in (8482, 8431, 443))
+    assert not any(_reached_by(peer, METRICS_PORT) for peer in (RULE_EVALUATOR, OTHER_TEAM, KUEUE))
+    assert not _reached_by(COLLECTOR, METRICS_PORT, monitored=False)
 
 
 @pytest.mark.parametrize("port", [8482, 443, 80, 53], ids=str)

@@ -20,6 +20,13 @@ PRICE_VARIABLE = "USD_PER_HOUR"
 NODE_VARIABLE = "NODE_NAME"
 """Environment variable with the node's name; may be missing."""
 
+METRICS_ADDRESS_VARIABLE = "METRICS_ADDRESS"
+"""Environment variable with the address of the host at which it answers who collects metrics; missing: nowhere."""
+
+METRICS_PORT = 9464
+"""Where it answers: the port that OpenTelemetry's exporters for Prometheus have
+(https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#prometheus-exporter)."""
+
 API_ACCESS_PATH = "/mnt"
 """Folder of the pod with `token` and `ca.crt` for the API server; may be missing. One that every machine has, for
 the sandbox mounts on what is there."""

@@ -12,11 +12,13 @@ from workloads.spec import JobSpec, SliceSpec
 from workloads.training import slice_check
 from workloads.training.deadline import Deadline, Expectation
 from workloads.training.ending import Ending, Failure
+from workloads.training.exporter import look_back, serve
 from workloads.training.failures import BadHost, TrainingStopped
-from workloads.training.journal import Start
+from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.quarantine import OwnNode, set_aside
 from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.start import Start
 from workloads.training.start_check import Roll, on_present_slices, open_devices, require_devices
 from workloads.training.watchdog import Watchdog
 from workloads.training.writer import Writer
@@ -29,6 +31,9 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
     place = Place.of(environment)
     storage = epath.Path(spec.storage.path)
     ending = Ending(storage, start, place.host)
+    live = LiveMetrics(start, leads=place.process == 0)
+    serve(live, environment)
+    look_back(live, storage, start)
     # Until it has joined, a process has nobody to tell.
     processes = Processes(0, 1, place.host)
 
@@ -42,7 +47,7 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
         with Watchdog(processes, ending, _hang):
             _check(job.slices, place, processes, environment)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
-                train(job, start, processes)
+                train(job, start, processes, live)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
         _end(error, processes, ending)
 

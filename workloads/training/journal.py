@@ -11,38 +11,25 @@ from typing import Any, Self
 
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import TrainingSpec
+from workloads.training.live_metrics import LiveMetrics
 from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
 from workloads.training.rollback import Position
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 from workloads.training.step import StepResult
 from workloads.training.step_metrics import Measured, StepMetrics
 
 
-@dataclass(frozen=True)
-class Start:
-    """One start of the job: who asked for it and when."""
-
-    run_id: str
-    restart_attempt: int
-    began: float
-    """Unix seconds."""
-    image: str | None
-    """Container image with its digest, where it is known."""
-    asked_slices: int
-    """Slices that the job has when all are there."""
-    usd_per_hour: float | None
-    """What all of these cost; None: unknown."""
-
-
 @dataclass
 class Journal:
-    """The ledger and metrics of this host, and the screen of the job."""
+    """The ledger and metrics of this host, those that it shows while it trains, and the screen of the job."""
 
     schedule: TrainingSpec
     processes: Processes
     ledger: Ledger
     metrics: StepMetrics
+    live: LiveMetrics
     _last_look: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> Self:
@@ -58,6 +45,7 @@ class Journal:
 
     def started(self, start: Start, slices: int) -> None:
         """The start, and whether it is on fewer slices than the job has."""
+        self.live.planned(self.schedule, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
         self.record("start", **about, host=self.processes.host, slices=slices)
         if slices < start.asked_slices:
@@ -67,6 +55,7 @@ class Journal:
     def record(self, event: str, **values: Any) -> None:
         """An event of this host."""
         self.ledger.record(event, **values)
+        self.live.happened(event, values)
 
     def announce(self, line: Line) -> None:
         """Print and record what happened; once for the job, since it is the same in every process."""
@@ -86,7 +75,7 @@ class Journal:
         done = before.step + 1
         loss, norm, skipped = float(result.loss), float(result.gradient_norm), bool(result.skipped)
         measured = Measured(done, before.batch, self.restart_clock(), host_seconds, loss, norm, skipped)
-        self.metrics.add(measured)
+        self.live.stepped(self.metrics.add(measured))
         rate = self.metrics.tokens_per_second(measured)
         self.announce(StepProgress(done, self.schedule.steps, loss, rate, measured.seconds * 1000))
         if skipped:

@@ -18,7 +18,8 @@ from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Journal, Start
+from workloads.training.journal import Journal
+from workloads.training.live_metrics import LiveMetrics
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
@@ -30,12 +31,13 @@ from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
+from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, Program, TrainState
 from workloads.training.step_metrics import StepMetrics
 
 
-def train(spec: JobSpec, start: Start, processes: Processes) -> None:
-    """Train `spec` to its last step, going on from the run's newest checkpoint.
+def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) -> None:
+    """Train `spec` to its last step, going on from the run's newest checkpoint; `live` is told how it goes.
 
     Raises:
         TrainingStopped: a stop with a known cause.
@@ -52,7 +54,7 @@ def train(spec: JobSpec, start: Start, processes: Processes) -> None:
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
     profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
-    journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes))
+    journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
     with _closed_at_a_known_end(checkpoints), journal, profiler, fitting(spec, program.state_shapes):
         journal.started(start, spec.slices.count)
         if processes.leads:

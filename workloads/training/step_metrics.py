@@ -67,13 +67,15 @@ class StepMetrics:
         if self._files:
             self._files.__exit__(kind, error, traceback)
 
-    def add(self, measured: Measured) -> None:
-        """Take note of a step."""
+    def add(self, measured: Measured) -> Mapping[str, object]:
+        """Take note of a step; its line."""
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if measured.skipped else 0
         self._skipped += measured.skipped
         self._recent.append(measured)
+        line = self._line(measured)
         if self._files:
-            self._files.step(measured.step, self._line(measured))
+            self._files.step(measured.step, line)
+        return line
 
     def held_out(self, step: int, loss: float) -> None:
         """Take note of an evaluation after `step`."""

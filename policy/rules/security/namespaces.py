@@ -10,6 +10,8 @@ from policy.rules.security.about import must
 
 _ENFORCED = "pod-security.kubernetes.io/enforce"
 _NAME = "kubernetes.io/metadata.name"
+_COLLECTORS = "gmp-system"
+"""Where GKE runs the collectors of metrics, and nobody else may run anything."""
 _POLICIES = "https://kubernetes.io/docs/concepts/services-networking/network-policies/"
 
 
@@ -42,8 +44,9 @@ def _narrow(resources: Sequence[Declared]) -> Iterator[Broken]:
 def _wide_ingress(policy: Declared, of_team: bool) -> Iterator[str]:
     for rule in every(policy.properties, "spec", "ingress"):
         peers = every(rule, "from")
-        if of_team and not all(_is_of_own_namespace(peer) for peer in peers or [{}]):
-            yield "expected ingress of the pods of the team's own namespace, got that of others"
+        of_own = all(_is_of_own_namespace(peer) for peer in peers or [{}])
+        if of_team and not (of_own or _is_of_collectors(rule)):
+            yield "expected ingress of pods of the team's namespace, or of collectors by port, got that of others"
         elif not all(_is_of_own_namespace(peer) or _is_of_named_namespace(peer) for peer in peers or [{}]):
             yield "expected ingress of pods whose namespace is named, got that of any or of addresses"
 
@@ -57,6 +60,12 @@ def _wide_egress(policy: Declared) -> Iterator[str]:
             yield "expected egress to pods whose namespace is named, got that to every namespace"
         if blocks and not every(rule, "ports"):
             yield "expected egress to addresses to name ports, got all ports"
+
+
+def _is_of_collectors(rule: Any) -> bool:
+    peers = every(rule, "from")
+    named = [at(peer, "namespaceSelector", "matchLabels", _NAME) for peer in peers]
+    return bool(every(rule, "ports")) and set(named) == {_COLLECTORS}
 
 
 def _is_of_own_namespace(peer: Any) -> bool:
@@ -100,7 +109,8 @@ RULES: tuple[Rule, ...] = (
             Severity.MEDIUM,
             "Network policies name whom they let through",
             why="Policies add up: one that names nobody opens what all others close.",
-            fix="Name own pods in from, outside teams' namespaces others by name, and ports beside addresses in to.",
+            fix="Name own pods in from, or collectors with a port, outside teams' namespaces others by name, and ports"
+            " beside addresses in to.",
             link=_POLICIES,
         ),
         _narrow,

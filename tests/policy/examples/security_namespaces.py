@@ -13,11 +13,12 @@ _NARROW = "narrow-network-policies"
 
 
 def _policy(name: str) -> Declared:
-    properties: Any = of_team(name, Network())
+    properties: Any = of_team(name, Network(), monitored=True)
     return declared("kubernetes:networking.k8s.io/v1:NetworkPolicy", name, properties)
 
 
 _NAMED = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+_COLLECTORS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gmp-system"}}}
 _WIDE: tuple[Any, ...] = (
     {"ipBlock": {"cidr": "0.0.0.0/0"}},
     {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}},
@@ -28,7 +29,7 @@ _WIDE: tuple[Any, ...] = (
 
 def _ingress(name: str, peer: Any, suffix: str = "") -> Declared:
     """A policy of a namespace that lets a peer in."""
-    properties: Any = of_team(name, Network())
+    properties: Any = of_team(name, Network(), monitored=True)
     ports = [{"protocol": "TCP", "port": 8482}]
     spec = {**properties["spec"], "ingress": [{"from": [peer], "ports": ports}]}
     return declared("kubernetes:networking.k8s.io/v1:NetworkPolicy", f"{name}{suffix}", {**properties, "spec": spec})
@@ -51,10 +52,11 @@ EXAMPLES: dict[str, Example] = {
             configuration(_NARROW),
             *(_ingress(_NARROW, peer, f"-{index}") for index, peer in enumerate((*_WIDE, _NAMED))),
             *(_ingress("webhooks", peer, f"-{index}") for index, peer in enumerate(_WIDE)),
+            having(_ingress(_NARROW, _COLLECTORS, "-collectors"), ("spec", "ingress", 0, "ports"), []),
             having(_policy(f"{_NARROW}-unnamed"), ("spec", "ingress"), [{}]),
             having(_policy(f"{_NARROW}-to"), ("spec", "egress", 0, "to"), [_WIDE[1]]),
             having(_policy(f"{_NARROW}-ports"), ("spec", "egress", 3, "ports"), []),
         ),
-        "expected ingress of the pods of the team's own namespace, got that of others",
+        "expected ingress of pods of the team's namespace, or of collectors by port, got that of others",
     ),
 }

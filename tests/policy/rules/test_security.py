@@ -50,4 +50,4 @@ def test_every_policy_that_lets_in_whom_it_does_not_name_is_told() -> None:
     example = EXAMPLES[rule.about.id]
     wide = {found.urn for found in example.failing if found.type.endswith(":NetworkPolicy")}
     assert {fault.urn for fault in faults(rule, example.failing)} == wide
-    assert len(wide) == 10
+    assert len(wide) == 11

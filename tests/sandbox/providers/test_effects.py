@@ -22,11 +22,16 @@ class Requests:
         self.request("DELETE", path)
 
 
-def test_a_cluster_comes_and_goes_with_the_kind_by_which_kueue_asks_for_chips(tmp_path: Path) -> None:
+def test_a_cluster_comes_and_goes_with_the_kinds_that_gke_brings_along(tmp_path: Path) -> None:
     programs.prepare(ignore)
     api = Requests()
     effect = ClusterEffect(Cloud(tmp_path), lambda: cast(ApiServer, api))
     effect.create({"name": "c"})
-    assert api.made == [("PATCH", "provisioningrequests.autoscaling.x-k8s.io")]
+    kinds = [
+        "provisioningrequests.autoscaling.x-k8s.io",
+        "podmonitorings.monitoring.googleapis.com",
+        "clusterrules.monitoring.googleapis.com",
+    ]
+    assert api.made == [("PATCH", kind) for kind in kinds]
     effect.delete({"name": "c", "deletionProtection": False})
-    assert ("DELETE", "provisioningrequests.autoscaling.x-k8s.io") in api.made
+    assert api.made[-len(kinds) :] == [("DELETE", kind) for kind in kinds]

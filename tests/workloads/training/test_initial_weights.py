@@ -16,11 +16,12 @@ from workloads.training.export import export
 from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Start
+from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.mesh import build_mesh
 from workloads.training.parameter_folder import read_about, read_whole
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 from workloads.training.step import Program, TrainState
 from workloads.weights.conversion import import_weights
 
@@ -108,7 +109,8 @@ def test_half_a_folder_is_told(remove: str, fault: str, folder: epath.Path, begi
 
 
 def trained(job: JobSpec, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    train(job, Start("run-1", 0, time.time(), None, job.slices.count, None), ALONE)
+    start = Start("run-1", 0, time.time(), None, job.slices.count, None)
+    train(job, start, ALONE, LiveMetrics(start, leads=True))
     return capsys.readouterr().out.splitlines()
 
 

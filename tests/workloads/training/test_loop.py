@@ -14,15 +14,17 @@ from workloads.progress import CheckpointSaved, Evaluation, LengthChanged, RunSt
 from workloads.spec import JobSpec
 from workloads.training import loop
 from workloads.training.failures import Diverged, Preempted
-from workloads.training.journal import Start
+from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 
 type Capture = pytest.CaptureFixture[str]
 
 
 def trained(job: JobSpec, capsys: Capture, processes: Processes | None = None) -> list[str]:
-    train(job, Start("run-1", 0, time.time(), None, job.slices.count, None), processes or Processes(0, 1, "host-0"))
+    start = Start("run-1", 0, time.time(), None, job.slices.count, None)
+    train(job, start, processes or Processes(0, 1, "host-0"), LiveMetrics(start, leads=True))
     return capsys.readouterr().out.splitlines()
 
 
@@ -67,7 +69,8 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
 
     monkeypatch.setattr(loop, "ThreadPoolExecutor", AtOnce)
     with jax.log_compiles():
-        train(small_job(tmp_path, steps=1), Start("run-1", 0, time.time(), None, 2, None), Watched(0, 1, "host-0"))
+        start = Start("run-1", 0, time.time(), None, 2, None)
+        train(small_job(tmp_path, steps=1), start, Watched(0, 1, "host-0"), LiveMetrics(start, leads=True))
     # Optax makes its count by a conversion, which is compiled once in a process.
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 

@@ -16,9 +16,10 @@ from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
 from workloads.spec import JobSpec
 from workloads.training.data import Order, cache_folder, load_rows
 from workloads.training.failures import Diverged, ReplicasDiffer
-from workloads.training.journal import Start
+from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 
 STEPS = 12
@@ -64,7 +65,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoilt]:
 
 
 def trained(spec: JobSpec) -> None:
-    train(spec, Start("run-1", 0, time.time(), None, spec.slices.count, None), Processes(0, 1, "host-0"))
+    start = Start("run-1", 0, time.time(), None, spec.slices.count, None)
+    train(spec, start, Processes(0, 1, "host-0"), LiveMetrics(start, leads=True))
 
 
 def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:

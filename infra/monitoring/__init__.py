@@ -1,0 +1,1 @@
+"""What is watched of a stack while it stands: who is asked for metrics, when somebody is told, what people see."""

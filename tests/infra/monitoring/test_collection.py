@@ -1,0 +1,90 @@
+"""What is collected, held against what there is: the rendered pods, the charts' own pods and roles."""
+
+from typing import Any
+
+import pytest
+
+from infra.flavors import KUEUE_NAMESPACE
+from infra.jobset import JOBSET_NAMESPACE
+from infra.monitoring.collection import COLLECTORS_NAMESPACE, of_controller, of_trainers
+from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from infra.pods import pod_template
+from infra.settings import parse
+from infra.submission import submission
+from sandbox import programs
+from sandbox.providers.charts import render
+from tests.chain.stack import ignore
+from tests.infra.recording import Recording, Values, run_program
+from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT
+
+MONITORING = "kubernetes:monitoring.googleapis.com/v1:PodMonitoring"
+CONTROLLERS = [("jobset", JOBSET_NAMESPACE, JOBSET_VERSION), ("kueue", KUEUE_NAMESPACE, KUEUE_VERSION)]
+
+
+def test_the_trainers_port_is_the_one_that_is_asked(values: Values) -> None:
+    (container,) = _pod(values)["containers"]
+    (endpoint,) = _spec(of_trainers("research"))["endpoints"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports[endpoint["port"]] == METRICS_PORT
+    (address,) = (entry for entry in container["env"] if entry["name"] == METRICS_ADDRESS_VARIABLE)
+    assert address["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+
+
+def test_trainers_are_asked_in_each_teams_namespace(program: Recording) -> None:
+    asked = {found.inputs["metadata"]["namespace"] for found in program.of_type(MONITORING)}
+    assert asked == {"research", "product-ml", KUEUE_NAMESPACE, JOBSET_NAMESPACE}
+
+
+def test_nothing_is_declared_or_let_in_where_monitoring_is_off(values: Values) -> None:
+    recording = run_program(values | {"monitoring": {"enabled": False}})
+    assert not [found for found in recording.registrations if "monitoring.googleapis.com" in found.type]
+    assert not [found for found in recording.registrations if found.type.endswith(":Monitoring")]
+    (policy,) = recording.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+    assert COLLECTORS_NAMESPACE not in str(policy.inputs)
+
+
+@pytest.mark.parametrize(("name", "namespace", "version"), CONTROLLERS, ids=lambda each: str(each))
+def test_what_is_asked_of_a_controller_is_what_its_chart_has(name: str, namespace: str, version: str) -> None:
+    chart: Any = render({"chart": name, "version": version, "namespace": namespace}, name, programs.prepare(ignore))
+    wanted = of_controller(name, namespace)
+    spec = _spec(wanted["metrics"])
+    (deployment,) = (found for found in chart if found["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (endpoint,) = spec["endpoints"]
+    ports = [port["name"] for container in template["spec"]["containers"] for port in container["ports"]]
+    assert endpoint["port"] in ports
+    reader: Any = wanted["reader"]
+    (role,) = (
+        found
+        for found in chart
+        if found["kind"] == "ClusterRole" and found["metadata"]["name"] == reader["roleRef"]["name"]
+    )
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+@pytest.mark.parametrize(("name", "namespace"), [each[:2] for each in CONTROLLERS])
+def test_collectors_read_the_one_token_and_the_token_reads_metrics(name: str, namespace: str) -> None:
+    wanted: Any = of_controller(name, namespace)
+    token = wanted["token"]["metadata"]["name"]
+    assert wanted["token-role"]["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [token], "verbs": ["get", "list", "watch"]}
+    ]
+    assert wanted["token-role-binding"]["roleRef"]["name"] == wanted["token-role"]["metadata"]["name"]
+    assert wanted["token-role-binding"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "collector", "namespace": COLLECTORS_NAMESPACE}
+    ]
+    account = wanted["account"]["metadata"]["name"]
+    assert wanted["token"]["metadata"]["annotations"] == {"kubernetes.io/service-account.name": account}
+    assert wanted["reader"]["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    (endpoint,) = wanted["metrics"]["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"]["secret"] == {"name": token, "key": "token"}
+
+
+def _pod(values: Values) -> Any:
+    template: Any = pod_template(submission(parse(values), "trainer@sha256:0"))
+    return template["spec"]
+
+
+def _spec(manifest: Any) -> Any:
+    return manifest["spec"]

@@ -1,0 +1,71 @@
+"""Every number that an alert or a panel asks for is told by somebody: the trainer, or Kueue and JobSet as pinned."""
+
+import json
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from infra.monitoring.alerts import ALERTS
+from infra.monitoring.dashboard import PANELS
+from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from sandbox.catalog import TOOLS
+from workloads.report.goodput import Cause
+from workloads.spec import ExitCode
+from workloads.training.exposition import FAMILIES
+
+_OF_PROMETHEUS = {"up"}
+_ASKED = {
+    **{f"alert {alert.name}": alert.expression for alert in ALERTS},
+    **{f"panel {panel.title}": " ".join(query.expression for query in panel.queries) for panel in PANELS},
+}
+
+
+def names(expression: str) -> set[str]:
+    """The metrics in a query: words before a brace, a bracket or the end of what is aggregated, and no labels."""
+    without_labels = re.sub(r"\{[^}]*\}", "{}", expression)
+    without_labels = re.sub(r"\b(by|on|group_left|without)\s*\([^)]*\)", "", without_labels)
+    return set(re.findall(r"\b(?:trainer|kueue|jobset)_[a-z_]+\b|\bup\b", without_labels))
+
+
+@cache
+def told_by(controller: str, version: str) -> set[str]:
+    """What the sources of that version register."""
+    command = ["go", "mod", "download", "-json", f"sigs.k8s.io/{controller}@v{version}"]
+    listed = subprocess.run(command, cwd=TOOLS / "kubernetes", capture_output=True, text=True, check=True)
+    source = (Path(json.loads(listed.stdout)["Dir"]) / "pkg" / "metrics" / "metrics.go").read_text()
+    registered = re.findall(
+        r"prometheus\.(Counter|Gauge|Histogram)Opts\{\s*Subsystem:\s*constants\.(?:KueueName|JobSetSubsystemName),"
+        r'\s*Name:\s*"([a-z_]+)"',
+        source,
+    )
+    return {
+        f"{controller}_{name}{suffix}"
+        for kind, name in registered
+        for suffix in (("_bucket", "_count", "_sum") if kind == "Histogram" else ("",))
+    }
+
+
+def told() -> set[str]:
+    trainer = {family.name for family in FAMILIES}
+    return trainer | told_by("kueue", KUEUE_VERSION) | told_by("jobset", JOBSET_VERSION) | _OF_PROMETHEUS
+
+
+@pytest.mark.parametrize("asked", _ASKED)
+def test_every_number_that_is_asked_for_is_told(asked: str) -> None:
+    found = names(_ASKED[asked])
+    assert found
+    assert found - told() == set()
+
+
+def test_the_sources_are_read() -> None:
+    assert len(told_by("kueue", KUEUE_VERSION)) > 50
+    assert told_by("jobset", JOBSET_VERSION) == {"jobset_failed_total", "jobset_completed_total"}
+
+
+def test_causes_and_codes_that_are_asked_for_are_those_of_the_trainer() -> None:
+    text = " ".join(_ASKED.values())
+    assert set(re.findall(r'cause="([^"]+)"', text)) <= set(Cause)
+    assert set(re.findall(r'code="([^"]+)"', text)) <= {code.name for code in ExitCode}

@@ -1,0 +1,134 @@
+import math
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workloads.exposed import Numbers, numbers
+from tests.workloads.jobs import small_job
+from workloads.report.goodput import ENDS_A_PIECE, Cause
+from workloads.training.exposition import FAMILIES
+from workloads.training.live_metrics import LiveMetrics
+from workloads.training.loop import train
+from workloads.training.past_ends import PastEnd
+from workloads.training.runtime import Processes
+from workloads.training.start import Start
+
+START = Start("run-1", 2, 1000.0, None, 4, 86.4)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def line(step: int, **changed: Any) -> Mapping[str, Any]:
+    return {
+        "step": step,
+        "loss": 2.5,
+        "gradient_norm": 0.5,
+        "skipped": False,
+        "skipped_steps": 0,
+        "step_seconds": 2.0,
+        "host_seconds": 0.5,
+        "tokens_per_second": 1000.0,
+        "mfu": None,
+        "device_bytes_in_use": [3, 7],
+        "device_peak_bytes_in_use": [8, 9],
+        **changed,
+    }
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def live(clock: Clock) -> LiveMetrics:
+    return LiveMetrics(START, leads=True, clock=clock)
+
+
+def by_cause(found: Numbers) -> dict[str, float]:
+    return {cause: seconds for cause, seconds in found["trainer_seconds_total"].items() if seconds}
+
+
+def test_a_step_is_told_as_it_was(live: LiveMetrics, clock: Clock) -> None:
+    clock.now = 1002.0
+    live.stepped(line(7))
+    found = numbers(live.text())
+    assert found["trainer_step"] == {"": 7}
+    assert found["trainer_loss"] == {"": 2.5}
+    assert found["trainer_last_step_time_seconds"] == {"": 1002}
+    assert found["trainer_hbm_used_bytes"] == {"": 7}
+    assert found["trainer_hbm_peak_bytes"] == {"": 9}
+    assert math.isnan(found["trainer_mfu_ratio"][""])
+    assert (found["trainer_restarts"], found["trainer_usd_per_hour"]) == ({"": 2}, {"": 86.4})
+
+
+def test_time_counts_for_the_causes_of_the_report(live: LiveMetrics, clock: Clock) -> None:
+    pieces: list[tuple[str, float]] = [("start", 30), ("restore", 20), ("compile", 10), ("save", 4), ("Evaluation", 6)]
+    for event, seconds in pieces:
+        clock.now += seconds
+        live.happened(event, {"step": 3, "loss": 1.0})
+        assert by_cause(numbers(live.text()))[ENDS_A_PIECE[event]] == pytest.approx(seconds)
+    clock.now += 2
+    live.stepped(line(4))
+    clock.now += 2
+    live.stepped(line(5, skipped=True, loss=None, skipped_steps=1))
+    spent = by_cause(numbers(live.text()))
+    assert (spent[Cause.PRODUCTIVE], spent[Cause.INPUT], spent[Cause.LOST]) == (1.5, 1.0, 1.5)
+    assert sum(spent.values()) == pytest.approx(clock.now - START.began)
+
+
+def test_a_clock_that_is_set_back_takes_no_time_away(live: LiveMetrics, clock: Clock) -> None:
+    clock.now = 500.0
+    live.happened("compile", {})
+    assert by_cause(numbers(live.text())) == {}
+
+
+def test_work_is_safe_from_the_first_step_on_and_from_each_complete_save(live: LiveMetrics, clock: Clock) -> None:
+    def safe_since() -> float:
+        return numbers(live.text())["trainer_safe_time_seconds"][""]
+
+    clock.now = 1100.0
+    live.happened("RunStarted", {"step": 3})
+    assert safe_since() == 1100
+    clock.now = 1200.0
+    live.happened("save", {"step": 5})
+    assert safe_since() == 1100
+    live.happened("CheckpointSaved", {"step": 5})
+    assert safe_since() == 1200
+    assert numbers(live.text())["trainer_saved_step"] == {"": 5}
+
+
+def test_what_is_the_same_for_the_job_is_told_by_its_leader_alone(clock: Clock) -> None:
+    told = {leads: LiveMetrics(START, leads=leads, clock=clock) for leads in (True, False)}
+    for metrics in told.values():
+        metrics.stepped(line(1))
+        metrics.ended_before({"HANG": PastEnd(1, 900.0)})
+    leader, other = (set(numbers(metrics.text())) for metrics in told.values())
+    assert other == leader - {family.name for family in FAMILIES if family.leader_alone}
+    assert "trainer_host_seconds_total" in other
+
+
+def test_a_run_tells_every_family_but_memory_and_past_ends(tmp_path: Path) -> None:
+    # CPU devices tell nothing of their memory, and no start was before this one.
+    job = small_job(tmp_path, steps=4, evaluate_every_steps=2)
+    start = Start("run-1", 0, time.time(), None, job.slices.count, 86.4)
+    live = LiveMetrics(start, leads=True)
+    train(job, start, Processes(0, 1, "host-0"), live)
+    found = numbers(live.text())
+    assert {family.name for family in FAMILIES} - set(found) == set(_untold())
+    assert (found["trainer_step"], found["trainer_saved_step"], found["trainer_steps_total"]) == ({"": 4},) * 3
+    assert by_cause(found).keys() >= {Cause.PRODUCTIVE, Cause.COMPILE, Cause.EVALUATION, Cause.SAVE}
+    assert sum(by_cause(found).values()) <= time.time() - start.began
+
+
+def _untold() -> Iterator[str]:
+    yield from ("trainer_hbm_used_bytes", "trainer_hbm_peak_bytes", "trainer_ends", "trainer_last_end_time_seconds")

@@ -1,0 +1,68 @@
+"""How earlier starts of a submission ended, by their failure records.
+
+Owns the choice of one record for each start; the records are written by `ending`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from etils import epath
+
+from workloads.report.records import FailureRecord
+from workloads.spec import ExitCode
+from workloads.training.start import Start
+
+
+@dataclass(frozen=True)
+class PastEnd:
+    """Starts that ended with the same exit code."""
+
+    count: int
+    last: float
+    """Unix seconds."""
+
+
+def past_ends(storage: epath.Path, start: Start) -> dict[str, PastEnd]:
+    """The ends before `start`, by the name of their exit code; one for each restart of the JobSet."""
+    ends: dict[str, PastEnd] = {}
+    for record in _first_words(storage / "failures" / start.run_id, start.restart_attempt):
+        code = _name(record.code)
+        before = ends.get(code, PastEnd(0, 0.0))
+        ends[code] = PastEnd(before.count + 1, max(before.last, record.time))
+    return ends
+
+
+def _first_words(folder: epath.Path, restarts: int) -> Iterator[FailureRecord]:
+    """Of each earlier restart the record of the host that failed itself; after a hang every host leaves one."""
+    if not folder.exists():
+        return
+    paths = sorted((path for path in folder.iterdir() if path.suffix == ".json"), key=_restart_and_second)
+    for restart, of_one_start in groupby(paths, key=lambda path: _restart_and_second(path)[0]):
+        if restart >= restarts:
+            # Of the start that runs: a host may keep a record of what it may soon end for.
+            return
+        records = filter(None, map(_read, of_one_start))
+        first = next((record for record in records if not record.elsewhere), None)
+        if first:
+            yield first
+
+
+def _restart_and_second(path: epath.Path) -> tuple[int, int]:
+    _, restart, second = path.stem.rsplit("-", 2)
+    return int(restart), int(second)
+
+
+def _read(path: epath.Path) -> FailureRecord | None:
+    try:
+        return FailureRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        # One that is being written, or damaged: the others of this start say the same.
+        return None
+
+
+def _name(code: int) -> str:
+    try:
+        return ExitCode(code).name
+    except ValueError:
+        return str(code)
