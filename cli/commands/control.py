@@ -145,3 +145,15 @@ def profile(
         return command(found, job, output, wait, Console(highlight=False), as_json=json)
 
     run(answer)
+
+
+@commands.command()
+def doctor(stack: Stack, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False) -> None:
+    """What is in the way of a stack, in eight groups, and what repairs it. Exit status 2: something is."""
+
+    def answer() -> int:
+        from cli.doctor.command import doctor as command
+
+        return command(stack, folder_of(engine, sandbox), Console(highlight=False), as_json=json)
+
+    run(answer)
