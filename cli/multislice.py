@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from cli.commands import environments, operate, plans
+from cli.commands import control, environments, operate, plans
 
 
 class _Commands(TyperGroup):
@@ -34,6 +34,7 @@ app = typer.Typer(
 app.add_typer(plans.commands)
 app.add_typer(environments.commands)
 app.add_typer(operate.commands)
+app.add_typer(control.commands)
 
 if __name__ == "__main__":
     app()

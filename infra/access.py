@@ -23,13 +23,15 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("events.k8s.io", ("events",), _SEE),
     ("", ("pods/log",), ("get",)),
     ("kueue.x-k8s.io", ("workloads", "localqueues"), _SEE),
+    ("kueue.x-k8s.io", ("workloads",), ("patch",)),
 )
 """API group, resources and verbs. A change of a JobSet is not among them: its pods' identity and priority
-are decided when it is made."""
+are decided when it is made. Of a Workload it is to suspend a job and to resume it: `infra.admission_policies` refuses
+the rest. Nor are commands in pods: a colleague's trainer is not to be touched."""
 
 
 def role(namespace: str) -> Manifest:
-    """Submit, see and delete jobs; read what explains them."""
+    """Submit, see, suspend and delete jobs; read what explains them."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",

@@ -10,17 +10,28 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from infra.accelerators import TPU_RESOURCE
-from infra.flavors import Manifest
+from infra.flavors import API_VERSION, Manifest
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.stack_file import Team
 
 TRAINERS = "trainers-hold-chips"
 PRIORITIES = "jobs-without-pod-priority"
 HOST_NETWORK = "nothing-of-the-host-but-its-network"
+SUSPENSION = "workloads-active-or-not"
 
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _VOLUMES = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret")
 """Of the level `restricted` (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted)."""
+_FIXED_OF_WORKLOADS = (
+    "podSets",
+    "queueName",
+    "priority",
+    "priorityClassRef",
+    "maximumExecutionTimeSeconds",
+    "preemptionGates",
+)
+"""All of a Workload's specification but `active` (https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/)."""
+_FIXED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 type Rule = tuple[str, str, str]
@@ -31,7 +42,11 @@ _NEW_PODS: Rule = ("", "pods", "CREATE")
 def of_teams(teams: Mapping[str, Team], host_network_teams: Collection[str]) -> dict[str, Manifest]:
     """The policies for the namespaces of the teams, each followed by its binding, by their names."""
     namespaces = sorted({team.namespace for team in teams.values()})
-    policies = {TRAINERS: _trainers(namespaces), PRIORITIES: _priorities(namespaces)}
+    policies = {
+        TRAINERS: _trainers(namespaces),
+        PRIORITIES: _priorities(namespaces),
+        SUSPENSION: _suspension(namespaces),
+    }
     if host_network_teams:
         policies[HOST_NETWORK] = _host_network(sorted(teams[name].namespace for name in host_network_teams))
     ordered: dict[str, Manifest] = {}
@@ -45,12 +60,14 @@ def policy(
     rules: Sequence[Rule],
     validations: Mapping[str, str],
     *,
+    versions: Sequence[str] = ("*",),
     namespaces: Sequence[str] = (),
     only: str | None = None,
 ) -> Manifest:
     """One that refuses what `rules` name unless all validations, expressions by what they say, are true.
 
-    `namespaces` and the expression `only` narrow what it looks at.
+    `namespaces` and the expression `only` narrow what it looks at. Where `versions` are named, the API server turns
+    what comes in another one into them first.
     """
     selected = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
     return {
@@ -61,7 +78,12 @@ def policy(
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "resourceRules": [
-                    {"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": [operation]}
+                    {
+                        "apiGroups": [group],
+                        "apiVersions": list(versions),
+                        "resources": [resource],
+                        "operations": [operation],
+                    }
                     for group, resource, operation in rules
                 ],
                 **({"namespaceSelector": {"matchExpressions": [selected]}} if namespaces else {}),
@@ -112,6 +134,27 @@ def _priorities(namespaces: Sequence[str]) -> Manifest:
             )
         },
         namespaces=namespaces,
+    )
+
+
+def _suspension(namespaces: Sequence[str]) -> Manifest:
+    """Who may change Workloads but no queues, as members of a team, takes jobs out of their queue and puts them back.
+
+    Else they could give theirs any priority, and any number of chips while it waits.
+    """
+    group, _, version = API_VERSION.partition("/")
+    fixed = [f"spec.?{field}" for field in _FIXED_OF_WORKLOADS] + [f"metadata.?{field}" for field in _FIXED_METADATA]
+    return policy(
+        SUSPENSION,
+        [(group, "workloads", "UPDATE")],
+        {
+            "of a workload a member changes spec.active and nothing else": (
+                " && ".join(f"object.{path} == oldObject.{path}" for path in fixed)
+            )
+        },
+        versions=[version],
+        namespaces=namespaces,
+        only=f"!authorizer.group('{group}').resource('clusterqueues').check('update').allowed()",
     )
 
 

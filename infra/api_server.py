@@ -143,11 +143,12 @@ class ApiServer:
             retries=urllib3.Retry(connect=2, read=0, redirect=0, status=0),
         )
         if answer.status >= 300:
-            raise _refusal(answer.status, answer.data)
+            raise refusal(answer.status, answer.data)
         return answer
 
 
-def _refusal(status: int, data: bytes) -> ApiError:
+def refusal(status: int, data: bytes) -> ApiError:
+    """What an answer of this status and content says."""
     try:
         answer = json.loads(data)
         return ApiError(status, answer.get("reason", ""), answer["message"])

@@ -6,7 +6,8 @@ Owns the list. They stay on after `destroy`: others in the project may use them.
 import pulumi
 import pulumi_gcp as gcp
 
-_APIS = ("artifactregistry", "cloudresourcemanager", "compute", "container", "iam", "logging", "monitoring")
+APIS = ("artifactregistry", "cloudresourcemanager", "compute", "container", "iam", "logging", "monitoring")
+"""Without `.googleapis.com`."""
 
 
 class GoogleApis(pulumi.ComponentResource):
@@ -14,7 +15,7 @@ class GoogleApis(pulumi.ComponentResource):
 
     def __init__(self, name: str, project: str, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:GoogleApis", name, None, opts)
-        for api in _APIS:
+        for api in APIS:
             gcp.projects.Service(
                 f"{name}-{api}",
                 project=project,

@@ -96,7 +96,7 @@ class SliceGroup(Spec):
 
 
 class Members(Spec):
-    """Who may submit, see and delete the jobs of a team, and nothing else. See `docs/security.md`."""
+    """Who may submit, see, suspend and delete the jobs of a team, and nothing else. See `docs/security.md`."""
 
     users: tuple[Email, ...] = ()
     """Google accounts of people, or service accounts, by address."""

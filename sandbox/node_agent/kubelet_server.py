@@ -1,17 +1,23 @@
-"""The HTTPS endpoint that `kubectl logs` reaches through the API server. Nothing else is offered."""
+"""The HTTPS endpoint that `kubectl logs` and `kubectl exec` reach through the API server. Nothing else is offered.
+
+Commands come on WebSockets: nodes declare `ExtendWebSocketsToKubelet`, so the API server does not translate to SPDY.
+"""
 
 import logging
 import re
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from infra.remote_command import Container
+from sandbox.node_agent import exec_session, web_socket
 from sandbox.node_agent.container import log_file
+from sandbox.node_agent.pod_process import PodProcess
 from sandbox.site import Site
 
 log = logging.getLogger(__name__)
@@ -19,20 +25,24 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _BLOCK_BYTES = 1 << 16
 _LOG_PATH = re.compile(r"/containerLogs/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
+_EXEC_PATH = re.compile(r"/exec/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
 
 type Runs = Callable[[str, str, str], bool]
 """Whether a container, by namespace, pod and name, runs or may run again."""
+type Find = Callable[[str, str, str], PodProcess | None]
+"""The process of a container, by namespace, pod and name; None: it does not run."""
 
 
 class KubeletServer(ThreadingHTTPServer):
-    """Serves the logs of one site's pods to clients with a certificate of its authority."""
+    """Serves logs of one site's pods, and commands in them, to clients with a certificate of its authority."""
 
     daemon_threads = True
 
-    def __init__(self, site: Site, runs: Runs) -> None:
+    def __init__(self, site: Site, runs: Runs, find: Find) -> None:
         super().__init__((site.address, site.kubelet_port), _Handler)
         self.site = site
         self.runs = runs
+        self.find = find
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(site.pki / "ca.crt"))
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(site.pki / "kubelet.crt", site.pki / "kubelet.key")
@@ -50,24 +60,47 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        asked = _LOG_PATH.fullmatch(url.path)
-        if asked is None:
+        query = parse_qs(url.query, keep_blank_values=True)
+        if asked := _LOG_PATH.fullmatch(url.path):
+            self._log(_container(asked), {key: values[0] for key, values in query.items()})
+        elif asked := _EXEC_PATH.fullmatch(url.path):
+            self._exec(_container(asked), query)
+        else:
             self._refuse()
-            return
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        namespace, pod, container = asked.groups()
-        path = _find_log(self.server.site, namespace, pod, container, previous=query.get("previous") == "true")
+
+    def _log(self, asked: Container, query: Mapping[str, str]) -> None:
+        path = _find_log(self.server.site, asked, previous=query.get("previous") == "true")
         if path is None:
-            self._answer(HTTPStatus.NOT_FOUND, f"container {container} of pod {namespace}/{pod} has no such log")
+            self._answer(HTTPStatus.NOT_FOUND, f"{_named(asked)} has no such log")
             return
-        self._answer(HTTPStatus.OK, "")
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
 
         def goes_on() -> bool:
-            return query.get("follow") == "true" and self.server.runs(namespace, pod, container)
+            return query.get("follow") == "true" and self.server.runs(asked.namespace, asked.pod, asked.name)
 
         for block in log_blocks(path, query.get("tailLines"), goes_on):
             self.wfile.write(block)
             self.wfile.flush()
+
+    def _exec(self, asked: Container, query: Mapping[str, list[str]]) -> None:
+        wish = exec_session.Wish.of(query)
+        protocol = web_socket.chosen_protocol(self.headers, exec_session.PROTOCOLS)
+        process = self.server.find(asked.namespace, asked.pod, asked.name)
+        if protocol is None or not wish.command:
+            self._answer(
+                HTTPStatus.BAD_REQUEST, f"expected a command on a WebSocket of {' or '.join(exec_session.PROTOCOLS)}"
+            )
+        elif process is None:
+            self._answer(HTTPStatus.NOT_FOUND, f"{_named(asked)} does not run")
+        else:
+            self.protocol_version = "HTTP/1.1"
+            self.send_response(HTTPStatus.SWITCHING_PROTOCOLS)
+            for name, value in web_socket.acceptance(self.headers, protocol).items():
+                self.send_header(name, value)
+            self.end_headers()
+            exec_session.serve(web_socket.ServerSide(self.connection), process, wish)
 
     def do_POST(self) -> None:
         self._refuse()
@@ -78,12 +111,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: HTTPStatus, text: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
 
     def _refuse(self) -> None:
         self._answer(
-            HTTPStatus.NOT_IMPLEMENTED, "pods of the sandbox are local processes: only their logs are served here"
+            HTTPStatus.NOT_IMPLEMENTED, "of pods, which are local processes here, only logs and commands are served"
         )
 
 
@@ -107,7 +141,16 @@ def _tail_offset(content: bytes, lines: int) -> int:
     return len(content) - sum(map(len, kept))
 
 
-def _find_log(site: Site, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
-    folders = (site.logs / "pods").glob(f"{namespace}_{pod}_*")
-    paths = [log_file(site, folder.name, container, previous=previous) for folder in folders]
+def _container(asked: re.Match[str]) -> Container:
+    namespace, pod, name = asked.groups()
+    return Container(namespace, pod, name)
+
+
+def _named(asked: Container) -> str:
+    return f"container {asked.name} of pod {asked.namespace}/{asked.pod}"
+
+
+def _find_log(site: Site, asked: Container, *, previous: bool) -> Path | None:
+    folders = (site.logs / "pods").glob(f"{asked.namespace}_{asked.pod}_*")
+    paths = [log_file(site, folder.name, asked.name, previous=previous) for folder in folders]
     return max((path for path in paths if path.exists()), key=lambda path: path.stat().st_mtime, default=None)

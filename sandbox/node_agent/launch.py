@@ -2,16 +2,19 @@
 
 Run as a script by a bare interpreter (`python -I -S launch.py PLAN COMMAND...`), so it imports only
 what starts in milliseconds. It enters its own mount and UTS namespaces, puts the pod's files in
-place, takes the pod's host name and executes the command. The descriptor `report` in PLAN closes
-by itself when the command runs; before that, a fault is written to it.
+place, takes the pod's host name and executes the command; or it enters the namespaces of the process
+that the command is to run `beside`. The descriptor `report` in PLAN closes by itself when the command
+runs; before that, a fault is written to it.
 """
 
 import ctypes
+import fcntl
 import json
 import os
 import signal
 import socket
 import sys
+import termios
 from typing import Any
 
 FAULT_EXIT_CODE = 128
@@ -26,10 +29,15 @@ def main() -> None:
     command = sys.argv[2:]
     os.set_inheritable(plan["report"], False)
     try:
-        _enter_namespaces()
-        for source, target, read_only in plan["mounts"]:
-            _bind(source, target, read_only)
-        socket.sethostname(plan["hostname"])
+        if "beside" in plan:
+            _join_namespaces(plan["beside"])
+        else:
+            _enter_namespaces()
+            for source, target, read_only in plan["mounts"]:
+                _bind(source, target, read_only)
+            socket.sethostname(plan["hostname"])
+        if plan["terminal"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _die_with_parent()
         os.chdir(plan["folder"])
         os.execvp(command[0], command)
@@ -55,6 +63,13 @@ def _enter_namespaces() -> None:
     except OSError as error:
         reason = f"{error.strerror}; run the sandbox as root or allow unprivileged user namespaces"
         raise OSError(error.errno, reason, "private mount and UTS namespaces") from error
+
+
+def _join_namespaces(pid: int) -> None:
+    # All opened first: with the user namespace this process's own rights end.
+    kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
+    for namespace in [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
+        os.setns(namespace)
 
 
 def _bind(source: str, target: str, read_only: bool) -> None:

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sandbox.node_agent import launch
 from sandbox.node_agent.volumes import Mount
@@ -35,11 +36,24 @@ class Plan:
     log: Path
 
 
+@dataclass(frozen=True)
+class Streams:
+    """Descriptors that a process reads and writes."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    terminal: bool
+    """Whether they are one, which is to be the process's own."""
+
+
 @dataclass
 class PodProcess:
-    """A running container. Its group is killed when its main process ends."""
+    """A running container, or a command beside it. Its group is killed when its main process ends."""
 
     _process: subprocess.Popen[bytes]
+    plan: Plan
+    """That of the container."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -52,19 +66,22 @@ class PodProcess:
         Raises:
             StartError: the program, its folder or its mounts are not to be had.
         """
-        reader, writer = os.pipe()
-        with open(reader, "rb") as report:
-            try:
-                process = _launch(plan, writer)
-            except (OSError, ValueError) as error:
-                raise StartError(f"{plan.command[0]}: {error}") from error
-            finally:
-                os.close(writer)
-            fault = report.read().decode()
-        if fault:
-            process.wait()
-            raise StartError(fault)
-        return cls(process)
+        with plan.log.open("ab") as log:
+            streams = Streams(subprocess.DEVNULL, log.fileno(), subprocess.STDOUT, terminal=False)
+            steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
+            return cls._begin(plan, plan.command, plan.environment, streams, steps)
+
+    def beside(self, command: Sequence[str], streams: Streams) -> "PodProcess":
+        """Start a command in this container: same environment, folder, files and host name.
+
+        Call it from a thread that lives as long as the command should.
+
+        Raises:
+            StartError: the container has no such program, or has ended.
+        """
+        terminal = {"TERM": "xterm"} if streams.terminal else {}
+        environment = {**terminal, **self.plan.environment}
+        return self._begin(self.plan, command, environment, streams, {"beside": self.pid})
 
     @property
     def pid(self) -> int:
@@ -79,30 +96,49 @@ class PodProcess:
 
     def wait(self) -> int:
         """Wait for the main process, kill what is left of its group; returns the code of `Popen`."""
+        if self._process.returncode is not None:
+            return self._process.returncode
         # Not reaped yet: its pid, the group's id, cannot be given to another process meanwhile.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             _signal_group(self.pid, signal.SIGKILL)
             return self._process.wait()
 
+    @classmethod
+    def _begin(
+        cls,
+        plan: Plan,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Streams,
+        steps: Mapping[str, Any],
+    ) -> "PodProcess":
+        reader, writer = os.pipe()
+        shared = {"report": writer, "folder": str(plan.workdir), "terminal": streams.terminal}
+        with open(reader, "rb") as report:
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", launch.__file__, json.dumps({**shared, **steps}), *command],
+                    env=environment,
+                    stdin=streams.stdin,
+                    stdout=streams.stdout,
+                    stderr=streams.stderr,
+                    start_new_session=True,
+                    pass_fds=[writer],
+                )
+            except (OSError, ValueError) as error:
+                raise StartError(f"{command[0]}: {error}") from error
+            finally:
+                os.close(writer)
+            fault = report.read().decode()
+        if fault:
+            process.wait()
+            raise StartError(fault)
+        return cls(process, plan)
 
-def _launch(plan: Plan, report: int) -> subprocess.Popen[bytes]:
-    steps = {
-        "report": report,
-        "hostname": plan.hostname,
-        "folder": str(plan.workdir),
-        "mounts": [(str(mount.source), mount.target, mount.read_only) for mount in plan.mounts],
-    }
-    with plan.log.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", launch.__file__, json.dumps(steps), *plan.command],
-            env=plan.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=[report],
-        )
+
+def _step(mount: Mount) -> tuple[str, str, bool]:
+    return str(mount.source), mount.target, mount.read_only
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -4,14 +4,12 @@ One thread for each pod, one more for each further container. The API's wishes a
 `forget` and `evict`, from any thread.
 """
 
-import itertools
 import logging
 import math
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from infra.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
@@ -20,6 +18,7 @@ from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.leftovers import end_leftovers
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.node_agent.pod_process import PodProcess, StartError
+from sandbox.node_agent.restarts import pauses_seconds
 from sandbox.node_agent.status import (
     NODE_RESTARTED,
     ContainerRecord,
@@ -37,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _CONFIG_RETRY_SECONDS = 2
 _PUBLISH_RETRY_SECONDS = 1
-_FIRST_BACK_OFF_SECONDS, _LAST_BACK_OFF_SECONDS = 10, 300
 
 
 class PodWorker:
@@ -96,6 +94,11 @@ class PodWorker:
         """Whether the container runs or may run again."""
         return not self._final and container in self._records
 
+    def process(self, container: str) -> PodProcess | None:
+        """That of the container; None: it does not run."""
+        with self._lock:
+            return self._processes.get(container)
+
     def _live(self) -> None:
         if self.pod.deleting or self.pod.started:
             self._report_lost()
@@ -139,7 +142,7 @@ class PodWorker:
 
     def _run_container(self, container: Json, restart_policy: str) -> None:
         name = container["name"]
-        for restart_count, delay_seconds in enumerate(_back_off()):
+        for restart_count, delay_seconds in enumerate(pauses_seconds()):
             if restart_count:
                 self._await_restart(name, restart_count, delay_seconds)
             if self._ending.is_set():
@@ -292,9 +295,3 @@ class PodWorker:
 
     def _cut_off(self) -> bool:
         return self.pod.node in self._machine.silent
-
-
-def _back_off() -> Iterator[int]:
-    """Seconds before each start, as kubelet waits: the first restart is immediate."""
-    delays = (min(_FIRST_BACK_OFF_SECONDS * 2**count, _LAST_BACK_OFF_SECONDS) for count in itertools.count())
-    return itertools.chain((0, 0), delays)

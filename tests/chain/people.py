@@ -85,3 +85,19 @@ def wait_for_pod(person: ApiServer, namespace: str, job: str) -> None:
         return [pod["status"]["phase"] for pod in pods if pod["metadata"]["name"].startswith(job)] == ["Running"]
 
     wait_until(runs, 40, lambda: json.dumps(workloads(person, namespace, job)))
+
+
+def workload_path(person: ApiServer, namespace: str, job: str) -> str:
+    """Of the job's only Workload."""
+    (workload,) = workloads(person, namespace, job)
+    return f"{WORKLOADS.format(namespace)}/{workload['metadata']['name']}"
+
+
+def admission(admin: ApiServer, spec: Json, namespace: str) -> str:
+    """What the API server says against such a pod in a team's namespace; it is not made."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rehearsed"}, "spec": spec}
+    try:
+        admin.request("POST", PODS.format(namespace), pod, {"dryRun": "All"})
+    except ApiError as error:
+        return str(error)
+    return ""

@@ -24,11 +24,13 @@ from tests.chain.people import (
     JOBSETS,
     PODS,
     WORKLOADS,
+    admission,
     conditions,
     jobset,
     refusal,
     rights,
     wait_for_pod,
+    workload_path,
     workloads,
 )
 from tests.chain.stack import Chain, ignore, wait_until
@@ -110,6 +112,45 @@ def test_a_job_that_names_the_queue_of_another_team_is_not_admitted(ada: ApiServ
     ada.delete(f"{JOBSETS.format('first')}/guest", {"propagationPolicy": "Foreground"})
 
 
+def test_a_member_suspends_a_job_of_the_team_and_resumes_it(ada: ApiServer) -> None:
+    ada.request("POST", JOBSETS.format("first"), jobset("first", "paused", queue="first"))
+    wait_for_pod(ada, "first", "paused")
+    path = workload_path(ada, "first", "paused")
+    ada.patch(path, {"spec": {"active": False}})
+    wait_until(lambda: not ada.request("GET", PODS.format("first"))["items"], 60, lambda: "its pod stays")
+    ada.patch(path, {"spec": {"active": True}})
+    wait_for_pod(ada, "first", "paused")
+    ada.delete(f"{JOBSETS.format('first')}/paused", {"propagationPolicy": "Foreground"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"priority": 1_000_000}},
+        {"spec": {"priorityClassRef": None}},
+        {"spec": {"queueName": "second"}},
+        {"spec": {"maximumExecutionTimeSeconds": 1}},
+        {"spec": {"podSets": []}},
+        {"metadata": {"labels": {"any": "label"}}},
+        {"metadata": {"annotations": {"any": "annotation"}}},
+        {"metadata": {"finalizers": None}},
+        {"metadata": {"ownerReferences": None}},
+    ],
+    ids=json.dumps,
+)
+def test_a_member_changes_nothing_else_of_a_workload(admin: ApiServer, ada: ApiServer, change: Json) -> None:
+    job = jobset("first", "fixed", queue="second")
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "normal"
+    admin.request("POST", JOBSETS.format("first"), job)
+    try:
+        wait_until(lambda: bool(workloads(ada, "first", "fixed")), 20, lambda: "Kueue has no workload for it")
+        with pytest.raises(ApiError, match="a member changes spec.active and nothing else|podSets"):
+            ada.patch(workload_path(ada, "first", "fixed"), change)
+    finally:
+        admin.delete(f"{JOBSETS.format('first')}/fixed", {"propagationPolicy": "Foreground"})
+        wait_until(lambda: not workloads(ada, "first", "fixed"), 20, lambda: "its workload stays")
+
+
 def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywhere_else(
     admin: ApiServer, ada: ApiServer, bob: ApiServer
 ) -> None:
@@ -136,6 +177,8 @@ def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywh
         ("PATCH", f"{KUEUE}/namespaces/first/localqueues/first"),
         ("PATCH", f"{KUEUE}/workloadpriorityclasses/high"),
         ("POST", WORKLOADS.format("first")),
+        ("DELETE", f"{WORKLOADS.format('first')}/any"),
+        ("PATCH", f"{WORKLOADS.format('second')}/any"),
         ("PATCH", f"{JOBSETS.format('first')}/any"),
         ("GET", "/api/v1/nodes"),
         ("GET", "/api/v1/namespaces/first/secrets"),
@@ -160,8 +203,8 @@ def test_pods_without_an_account_of_their_own_may_do_nothing(admin: ApiServer) -
 
 
 def test_the_pods_of_the_stacks_own_job_are_admitted(admin: ApiServer) -> None:
-    assert _admission(admin, _trainer(admin), "research") == ""
-    assert _admission(admin, _trainer_on_the_pod_network(admin), "first") == ""
+    assert admission(admin, _trainer(admin), "research") == ""
+    assert admission(admin, _trainer_on_the_pod_network(admin), "first") == ""
 
 
 @pytest.mark.parametrize(
@@ -179,7 +222,7 @@ def test_the_pods_of_the_stacks_own_job_are_admitted(admin: ApiServer) -> None:
     ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_a_pod_with_rights_on_its_host_is_refused(admin: ApiServer, pod: Json, container: Json, says: str) -> None:
-    refused = _admission(admin, _changed(_trainer_on_the_pod_network(admin), pod, container), "first")
+    refused = admission(admin, _changed(_trainer_on_the_pod_network(admin), pod, container), "first")
     assert 'violates PodSecurity "restricted' in refused
     assert says in refused
 
@@ -201,7 +244,7 @@ def test_a_pod_with_rights_on_its_host_is_refused(admin: ApiServer, pod: Json, c
 def test_where_the_hosts_network_is_used_a_pod_gets_nothing_else_of_its_host(
     admin: ApiServer, pod: Json, container: Json, says: str
 ) -> None:
-    assert says in _admission(admin, _changed(_trainer(admin), pod, container), "research")
+    assert says in admission(admin, _changed(_trainer(admin), pod, container), "research")
 
 
 def _changed(trainer: Json, pod: Json, container: Json) -> Json:
@@ -222,13 +265,13 @@ def test_a_pod_that_acts_as_a_trainer_gets_to_a_node_by_its_chips_alone(
     admin: ApiServer, pod: Json, container: Json, says: str
 ) -> None:
     changed = _changed(_trainer_on_the_pod_network(admin), pod, container)
-    assert says in _admission(admin, changed, "first")
-    assert _admission(admin, changed | {"serviceAccountName": "default"}, "first") == ""
+    assert says in admission(admin, changed, "first")
+    assert admission(admin, changed | {"serviceAccountName": "default"}, "first") == ""
 
 
 def test_a_pod_that_would_push_others_off_their_hosts_is_refused(admin: ApiServer) -> None:
     pod = _trainer_on_the_pod_network(admin) | {"priorityClassName": "system-node-critical"}
-    assert "exceeded quota: no-pod-priority" in _admission(admin, pod, "first")
+    assert "exceeded quota: no-pod-priority" in admission(admin, pod, "first")
 
 
 def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_refused(ada: ApiServer) -> None:
@@ -253,13 +296,3 @@ def _trainer(admin: ApiServer) -> Json:
 
 def _trainer_on_the_pod_network(admin: ApiServer) -> Json:
     return {key: value for key, value in _trainer(admin).items() if key not in ("hostNetwork", "dnsPolicy")}
-
-
-def _admission(admin: ApiServer, spec: Json, namespace: str) -> str:
-    """What the API server says against such a pod in a team's namespace; it is not made."""
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rehearsed"}, "spec": spec}
-    try:
-        admin.request("POST", PODS.format(namespace), pod, {"dryRun": "All"})
-    except ApiError as error:
-        return str(error)
-    return ""

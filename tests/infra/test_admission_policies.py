@@ -36,7 +36,7 @@ def test_the_hosts_network_opens_the_namespace_of_the_jobs_team_alone_and_there_
 
 def test_pods_and_jobs_of_every_team_are_looked_at_and_refused(program: Recording) -> None:
     of_teams = [found for found in program.of_type(POLICY) if found.name != "bad-host-policy"]
-    assert [_for(found.inputs) for found in of_teams] == [["product-ml", "research"]] * 2
+    assert [_for(found.inputs) for found in of_teams] == [["product-ml", "research"]] * 3
     bindings = [found.inputs["spec"] for found in program.of_type(f"{POLICY}Binding")]
     assert {found.inputs["metadata"]["name"] for found in program.of_type(POLICY)} == {
         bound["policyName"] for bound in bindings if bound["validationActions"] == ["Deny"]

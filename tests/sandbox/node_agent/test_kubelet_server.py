@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="module", autouse=True)
 def server(site: Site) -> Iterator[KubeletServer]:
-    made = KubeletServer(site, lambda *_: False)
+    made = KubeletServer(site, lambda *_: False, lambda *_: None)
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
@@ -57,7 +57,8 @@ def test_a_client_without_certificate_is_refused(site: Site) -> None:
     [
         ("/containerLogs/team/train-0/other", 404),
         ("/containerLogs/team/train-0/jax?previous=true", 404),
-        ("/exec/team/train-0/jax", 501),
+        ("/exec/team/train-0/jax", 400),
+        ("/attach/team/train-0/jax", 501),
         ("/containerLogs/team/..%2F..%2Fpki/ca", 501),
     ],
 )

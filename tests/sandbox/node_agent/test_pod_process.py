@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE, end_leftovers, start_reaper
-from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
+from sandbox.node_agent.pod_process import Plan, PodProcess, StartError, Streams
 from sandbox.node_agent.volumes import Mount
 
 ROOT = Path(__file__).parents[3]
@@ -149,13 +149,39 @@ def test_the_reaper_ends_leftovers_when_its_parent_is_gone(tmp_path: Path) -> No
     assert reaper.wait(10) == 0
 
 
-def test_an_ordinary_user_needs_no_root(tmp_path: Path) -> None:
+def run_beside(folder: Path, *command: str) -> str:
+    """What a command prints beside a container that sleeps."""
+    container = PodProcess.start(plan(folder, "sleep", "600"))
+    with (folder / "said").open("w+") as said:
+        streams = Streams(subprocess.DEVNULL, said.fileno(), said.fileno(), terminal=False)
+        container.beside(command, streams).wait()
+        container.signal(signal.SIGKILL)
+        container.wait()
+        said.seek(0)
+        return said.read()
+
+
+def test_a_command_beside_a_container_is_in_the_same_place(tmp_path: Path) -> None:
+    assert run_beside(tmp_path, "sh", "-c", "hostname; pwd") == f"my-pod\n{tmp_path}\n"
+
+
+def test_nothing_starts_beside_a_container_that_has_ended(tmp_path: Path) -> None:
+    container = PodProcess.start(plan(tmp_path, "true"))
+    container.wait()
+    streams = Streams(subprocess.DEVNULL, subprocess.DEVNULL, subprocess.DEVNULL, terminal=False)
+    with pytest.raises(StartError, match=f"/proc/{container.pid}/ns/"):
+        container.beside(["true"], streams)
+
+
+@pytest.mark.parametrize("how", ["run", "run_beside"])
+def test_an_ordinary_user_needs_no_root(tmp_path: Path, how: str) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.sandbox.node_agent.test_pod_process import run;"
-        "print(run(Path(sys.argv[1]), 'sh', '-c', 'id -u; hostname'))"
+        f"import sys; from pathlib import Path; from tests.sandbox.node_agent.test_pod_process import {how};"
+        f"print({how}(Path(sys.argv[1]), 'sh', '-c', 'id -u; hostname'))"
     )
     user = [] if os.geteuid() else ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
     done = subprocess.run(
         [*user, sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"(0, '{os.geteuid() or 1000}\\nmy-pod\\n')\n"
+    said = f"{os.geteuid() or 1000}\nmy-pod\n"
+    assert done.stdout == f"{(0, said) if how == 'run' else said}\n"

@@ -1,0 +1,187 @@
+"""A job as its cluster has it: the JobSet, Kueue's Workload for it and its pods.
+
+Owns where these lie and which state they make. What is done to them is each command's affair.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from cli.deployed import JobPlace
+from cli.halt import Halt
+from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
+from infra.flavors import API_VERSION
+
+REFUSED = 2
+"""Exit status when the job's state does not allow what was asked."""
+
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+WORKLOADS = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
+PODS = "/api/v1/namespaces/{}/pods"
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+
+_POLL_SECONDS = 0.5
+
+
+class State(StrEnum):
+    """Of a job."""
+
+    QUEUED = "queued"
+    SUSPENDED = "suspended"
+    """Kueue does not admit it until it is resumed."""
+    RUNNING = "running"
+    """Admitted: it holds its chips."""
+    ENDING = "ending"
+    """Its deletion was asked for."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+ENDED = (State.COMPLETED, State.FAILED)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job at the moment when it was read."""
+
+    api: ApiServer
+    place: JobPlace
+    jobset: Json
+    workload: Json | None
+    """None: Kueue has none for it, or not yet."""
+
+    @classmethod
+    def find(cls, api: ApiServer, place: JobPlace) -> Self | None:
+        """The job of that name; None: its JobSet is not there."""
+        jobset = api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
+        if jobset is None:
+            return None
+        listed: list[Json] = api.request("GET", WORKLOADS.format(place.namespace))["items"]
+        uid = jobset["metadata"]["uid"]
+        owned = [each for each in listed if uid in (owner["uid"] for owner in _owners(each))]
+        return cls(api, place, jobset, owned[-1] if owned else None)
+
+    @property
+    def path(self) -> str:
+        """Of its JobSet in the API."""
+        return f"{JOBSETS.format(self.place.namespace)}/{self.place.name}"
+
+    @property
+    def uid(self) -> str:
+        """Of its JobSet: another one of the same name has another."""
+        return self.jobset["metadata"]["uid"]
+
+    @property
+    def workload_path(self) -> str:
+        """Of its Workload, which it has."""
+        assert self.workload is not None
+        return f"{WORKLOADS.format(self.place.namespace)}/{self.workload['metadata']['name']}"
+
+    @property
+    def state(self) -> State:
+        """What JobSet and Workload say together."""
+        if "deletionTimestamp" in self.jobset["metadata"]:
+            return State.ENDING
+        if terminal := self.jobset.get("status", {}).get("terminalState"):
+            return State(terminal.lower())
+        if self.workload and not self.workload["spec"].get("active", True):
+            return State.SUSPENDED
+        return State.RUNNING if self.workload and holds(self.workload, "Admitted") else State.QUEUED
+
+    @property
+    def grace_seconds(self) -> int:
+        """How long its hosts may take to save after SIGTERM."""
+        templates = [each["template"]["spec"]["template"] for each in self.jobset["spec"]["replicatedJobs"]]
+        return max(template["spec"].get("terminationGracePeriodSeconds", 30) for template in templates)
+
+    def pods(self) -> list[Json]:
+        """Those that are there, ending ones too."""
+        query = {"labelSelector": f"{JOBSET_LABEL}={self.place.name}"}
+        return self.api.request("GET", PODS.format(self.place.namespace), query=query)["items"]
+
+    def now(self) -> Self | None:
+        """The same job as it is now; None: it is gone, or another one has its name."""
+        found = self.find(self.api, self.place)
+        return found if found and found.uid == self.uid else None
+
+
+def find(api: ApiServer, place: JobPlace) -> Job:
+    """The job of that name.
+
+    Raises:
+        Halt: its JobSet is not there.
+    """
+    found = Job.find(api, place)
+    if found is None:
+        raise Halt(
+            f"expected job {place.name} in namespace {place.namespace}, got none: it was cancelled, or never submitted;"
+            " `pulumi up --refresh` makes it",
+            REFUSED,
+        )
+    return found
+
+
+def queued(api: ApiServer, place: JobPlace) -> Job:
+    """The job of that name, which Kueue can still admit or hold back.
+
+    Raises:
+        Halt: it is not there, has ended, or is of no queue; or the cluster refuses.
+    """
+    with asking(f"tell of job {place.name}"):
+        found = find(api, place)
+    if found.state in ENDED or found.state is State.ENDING:
+        raise Halt(
+            f"expected a job that waits or runs, but {place.name} is {found.state}; nothing was changed", REFUSED
+        )
+    if found.workload is None:
+        raise Halt(
+            f"expected a workload of Kueue for job {place.name}, got none; look at its queue {place.queue} and its"
+            f" events: kubectl describe jobset {place.name} -n {place.namespace}"
+        )
+    return found
+
+
+def holds(found: Json, condition: str) -> bool:
+    """Whether the condition of that type is true."""
+    return said(found, condition).get("status") == "True"
+
+
+def said(found: Json, condition: str) -> Json:
+    """The condition of that type; empty if nobody has said it."""
+    told: list[Json] = found.get("status", {}).get("conditions", [])
+    return next((each for each in told if each["type"] == condition), {})
+
+
+@contextmanager
+def asking(what: str) -> Generator[None]:
+    """Asks the API server for something; its refusal is told in a sentence.
+
+    Raises:
+        Halt: the API server refuses, or cannot be reached.
+    """
+    try:
+        yield
+    except ApiError as error:
+        advice = "; ask who may run `up`: docs/security.md says what members of a team may do" * (error.status == 403)
+        raise Halt(f"expected the cluster to {what}, got: {error}{advice}") from None
+    except UNREACHABLE as error:
+        raise Halt(
+            f"expected the cluster to {what}, but it does not answer: {error}; see `multislice doctor`"
+        ) from None
+
+
+def wait(holds: Callable[[], Any], seconds: float) -> bool:
+    """Whether it came to hold in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _owners(found: Json) -> list[Json]:
+    return found["metadata"].get("ownerReferences") or []

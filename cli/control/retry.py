@@ -1,0 +1,107 @@
+"""`multislice retry`: a failed job submitted once more.
+
+A failed JobSet never runs again, so it is deleted and the same one is made, as whoever declared it: `up` finds its own
+object. Before the old one goes, the API server judges the new one under a name of the same length.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from cli.control.cancel import end
+from cli.control.checkpoint import Checkpoint, last_checkpoint
+from cli.control.declared import declarer, submission
+from cli.control.job import JOBSETS, REFUSED, Job, State, asking, find, wait
+from cli.control.outcome import Outcome, tell
+from cli.deployed import Deployed
+from cli.halt import Halt
+from infra.api_server import APPLY_PATCH, UNREACHABLE, Json
+from workloads.spec import JOB_SPEC_VARIABLE, JobSpec
+
+_SUBMIT_SECONDS = 60.0
+"""Patience with webhooks that are away, once the old job is gone."""
+_OURS = "multislice"
+"""Field manager of what nobody has applied before."""
+
+
+def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool) -> int:
+    """Submit a failed job once more; the exit status.
+
+    Raises:
+        Halt: there is no such job, it has not failed, or the cluster refuses.
+    """
+    place = stack.job(name)
+    with asking(f"tell of job {place.name}"):
+        failed = find(stack.api, place)
+    if failed.state is not State.FAILED:
+        raise Halt(f"expected a job that has failed, but {place.name} is {failed.state}; nothing was changed", REFUSED)
+    again, manager = submission(failed.jobset, failed.workload), declarer(failed.jobset)
+    with asking(f"take job {place.name} once more (nothing was changed)"):
+        _rehearse(failed, again, manager)
+    end(failed)
+    _submit(failed, again, manager)
+    with asking(f"tell of job {place.name}"):
+        state = find(stack.api, place).state
+    checkpoint = last_checkpoint(stack.job_folder(place))
+    notes = (_goes_on(again, checkpoint), "restarts count anew, and so do its max_hours")
+    outcome = Outcome(
+        job=place.name, namespace=place.namespace, done="retried", state=state, checkpoint=checkpoint, notes=notes
+    )
+    tell(outcome, console, as_json=as_json)
+    return 0
+
+
+def _rehearse(failed: Job, again: Json, manager: str | None) -> None:
+    """What is wrong with the job, or lacks the right to make it, is refused here, while the old one is there."""
+    name = failed.place.name
+    other = name[:-1] + ("x" if name[-1] != "x" else "y")
+    _make(failed, again | {"metadata": again["metadata"] | {"name": other}}, manager, {"dryRun": "All"})
+
+
+def _submit(failed: Job, again: Json, manager: str | None) -> None:
+    refusals: list[Exception] = []
+
+    def taken() -> bool:
+        try:
+            _make(failed, again, manager, {})
+        except UNREACHABLE as error:
+            refusals.append(error)
+            return False
+        return True
+
+    if not wait(taken, _SUBMIT_SECONDS):
+        raise Halt(
+            f"job {failed.place.name} was deleted, but the cluster does not take it again: {refusals[-1]}\n"
+            "Once it does, `pulumi up --refresh` makes it"
+        )
+
+
+def _make(failed: Job, manifest: Json, manager: str | None, query: Mapping[str, str]) -> None:
+    """As whoever declared it; one that nobody has applied is created."""
+    collection = JOBSETS.format(failed.place.namespace)
+    if manager:
+        path = f"{collection}/{manifest['metadata']['name']}"
+        failed.api.request("PATCH", path, manifest, {"fieldManager": manager, **query}, APPLY_PATCH)
+    else:
+        failed.api.request("POST", collection, manifest, {"fieldManager": _OURS, **query})
+
+
+def _goes_on(again: Json, checkpoint: Checkpoint) -> str:
+    if _existing_run(again) == "anew":
+        return "its existing_run is anew: it begins a new run, and the failed one stays as it is"
+    return f"it goes on from step {checkpoint.step}" if checkpoint.step else "it begins at the first step"
+
+
+def _existing_run(again: Json) -> str | None:
+    """Of the trainer's specification; None: it runs another program."""
+    for replicated in again["spec"]["replicatedJobs"]:
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
+            for variable in _variables(container):
+                if variable["name"] == JOB_SPEC_VARIABLE:
+                    return JobSpec.model_validate_json(variable["value"]).storage.existing_run
+    return None
+
+
+def _variables(container: Json) -> list[dict[str, Any]]:
+    return container.get("env") or []

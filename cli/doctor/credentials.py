@@ -1,0 +1,78 @@
+"""Who asks, and what the cluster and the bucket allow."""
+
+from typing import Any
+
+from etils import epath
+
+from cli.doctor.check import Findings, Scope, fault, not_asked, ok
+from workloads.report.command import faults_of_storage
+
+_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_RIGHTS = (
+    ("submit and end jobs", "jobset.x-k8s.io", "jobsets", "create"),
+    ("suspend and resume them", "kueue.x-k8s.io", "workloads", "patch"),
+    ("run commands in their pods", "", "pods/exec", "create"),
+)
+"""In words; API group, resource and verb."""
+
+
+def stack(scope: Scope) -> Findings:
+    """Whether the stack stands and its cluster takes the credentials."""
+    if scope.deployed is None:
+        says, _, fix = scope.missing.partition("\n")
+        yield fault("stack", says, fix or f"pulumi up --stack {scope.stack}")
+        return
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    name = scope.api.request("POST", _REVIEWS, review)["status"]["userInfo"]["username"]
+    yield ok("cluster", f"it knows this user as {name}")
+
+
+def rights(scope: Scope) -> Findings:
+    """What this user may do to the stack's jobs."""
+    for namespace in sorted({job.namespace for job in scope.standing.jobs}):
+        may = {words: _allowed(scope, namespace, *asked) for words, *asked in _RIGHTS}
+        said = f"may {', '.join(words for words, allowed in may.items() if allowed) or 'do nothing'}"
+        refused = [words for words, allowed in may.items() if not allowed]
+        said += f"; may not {', '.join(refused)}" if refused else ""
+        subject = f"namespace {namespace}"
+        if may[_RIGHTS[0][0]]:
+            yield ok(subject, said)
+        else:
+            yield fault(
+                subject, said, f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
+            )
+
+
+def bucket(scope: Scope) -> Findings:
+    """Whether the checkpoints can be read."""
+    storage = scope.standing.storage
+    try:
+        found = epath.Path(storage).exists()
+    except ImportError as error:
+        yield not_asked("bucket", f"reading gs:// takes the package gcsfs: {error}")
+    except faults_of_storage() as error:
+        yield fault("bucket", f"{storage}: {error}", "gcloud auth application-default login")
+    else:
+        if found:
+            yield ok("bucket", f"{storage} can be read")
+        else:
+            yield fault("bucket", f"{storage} is not there", f"pulumi up --refresh --stack {scope.stack}")
+
+
+def gcloud(scope: Scope) -> Findings:
+    """Whether Google Cloud takes the credentials of gcloud."""
+    found = scope.in_google()
+    found.get("cloudresourcemanager", f"/v1/projects/{found.project}")
+    yield ok("gcloud", f"project {found.project} can be read")
+
+
+def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str) -> bool:
+    plural, _, sub = resource.partition("/")
+    wanted: dict[str, Any] = {"namespace": namespace, "group": group, "resource": plural, "verb": verb}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {**wanted, **({"subresource": sub} if sub else {})}},
+    }
+    return scope.api.request("POST", _ACCESS, review)["status"]["allowed"]

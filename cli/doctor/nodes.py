@@ -1,0 +1,65 @@
+"""Nodes and node pools: whether each slice is whole and fit for use."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from cli.control.job import holds, said
+from cli.doctor.check import Check, Findings, Scope, fault, ok
+from infra.api_server import Json
+from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL
+from workloads.spec import BAD_HOST_KEY
+
+_TPU = "cloud.google.com/gke-tpu-accelerator"
+
+
+def slices(scope: Scope) -> Findings:
+    """Whether each slice has all its hosts, and all of them are fit."""
+    pools: defaultdict[str, list[Json]] = defaultdict(list)
+    for node in scope.listed("/api/v1/nodes"):
+        if _TPU in node["metadata"]["labels"]:
+            pools[node["metadata"]["labels"][NODE_POOL_LABEL]].append(node)
+    if not pools:
+        yield fault("slices", "the cluster has no TPU node", f"see pools; `pulumi up --refresh --stack {scope.stack}`")
+    hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
+    for name, nodes in sorted(pools.items()):
+        yield _slice(f"slice {name}", nodes, hosts)
+
+
+def pools(scope: Scope) -> Findings:
+    """What GKE says of the node pools."""
+    google = scope.in_google()
+    cluster = scope.standing.outputs["cluster"]
+    path = f"/v1/projects/{google.project}/locations/{google.region}/clusters/{cluster}/nodePools"
+    for pool in google.get("container", path).get("nodePools", []):
+        subject, status = f"pool {pool['name']}", pool.get("status", "unknown")
+        words = [told.get("message", "") for told in pool.get("conditions", [])] or [pool.get("statusMessage", "")]
+        if status in ("RUNNING", "RECONCILING", "PROVISIONING"):
+            yield ok(subject, status.lower())
+        else:
+            yield fault(subject, f"{status}: {'; '.join(words)}", f"pulumi up --refresh --stack {scope.stack}")
+
+
+def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
+    marked = [_name(node) for node in nodes if _tainted(node)]
+    cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]
+    silent = [_name(node) for node in nodes if not holds(node, "Ready")]
+    wanted = hosts.get(nodes[0]["metadata"]["labels"].get(SLICE_GROUP_LABEL, ""), len(nodes))
+    if silent:
+        why = said(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no word")
+        return fault(subject, f"not ready: {', '.join(silent)}: {why}", f"kubectl describe node {silent[0]}")
+    if marked:
+        told = f"marked as bad hosts: {', '.join(marked)}"
+        return fault(subject, told, f"kubectl taint nodes {' '.join(marked)} {BAD_HOST_KEY}-, once they are sound")
+    if cordoned:
+        return fault(subject, f"cordoned: {', '.join(cordoned)}", f"kubectl uncordon {' '.join(cordoned)}")
+    if len(nodes) < wanted:
+        return fault(subject, f"{len(nodes)} of {wanted} hosts are there", "see pools: GKE makes a slice as a whole")
+    return ok(subject, f"all {len(nodes)} hosts are ready")
+
+
+def _name(node: Json) -> str:
+    return node["metadata"]["name"]
+
+
+def _tainted(node: Json) -> bool:
+    return any(taint["key"] == BAD_HOST_KEY for taint in node["spec"].get("taints", []))

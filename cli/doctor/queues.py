@@ -1,0 +1,78 @@
+"""Queues: whether they admit, and whether a job would be taken."""
+
+from cli.control.job import JOBSETS, WORKLOADS, holds, said
+from cli.doctor.check import Check, Findings, Scope, fault, ok
+from infra.api_server import ApiError, Json
+from infra.flavors import API_VERSION
+
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def active(scope: Scope) -> Findings:
+    """Whether each queue of the stack admits jobs."""
+    for name, namespace in scope.standing.outputs["queues"].items():
+        for kind, path in (
+            ("queue", f"/apis/{API_VERSION}/clusterqueues/{name}"),
+            ("local queue", f"/apis/{API_VERSION}/namespaces/{namespace}/localqueues/{name}"),
+        ):
+            yield _active(f"{kind} {name}", scope.api.find(path), scope.stack)
+
+
+def controllers(scope: Scope) -> Findings:
+    """Whether JobSet and Kueue run."""
+    for namespace in ("jobset-system", "kueue-system"):
+        for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
+            subject, available = deployment["metadata"]["name"], said(deployment, "Available")
+            if available.get("status") == "True":
+                yield ok(subject, "available")
+            else:
+                yield fault(subject, available.get("message", "not available"), f"kubectl describe pods -n {namespace}")
+
+
+def submission(scope: Scope) -> Findings:
+    """Whether a job would be taken; it is rehearsed, not made."""
+    for place in scope.standing.jobs:
+        subject, path = f"a job in {place.namespace}", JOBSETS.format(place.namespace)
+        try:
+            scope.api.request("POST", path, _small(place.queue), {"dryRun": "All"})
+        except ApiError as error:
+            if error.status == 403 and "webhook" not in str(error):
+                raise
+            yield fault(subject, str(error), "see the controllers above: kubectl get pods -n kueue-system")
+        else:
+            yield ok(subject, "would be taken")
+
+
+def waiting(scope: Scope) -> Findings:
+    """Who waits, and for what."""
+    for namespace in sorted({place.namespace for place in scope.standing.jobs}):
+        workloads = scope.listed(WORKLOADS.format(namespace))
+        waits = [each for each in workloads if not holds(each, "QuotaReserved") and not holds(each, "Finished")]
+        why = "; ".join(_why(each) for each in waits)
+        yield ok(f"namespace {namespace}", f"{len(waits)} wait: {why}" if waits else "nobody waits")
+
+
+def _active(subject: str, found: Json | None, stack: str) -> Check:
+    if found is None:
+        return fault(subject, "it is not there", f"pulumi up --refresh --stack {stack}")
+    told = said(found, "Active")
+    if told.get("status") == "True":
+        return ok(subject, told.get("message", "active"))
+    return fault(subject, told.get("message", "Kueue has said nothing of it"), "kubectl describe clusterqueue")
+
+
+def _why(workload: Json) -> str:
+    why = said(workload, "QuotaReserved").get("message", "not looked at yet")
+    return f"{workload['metadata']['name']}: {why}"
+
+
+def _small(queue: str) -> Json:
+    """A JobSet of one small pod."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "rehearsed-by-doctor", "labels": {_QUEUE_LABEL: queue}},
+        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},
+    }

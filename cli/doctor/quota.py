@@ -1,0 +1,98 @@
+"""Chips: what Google grants, what the nodes have, what the queues give out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cli.doctor.check import Findings, Scope, fault, not_asked, ok
+from cli.doctor.google import Google
+from infra.accelerators import TPU_RESOURCE
+from infra.api_server import Json
+from infra.capacity import FlexStart, Queued
+from infra.flavors import API_VERSION
+from infra.stack_file import SliceGroup
+
+_ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
+    "v5e": ("TPU-LITE-PODSLICE-V5-per-project-region", None),
+    "v5p": ("TPU-V5P-per-project-region", None),
+    "v6e": ("TPUS-PER-TPU-FAMILY-per-project-region", "CT6E"),
+}
+_SPOT: Mapping[str, tuple[str, str | None]] = {
+    "v5e": ("PREEMPTIBLE-TPU-LITE-PODSLICE-V5-per-project-region", None),
+    "v6e": ("PREEMPTIBLE-TPU-V6E-per-project-region", None),
+    "7x": ("PREEMPTIBLE-TPU7X-per-project-region", None),
+}
+"""By generation: quota of Compute Engine, in chips, and its dimension tpu_family; as users report them, for Google
+publishes no list. A reservation needs none."""
+_UNLIMITED = -1
+
+
+def queues(scope: Scope) -> Findings:
+    """Whether queues give out no more chips than there are."""
+    given = _given(scope.listed(f"/apis/{API_VERSION}/clusterqueues"))
+    nodes = scope.listed("/api/v1/nodes")
+    groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
+    for flavor in scope.listed(f"/apis/{API_VERSION}/resourceflavors"):
+        name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
+        chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
+        quota, group = given.get(name, 0), groups.get(name)
+        said = f"queues give out {quota} chips, nodes have {chips}"
+        if group and isinstance(group.capacity, FlexStart | Queued):
+            yield ok(f"flavor {name}", f"{said}; the rest comes on request")
+        elif quota > chips:
+            yield fault(f"flavor {name}", said, f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`")
+        else:
+            yield ok(f"flavor {name}", said)
+
+
+def google(scope: Scope) -> Findings:
+    """Whether Google grants the chips of each slice group."""
+    if scope.settings is None:
+        yield not_asked("TPU quota", f"there is no stacks/Pulumi.{scope.stack}.yaml here that says how many chips")
+        return
+    found = scope.in_google()
+    for name, group in scope.settings.slices.items():
+        yield from _granted(found, name, group)
+
+
+def _granted(google: Google, name: str, group: SliceGroup) -> Findings:
+    subject, kind = f"slices.{name}", group.capacity.kind
+    table = _ON_DEMAND if kind == "on-demand" else {} if kind == "reservation" else _SPOT
+    if group.generation not in table:
+        yield not_asked(subject, f"no quota is known of {group.generation} by {kind}")
+        return
+    quota, family = table[group.generation]
+    path = f"/v1/projects/{google.project}/locations/global/services/compute.googleapis.com/quotaInfos/{quota}"
+    infos: list[Json] = google.get("cloudquotas", path).get("dimensionsInfos", [])
+    wanted = {"region": google.region, **({"tpu_family": family} if family else {})}
+    granted = next((int(info["details"]["value"]) for info in infos if _covers(info, wanted)), 0)
+    said = f"Google grants {granted} chips in {google.region}, the group has {group.chips}"
+    if granted != _UNLIMITED and granted < group.chips:
+        yield fault(subject, said, f"ask for more of {quota}: https://console.cloud.google.com/iam-admin/quotas")
+    else:
+        yield ok(subject, said)
+
+
+def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
+    dimensions: dict[str, str] = info.get("dimensions") or {}
+    places: list[str] = info.get("applicableLocations") or []
+    here = dimensions.get("region", wanted["region"] if wanted["region"] in places or not places else "")
+    return all({**dimensions, "region": here}.get(key) == value for key, value in wanted.items())
+
+
+def _given(cluster_queues: list[Json]) -> dict[str, int]:
+    """Chips by flavor."""
+    given: dict[str, int] = {}
+    for queue in cluster_queues:
+        for group in queue["spec"].get("resourceGroups", []):
+            for flavor in group["flavors"]:
+                given[flavor["name"]] = given.get(flavor["name"], 0) + sum(map(_nominal, flavor["resources"]))
+    return given
+
+
+def _nominal(resource: Json) -> int:
+    return int(resource["nominalQuota"]) if resource["name"] == TPU_RESOURCE else 0
+
+
+def _chips(node: Json) -> int:
+    allocatable: dict[str, Any] = node["status"].get("allocatable", {})
+    return int(allocatable.get(TPU_RESOURCE, 0))

@@ -1,0 +1,29 @@
+from pathlib import Path
+
+from cli.control.checkpoint import last_checkpoint
+from tests.cli.control.answers import saved
+
+
+def test_the_last_word_of_the_newest_start_counts(tmp_path: Path) -> None:
+    saved(tmp_path, 80)
+    ledger = tmp_path / "train" / "runs" / "r1" / "ledger"
+    (ledger / "10-0.jsonl").write_text('{"event": "RunStarted", "step": 90}\n')
+    (ledger / "9-0.jsonl").write_text('{"event": "CheckpointSaved", "step": 85}\n')
+    (ledger / "11-1.jsonl").write_text('{"event": "CheckpointSaved", "step": 1}\n')
+    found = last_checkpoint(str(tmp_path / "train"))
+    assert str(found) == f"its last checkpoint is step 90 in {tmp_path}/train/runs/r1/checkpoints"
+
+
+def test_a_job_that_never_trained_has_none(tmp_path: Path) -> None:
+    assert str(last_checkpoint(str(tmp_path / "train"))) == "it has saved no checkpoint"
+
+
+def test_a_line_that_a_crash_cut_short_is_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path, 80)
+    assert last_checkpoint(str(tmp_path / "train")).step == 80
+
+
+def test_a_run_without_a_ledger_has_none(tmp_path: Path) -> None:
+    (tmp_path / "train" / "runs" / "r1").mkdir(parents=True)
+    (tmp_path / "train" / "runs" / "r1" / "manifest.json").write_text("{}")
+    assert last_checkpoint(str(tmp_path / "train")).step is None

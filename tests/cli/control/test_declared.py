@@ -1,0 +1,65 @@
+from typing import Any
+
+from cli.control.declared import declared, declarer, submission
+from tests.cli.control.cluster import jobset, workload
+
+MANAGER = "pulumi-kubernetes-1a2b"
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    (replicated,) = manifest["spec"]["replicatedJobs"]
+    return replicated["template"]["spec"]["template"]["spec"]
+
+
+def test_who_applied_the_job_is_its_declarer_and_no_controller_is() -> None:
+    assert declarer(jobset()) == MANAGER
+    metadata = jobset()["metadata"]
+    assert declarer(jobset(metadata=metadata | {"managedFields": metadata["managedFields"][:1]})) is None
+
+
+def test_what_was_declared_is_what_the_declarer_still_owns() -> None:
+    found = declared(jobset(), MANAGER)
+    assert found["metadata"].keys() == {"name", "namespace", "labels"}
+    assert found["spec"] == {
+        "replicatedJobs": [
+            {
+                "name": "slice",
+                "replicas": 2,
+                "template": {
+                    "spec": {
+                        "template": {
+                            "spec": {
+                                "terminationGracePeriodSeconds": 1,
+                                "nodeSelector": {"topology": "2x4"},
+                                "containers": [{"name": "trainer", "image": "image:1"}],
+                            }
+                        }
+                    }
+                },
+            }
+        ]
+    }
+
+
+def test_submitted_again_a_job_may_go_wherever_it_could_the_first_time() -> None:
+    again = submission(jobset(), workload())
+    assert pod_of(again)["nodeSelector"] == {"topology": "2x4"}
+    assert pod_of(again)["tolerations"] == [{"key": "google.com/tpu"}]
+    assert pod_of(again)["containers"] == [{"name": "trainer", "image": "image:1"}]
+
+
+def test_a_job_that_nobody_applied_is_submitted_as_it_was_without_what_servers_wrote() -> None:
+    live = jobset()
+    live["metadata"]["managedFields"] = []
+    again = submission(live, workload())
+    assert "status" not in again
+    assert again["metadata"].keys() == {"name", "namespace", "labels"}
+    assert "suspend" not in again["spec"]
+    assert again["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] == 2
+    assert pod_of(again)["nodeSelector"] == {"topology": "2x4"}
+
+
+def test_reading_what_was_declared_changes_nothing_of_the_live_object() -> None:
+    live = jobset()
+    submission(live, workload())
+    assert live == jobset()

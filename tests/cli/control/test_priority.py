@@ -1,0 +1,57 @@
+import pytest
+
+from cli.control.priority import priority
+from cli.deployed import Deployed
+from cli.halt import Halt
+from tests.cli.control.answers import answered
+from tests.cli.control.cluster import JOBSET, WORKLOAD, Change, Cluster, jobset
+
+
+@pytest.fixture
+def kueue(cluster: Cluster) -> None:
+    """Carries the label over."""
+
+    def follow(_: Change) -> None:
+        cluster.objects[WORKLOAD]["spec"]["priority"] = 1000
+
+    cluster.controllers = follow
+
+
+@pytest.mark.usefixtures("kueue")
+def test_a_job_of_pulumi_is_changed_as_pulumi_and_nothing_else_of_it(cluster: Cluster, stack: Deployed) -> None:
+    told = answered(lambda console: priority(stack, None, "high", console, as_json=True))
+    ((method, path, body, query),) = cluster.changes
+    assert (method, path, query) == ("PATCH", JOBSET, {"fieldManager": "pulumi-kubernetes-1a2b"})
+    labels = {"kueue.x-k8s.io/queue-name": "team-queue", "kueue.x-k8s.io/priority-class": "high"}
+    assert body["metadata"] == {"name": "train", "namespace": "research", "labels": labels}
+    assert "suspend" not in body["spec"]
+    assert told["done"] == "priority changed"
+    assert told["notes"][0].startswith("normal before, high (1000) now")
+
+
+@pytest.mark.usefixtures("kueue")
+def test_of_a_job_that_nobody_applied_the_label_alone_is_changed(cluster: Cluster, stack: Deployed) -> None:
+    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+    answered(lambda console: priority(stack, None, "high", console, as_json=True))
+    ((_, _, body, _),) = cluster.changes
+    assert body == {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}
+
+
+def test_the_same_priority_changes_nothing(cluster: Cluster, stack: Deployed) -> None:
+    told = answered(lambda console: priority(stack, None, "normal", console, as_json=True))
+    assert told["done"] == "nothing"
+    assert cluster.changes == []
+
+
+def test_an_unknown_priority_is_told_with_those_there_are(cluster: Cluster, stack: Deployed) -> None:
+    with pytest.raises(Halt, match=r"low \(10\), normal \(100\), high \(1000\), got 'urgent'") as halted:
+        answered(lambda console: priority(stack, None, "urgent", console, as_json=True))
+    assert halted.value.exit_status == 2
+    assert cluster.changes == []
+
+
+def test_a_job_that_has_ended_keeps_its_priority(cluster: Cluster, stack: Deployed) -> None:
+    cluster.objects[JOBSET] = jobset(status={"terminalState": "Completed"})
+    with pytest.raises(Halt, match="but train is completed"):
+        answered(lambda console: priority(stack, None, "high", console, as_json=True))
+    assert cluster.changes == []

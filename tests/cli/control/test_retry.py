@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from cli.control.retry import retry
+from cli.deployed import Deployed
+from cli.halt import Halt
+from tests.cli.control.answers import answered, saved
+from tests.cli.control.cluster import JOBSET, JOBSETS, Cluster, jobset
+
+MANAGER = "pulumi-kubernetes-1a2b"
+REHEARSED = f"{JOBSETS}/traix"
+"""Another name of the same length."""
+
+
+@pytest.fixture
+def failed(cluster: Cluster) -> None:
+    cluster.objects[JOBSET] = jobset(status={"terminalState": "Failed"})
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_failed_job_is_judged_then_deleted_then_made_as_its_declarer(
+    cluster: Cluster, stack: Deployed, tmp_path: Path
+) -> None:
+    saved(tmp_path, 80)
+    told = answered(lambda console: retry(stack, None, console, as_json=True))
+    assert [(method, path, query) for method, path, _, query in cluster.changes] == [
+        ("PATCH", REHEARSED, {"fieldManager": MANAGER, "dryRun": "All"}),
+        ("DELETE", JOBSET, {}),
+        ("PATCH", JOBSET, {"fieldManager": MANAGER}),
+    ]
+    assert (told["done"], told["state"]) == ("retried", "queued")
+    assert "it goes on from step 80" in told["notes"]
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_job_that_nobody_applied_is_created(cluster: Cluster, stack: Deployed) -> None:
+    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+    answered(lambda console: retry(stack, None, console, as_json=True))
+    assert [(method, path, query) for method, path, _, query in cluster.changes] == [
+        ("POST", JOBSETS, {"fieldManager": "multislice", "dryRun": "All"}),
+        ("DELETE", JOBSET, {}),
+        ("POST", JOBSETS, {"fieldManager": "multislice"}),
+    ]
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_job_that_would_be_refused_is_not_deleted(cluster: Cluster, stack: Deployed) -> None:
+    cluster.refuses["PATCH", REHEARSED] = 403, "cannot patch resource jobsets"
+    with pytest.raises(Halt, match=r"once more \(nothing was changed\), got: cannot patch resource jobsets"):
+        answered(lambda console: retry(stack, None, console, as_json=True))
+    assert JOBSET in cluster.objects
+
+
+def test_a_job_that_runs_is_not_started_again(cluster: Cluster, stack: Deployed) -> None:
+    with pytest.raises(Halt, match="a job that has failed, but train is running; nothing was changed") as halted:
+        answered(lambda console: retry(stack, None, console, as_json=True))
+    assert halted.value.exit_status == 2
+    assert cluster.changes == []

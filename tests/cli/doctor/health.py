@@ -1,0 +1,96 @@
+"""A stack in which nothing is wrong, for tests to break."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cli import stack_file
+from cli.doctor.check import Check, Scope, Verdict
+from cli.doctor.command import examine
+from cli.doctor.google import Google, NotAsked
+from infra.api_server import Json
+from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from tests.cli.control.cluster import JOBSETS, WORKLOADS, Cluster, running
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+NODE = "/api/v1/nodes/pool-0-host-0"
+QUEUE = f"{KUEUE}/clusterqueues/research"
+CONTROLLER = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
+ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pool-0-host-0"
+
+
+def healthy() -> Cluster:
+    """Two slices of two hosts, a queue of all their chips, both controllers; no job."""
+    cluster = Cluster()
+    for pool in range(2):
+        for host in range(2):
+            name = f"pool-{pool}-host-{host}"
+            cluster.objects[f"/api/v1/nodes/{name}"] = node(name, f"pool-{pool}")
+            lease: Json = {"metadata": {"name": name}, "spec": {"renewTime": datetime.now(UTC).isoformat()}}
+            cluster.objects[f"{LEASE.rpartition('/')[0]}/{name}"] = lease
+    resources = [{"name": "google.com/tpu", "nominalQuota": "16"}]
+    group = {"flavors": [{"name": "trillium", "resources": resources}]}
+    cluster.objects[QUEUE] = {"spec": {"resourceGroups": [group]}, **said("Active")}
+    cluster.objects[f"{KUEUE}/namespaces/research/localqueues/research"] = said("Active")
+    flavor: Json = {"metadata": {"name": "trillium"}, "spec": {"nodeLabels": {"slice-group": "trillium"}}}
+    cluster.objects[f"{KUEUE}/resourceflavors/trillium"] = flavor
+    cluster.objects |= {KUEUE: {}, "/apis/jobset.x-k8s.io/v1alpha2": {}, "/version": {"gitVersion": "v1.36.2"}}
+    cluster.objects[CONTROLLER] = controller("kueue-controller-manager", KUEUE_VERSION)
+    jobset = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller"
+    cluster.objects[jobset] = controller("jobset-controller", JOBSET_VERSION)
+    user = {"status": {"userInfo": {"username": "ada@example.com"}}}
+    cluster.says["/apis/authentication.k8s.io/v1/selfsubjectreviews"] = user
+    cluster.says[ACCESS] = {"status": {"allowed": True}}
+    return cluster
+
+
+def node(name: str, pool: str) -> Json:
+    labels = {
+        "cloud.google.com/gke-nodepool": pool,
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "slice-group": "trillium",
+    }
+    status = {
+        "allocatable": {"google.com/tpu": "4"},
+        "nodeInfo": {"kubeletVersion": "v1.35.1"},
+        **said("Ready")["status"],
+    }
+    return {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
+
+
+def controller(name: str, version: str) -> Json:
+    labels = {"app.kubernetes.io/version": f"v{version}"}
+    return {"metadata": {"name": name, "labels": labels}, **said("Available")}
+
+
+def said(condition: str, status: str = "True", message: str = "") -> Json:
+    return {"status": {"conditions": [{"type": condition, "status": status, "message": message}]}}
+
+
+@contextmanager
+def scope(cluster: Cluster, storage: Path, google: Google | None = None) -> Generator[Scope]:
+    """The stack `local` on this cluster; in the sandbox unless there is Google."""
+    settings = stack_file.read(stack_file.find("local"))
+    with running(cluster, storage) as stack:
+        standing = replace(stack, outputs={"queues": {"research": "research"}, "cluster": "local"})
+        outside = google or NotAsked("the sandbox has no Google Cloud")
+        yield Scope("local", settings, standing, "", google is None, outside)
+
+
+def examined(found: Scope) -> list[Check]:
+    return list(examine(found))
+
+
+def faults(found: Scope) -> list[tuple[str, str, str, str]]:
+    """Group, subject, finding and remedy of each check that fails."""
+    return [
+        (check.group, check.subject, check.says, check.fix)
+        for check in examined(found)
+        if check.verdict is Verdict.FAULT
+    ]
+
+
+__all__ = ["JOBSETS", "WORKLOADS", "Cluster"]

@@ -1,0 +1,202 @@
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli.doctor.check import Verdict
+from cli.doctor.command import GROUPS, doctor
+from tests.cli.doctor.health import (
+    ACCESS,
+    CONTROLLER,
+    JOBSETS,
+    LEASE,
+    NODE,
+    QUEUE,
+    WORKLOADS,
+    Cluster,
+    examined,
+    faults,
+    healthy,
+    said,
+    scope,
+)
+
+
+def test_nothing_is_wrong_with_a_healthy_stack_and_each_group_says_so(tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path) as found:
+        checks = examined(found)
+    assert [check for check in checks if check.verdict is Verdict.FAULT] == []
+    assert len(GROUPS) == 8
+    assert {check.group for check in checks if check.verdict is Verdict.OK} == GROUPS.keys()
+
+
+def test_what_only_google_knows_is_not_asked_in_the_sandbox(tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path) as found:
+        told = {(check.group, check.says) for check in examined(found) if check.verdict is Verdict.NOT_ASKED}
+    assert {group for group, says in told if says == "the sandbox has no Google Cloud"} == {
+        "credentials",
+        "APIs",
+        "quota",
+        "nodes",
+    }
+
+
+def test_nothing_is_changed(tmp_path: Path) -> None:
+    cluster = healthy()
+    with scope(cluster, tmp_path) as found:
+        examined(found)
+    assert {query.get("dryRun") for _, _, _, query in cluster.changes} == {"All"}
+
+
+def no_right(cluster: Cluster) -> None:
+    cluster.says[ACCESS] = {"status": {"allowed": False}}
+
+
+def no_kueue(cluster: Cluster) -> None:
+    del cluster.objects["/apis/kueue.x-k8s.io/v1beta2"]
+
+
+def fewer_chips(cluster: Cluster) -> None:
+    cluster.objects[NODE]["status"]["allocatable"] = {}
+
+
+def newer_node(cluster: Cluster) -> None:
+    cluster.objects[NODE]["status"]["nodeInfo"]["kubeletVersion"] = "v1.37.0"
+
+
+def other_kueue(cluster: Cluster) -> None:
+    cluster.objects[CONTROLLER]["metadata"]["labels"]["app.kubernetes.io/version"] = "v0.18.6"
+
+
+def slow_clock(cluster: Cluster) -> None:
+    cluster.objects[LEASE]["spec"]["renewTime"] = (datetime.now(UTC) - timedelta(minutes=9)).isoformat()
+
+
+def stopped_queue(cluster: Cluster) -> None:
+    cluster.objects[QUEUE] |= said("Active", "False", "FlavorNotFound: trillium")
+
+
+def dead_controller(cluster: Cluster) -> None:
+    cluster.objects[CONTROLLER] |= said("Available", "False", "0 of 1 replicas")
+
+
+def dead_webhook(cluster: Cluster) -> None:
+    cluster.refuses["POST", JOBSETS] = 500, 'failed calling webhook "mjobset.kb.io": connection refused'
+
+
+def silent_node(cluster: Cluster) -> None:
+    conditions = said("Ready", "Unknown", "Kubelet stopped posting node status.")["status"]
+    cluster.objects[NODE]["status"] |= conditions
+
+
+def bad_host(cluster: Cluster) -> None:
+    cluster.objects[NODE]["spec"]["taints"] = [{"key": "tpu-multislice.dev/bad-host", "effect": "NoSchedule"}]
+
+
+def cordoned(cluster: Cluster) -> None:
+    cluster.objects[NODE]["spec"]["unschedulable"] = True
+
+
+@pytest.mark.parametrize(
+    ("breaks", "group", "subject", "says", "fix"),
+    [
+        (no_right, "credentials", "namespace research", "may not submit and end jobs", "teams.NAME.members"),
+        (no_kueue, "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
+        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower its quota"),
+        (newer_node, "versions", "nodes", "pool-0-host-0, is v1.37.0", "let GKE upgrade them"),
+        (other_kueue, "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
+        (slow_clock, "clocks", "nodes", "pool-0-host-0 last spoke 5", "kubectl describe node pool-0-host-0"),
+        (stopped_queue, "queues", "queue research", "FlavorNotFound: trillium", "kubectl describe clusterqueue"),
+        (dead_controller, "queues", "kueue-controller-manager", "0 of 1 replicas", "pods -n kueue-system"),
+        (dead_webhook, "queues", "a job in research", "connection refused", "kubectl get pods -n kueue-system"),
+        (silent_node, "nodes", "slice pool-0", "stopped posting", "kubectl describe node pool-0-host-0"),
+        (bad_host, "nodes", "slice pool-0", "bad hosts: pool-0-host-0", "bad-host-, once they are sound"),
+        (cordoned, "nodes", "slice pool-0", "cordoned: pool-0-host-0", "kubectl uncordon pool-0-host-0"),
+    ],
+    ids=lambda part: part.__name__ if callable(part) else "",
+)
+def test_what_is_wrong_is_named_with_what_repairs_it(
+    tmp_path: Path, breaks: Callable[[Cluster], None], group: str, subject: str, says: str, fix: str
+) -> None:
+    cluster = healthy()
+    breaks(cluster)
+    with scope(cluster, tmp_path) as found:
+        ((at, about, what, remedy),) = faults(found)
+    assert (at, about) == (group, subject)
+    assert says in what
+    assert fix in remedy
+
+
+def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
+    cluster = healthy()
+    for path in (NODE, LEASE):
+        del cluster.objects[path]
+    with scope(cluster, tmp_path) as found:
+        told = faults(found)
+    assert ("nodes", "slice pool-0", "1 of 2 hosts are there", "see pools: GKE makes a slice as a whole") in told
+
+
+def test_a_bucket_that_is_gone_is_told(tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path / "gone") as found:
+        ((group, subject, _, fix),) = faults(found)
+    assert (group, subject, fix) == ("credentials", "bucket", "pulumi up --refresh --stack local")
+
+
+def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:
+    cluster = healthy()
+    cluster.refuses["GET", "/api/v1/nodes"] = 403, "nodes is forbidden"
+    with scope(cluster, tmp_path) as found:
+        checks = examined(found)
+    assert [check for check in checks if check.verdict is Verdict.FAULT] == []
+    assert {check.group for check in checks if "this user may not ask: nodes is forbidden" in check.says} == {
+        "quota",
+        "versions",
+        "clocks",
+        "nodes",
+    }
+
+
+def test_who_waits_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
+    cluster = healthy()
+    workload = {
+        "metadata": {"name": "jobset-big"},
+        **said("QuotaReserved", "False", "insufficient quota for google.com/tpu"),
+    }
+    cluster.objects[f"{WORKLOADS}/jobset-big"] = workload
+    with scope(cluster, tmp_path) as found:
+        told = [check.says for check in examined(found) if check.subject == "namespace research"]
+    assert "1 wait: jobset-big: insufficient quota for google.com/tpu" in told
+
+
+def test_a_stack_that_does_not_stand_fails_once_and_the_rest_is_not_asked(tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path) as found:
+        gone = replace(found, deployed=None, missing="expected stack 'local' to be up\nBring it up")
+        assert faults(gone) == [("credentials", "stack", "expected stack 'local' to be up", "Bring it up")]
+
+
+def test_a_cluster_that_does_not_answer_is_one_fault_and_is_not_waited_for_again(tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path) as found:
+        pass
+    ((group, subject, says, _),) = faults(found)
+    assert (group, subject) == ("credentials", "stack")
+    assert "the cluster does not answer" in says
+    told = [check.says for check in examined(found) if check.group == "nodes"]
+    assert told[0] == "the cluster does not answer, see above"
+
+
+def test_a_failed_check_is_the_exit_status_and_everything_is_in_the_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = io.StringIO()
+    status = doctor("local", tmp_path / "no-sandbox", Console(file=written), as_json=True)
+    told = json.loads(written.getvalue())
+    assert status == 2
+    assert told["stack"] == "local"
+    assert [check["verdict"] for check in told["checks"]].count("fault") == 1
+    assert "--sandbox must name the folder of a sandbox" in told["checks"][0]["says"]

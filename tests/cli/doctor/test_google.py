@@ -1,0 +1,126 @@
+"""What Google Cloud would say, from a server on this machine that says it."""
+
+import json
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import urllib3
+
+from cli.doctor.check import Verdict
+from cli.doctor.google import Google, NotAsked, google
+from infra.api_server import Json
+from infra.apis import APIS
+from tests.cli.doctor.health import examined, faults, healthy, scope
+
+SERVICES = "/serviceusage/v1/projects/p/services"
+QUOTA = (
+    "/cloudquotas/v1/projects/p/locations/global/services/compute.googleapis.com/quotaInfos/"
+    "TPUS-PER-TPU-FAMILY-per-project-region"
+)
+POOLS = "/container/v1/projects/p/locations/us-east5/clusters/local/nodePools"
+
+
+@pytest.fixture
+def answers() -> dict[str, Json]:
+    """By path, that of the service first."""
+    family = {"region": "us-east5", "tpu_family": "CT6E"}
+    other = {"region": "us-east5", "tpu_family": "CT5LP"}
+    return {
+        "/cloudresourcemanager/v1/projects/p": {},
+        SERVICES: {"services": [{"config": {"name": f"{api}.googleapis.com"}} for api in APIS]},
+        QUOTA: {
+            "dimensionsInfos": [
+                {"dimensions": other, "details": {"value": "0"}},
+                {"dimensions": family, "details": {"value": "16"}},
+            ]
+        },
+        POOLS: {"nodePools": [{"name": "trillium-0", "status": "RUNNING"}]},
+    }
+
+
+@pytest.fixture
+def cloud(answers: dict[str, Json]) -> Generator[Google]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            allowed = self.headers["Authorization"] == "Bearer token"
+            self.send_response(403 if not allowed else 200 if path in answers else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers.get(path, {"error": {"message": f"no {path}"}})).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    at = f"http://127.0.0.1:{server.server_port}"
+    yield Google("p", "us-east5", "token", urllib3.PoolManager(), lambda service: f"{at}/{service}")
+    server.shutdown()
+    server.server_close()
+
+
+def test_google_is_asked_for_services_quota_and_pools(cloud: Google, tmp_path: Path) -> None:
+    with scope(healthy(), tmp_path, cloud) as found:
+        told = {(check.group, check.subject): check for check in examined(found)}
+    for asked in (
+        ("credentials", "gcloud"),
+        ("APIs", "services"),
+        ("quota", "slices.trillium"),
+        ("nodes", "pool trillium-0"),
+    ):
+        assert told[asked].verdict is Verdict.OK, told[asked]
+
+
+def test_services_that_are_off_are_named_with_the_command_that_switches_them_on(
+    cloud: Google, answers: dict[str, Json], tmp_path: Path
+) -> None:
+    answers[SERVICES] = {"services": [{"config": {"name": "compute.googleapis.com"}}]}
+    with scope(healthy(), tmp_path, cloud) as found:
+        told = [fault for fault in faults(found) if fault[:2] == ("APIs", "services")]
+    ((_, _, says, fix),) = told
+    assert says.startswith("off: artifactregistry, cloudresourcemanager, container")
+    assert fix.startswith("gcloud services enable artifactregistry.googleapis.com")
+
+
+def test_too_few_chips_are_told_with_the_quota_to_ask_for(
+    cloud: Google, answers: dict[str, Json], tmp_path: Path
+) -> None:
+    answers[QUOTA]["dimensionsInfos"][1]["details"]["value"] = "8"
+    with scope(healthy(), tmp_path, cloud) as found:
+        told = [fault for fault in faults(found) if fault[0] == "quota"]
+    ((_, _, says, fix),) = told
+    assert says == "Google grants 8 chips in us-east5, the group has 16"
+    assert "ask for more of TPUS-PER-TPU-FAMILY-per-project-region" in fix
+
+
+def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
+    cloud: Google, answers: dict[str, Json], tmp_path: Path
+) -> None:
+    pool = {"name": "trillium-1", "status": "ERROR", "conditions": [{"message": "GCE_STOCKOUT"}]}
+    answers[POOLS] = {"nodePools": [pool]}
+    with scope(healthy(), tmp_path, cloud) as found:
+        assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", "pulumi up --refresh --stack local") in faults(found)
+
+
+def test_what_google_refuses_is_not_asked_and_no_fault(cloud: Google) -> None:
+    with pytest.raises(NotAsked, match="container refuses: no /container/v1/nothing"):
+        cloud.get("container", "/v1/nothing")
+
+
+def test_a_gcloud_without_credentials_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "gcloud"
+    program.write_text("#!/bin/sh\necho 'You do not have an active account.' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(NotAsked, match="You do not have an active account.; run `gcloud auth login`"):
+        google("p", "us-east5")
+
+
+def test_without_gcloud_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotAsked, match="gcloud is not installed"):
+        google("p", "us-east5")
