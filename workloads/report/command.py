@@ -78,7 +78,7 @@ def report(asked: Asked, console: Console) -> int:
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
         history = read_history(find_run(epath.Path(asked.folder)))
-    except _faults_of_storage() as fault:
+    except faults_of_storage() as fault:
         raise NoReport(
             f"{asked.folder}: expected files that can be read, got {type(fault).__name__}: {fault}; look at the name,"
             " the network and, for gs://, `gcloud auth application-default login`"
@@ -105,13 +105,14 @@ def _write_page(history: History, target: epath.Path) -> str | None:
     """Why the page could not be written, if it could not."""
     try:
         target.write_text(page(history))
-    except _faults_of_storage() as fault:
+    except faults_of_storage() as fault:
         got = f"{type(fault).__name__}: {fault}"
         return f"{target}: expected to write the page there, got {got}; choose --output FILE"
     return None
 
 
-def _faults_of_storage() -> tuple[type[Exception], ...]:
+def faults_of_storage() -> tuple[type[Exception], ...]:
+    """What reading or writing a path raises that cannot be reached or may not be touched."""
     # Not imported: whoever raises one has loaded its module, and to load Google's clients beside Pulumi fails, since
     # both bring the protocol buffers of google.rpc.
     kinds = (("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"))
