@@ -5,10 +5,12 @@ Owns which hosts are meant, where the lines go and how the command ends.
 
 import heapq
 import json
+import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -23,8 +25,11 @@ from cli.observed.cluster import JOBSETS, PODS, namespaces_of, newest
 from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
 from cli.observed.pod import JOBSET_LABEL
+from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
 from sandbox.site import Site
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 FAILED = 2
 """Exit status when the job has failed."""
@@ -58,10 +63,22 @@ class Asked:
         return Window(self.tail_lines, now - self.since if self.since else None)
 
 
-def logs(deployed: Deployed, asked: Asked, site: Site | None, console: Console) -> int:
+def span(text: str) -> timedelta:
+    """A time such as `30s`, `10m`, `2h` or `1d`.
+
+    Raises:
+        Halt: it is none.
+    """
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if found is None:
+        raise Halt(f"--since must be a whole number of seconds, minutes, hours or days, got {text!r}; write it so: 10m")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def logs(deployed: Deployed, asked: Asked, sandbox: Path | None, console: Console) -> int:
     """Print what the hosts of a job print; the exit status, 0 unless the job has failed.
 
-    `site` is the sandbox that the stack stands in, which keeps the logs of pods that are gone.
+    `sandbox` is the folder of the one that the stack stands in, which keeps the logs of pods that are gone.
 
     Raises:
         Halt: there is no such job, host or log, or the cluster does not answer.
@@ -71,7 +88,7 @@ def logs(deployed: Deployed, asked: Asked, site: Site | None, console: Console) 
     try:
         if asked.follow:
             return _followed(deployed, place, asked, told)
-        return _read(deployed, place, asked, site, told)
+        return _read(deployed, place, asked, existing(sandbox) if sandbox else None, told)
     except UNREACHABLE as fault:
         raise Halt(f"expected the cluster to give the logs of job {place.name}, got: {fault}; try again") from None
 

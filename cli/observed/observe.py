@@ -45,7 +45,8 @@ def job_of(deployed: Deployed, snapshot: Snapshot, name: str | None) -> Job:
     found = [job for job in snapshot.jobs if job.place.name == name]
     if len(found) == 1:
         return found[0]
-    seen = tuple(dict.fromkeys([*deployed.jobs, *(job.place for job in snapshot.jobs)]))
+    own = {job.name for job in deployed.jobs}
+    seen = (*deployed.jobs, *(job.place for job in snapshot.jobs if job.place.name not in own))
     place = deployed.job(None) if name is None else replace(deployed, jobs=seen).job(name)
     return snapshot.job(place.name)
 

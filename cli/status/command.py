@@ -5,6 +5,7 @@ Owns when is looked and how the answer is written; what it looks like is in `ren
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -90,7 +91,8 @@ class Watch:
         observer, names = Observer(self.deployed), named(self.deployed, self.name)
         snapshot = answered(observer.look(*names))
         job = job_of(self.deployed, snapshot, self.name)
-        with Live(console=self.console, auto_refresh=False, transient=False) as live:
+        live = Live(console=self.console, auto_refresh=False)
+        with live if self.console.is_terminal else nullcontext():
             while True:
                 self._show(live, snapshot, job)
                 if job.state in (State.COMPLETED, State.FAILED):
