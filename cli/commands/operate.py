@@ -93,6 +93,22 @@ def explain(
 
 
 @commands.command()
+def dashboard(
+    stack: Stack,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on, at 127.0.0.1. 0: a free one.")] = 0,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+) -> None:
+    """One live page of a stack, its queues, jobs, hosts and dollars, for browsers of this machine."""
+    from threading import Event
+
+    from cli.dashboard import command
+
+    console = Console(highlight=False)
+    run(lambda: command.dashboard(_deployed(stack, engine, sandbox), port, console, Event()))
+
+
+@commands.command()
 def report(
     target: Annotated[
         str | None,
