@@ -61,13 +61,16 @@ class Feed:
             return (self._version, self._state) if self._version > version else None
 
     def _run(self) -> None:
-        while not self.closed:
-            with self._changed:
-                self._changed.wait_for(lambda: self._readers > 0 or self.closed)
-            if self.closed:
-                return
-            self._tell(self._look())
-            self._closed.wait(LOOK_SECONDS)
+        try:
+            while not self.closed:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._readers > 0 or self.closed)
+                if not self.closed:
+                    self._tell(self._look())
+                    self._closed.wait(LOOK_SECONDS)
+        finally:
+            # Nobody shall wait for a thread that has died.
+            self.close()
 
     def _tell(self, seen: Snapshot) -> None:
         # While the cluster is away the page keeps what it saw last, and says so.

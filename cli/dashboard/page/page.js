@@ -36,6 +36,16 @@ function state(name) {
   return element("span", name, STATE_CLASS[name]);
 }
 
+/** Changes what an element holds, only if it changes, and leaves the focus on the link that had it. */
+function put(parent, ...children) {
+  const fresh = parent.cloneNode(false);
+  fresh.append(...children);
+  if (fresh.isEqualNode(parent)) return;
+  const focused = parent.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  parent.replaceChildren(...fresh.childNodes);
+  if (focused) [...parent.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+}
+
 /** Fills a table. A column whose name ends with "#" holds numbers; a cell is text or an element. */
 function fill(table, columns, rows, none) {
   const head = element("thead");
@@ -56,7 +66,7 @@ function fill(table, columns, rows, none) {
     const cell = body.appendChild(element("tr")).appendChild(element("td", none));
     cell.colSpan = columns.length;
   }
-  table.replaceChildren(head, body);
+  put(table, head, body);
 }
 
 function showJobs(found, chosen) {
@@ -85,7 +95,8 @@ function showFigures(job, files) {
     ["goodput", job.goodput === null ? "-" : `${number(100 * job.goodput, 1)} %`],
     ["spent so far", dollars(job.usd)],
   ];
-  byId("figures").replaceChildren(
+  put(
+    byId("figures"),
     ...figures.map(([name, value]) => {
       const group = element("div");
       group.append(element("dt", name), element("dd", value));
@@ -103,7 +114,7 @@ function showFindings(findings, at) {
     for (const line of finding.next) item.append(element("p", line, "next"));
     return item;
   });
-  byId("findings").replaceChildren(...(items.length ? items : [element("li", "Nothing holds the job up.")]));
+  put(byId("findings"), ...(items.length ? items : [element("li", "Nothing holds the job up.")]));
 }
 
 function showLoss(losses, starts) {
@@ -131,7 +142,7 @@ function showLoss(losses, starts) {
   chart.append(svg("polyline", { class: "curve", points }));
   chart.append(svg("text", { x: left, y: height - 6 }, `step ${number(first)}`));
   chart.append(svg("text", { x: width - 8, y: height - 6, "text-anchor": "end" }, `step ${number(last)}`));
-  byId("loss").replaceChildren(chart);
+  put(byId("loss"), chart);
 }
 
 function showGoodput(goodput) {
@@ -141,12 +152,11 @@ function showGoodput(goodput) {
     const share = goodput.seconds ? part.seconds / goodput.seconds : 0;
     const bar = element("div", undefined, "bar");
     bar.style.width = `${100 * share}%`;
+    bar.setAttribute("aria-hidden", "true");
     const name = part.after ? `${part.cause} after ${part.after}` : part.cause;
     return [name, duration(part.seconds), dollars(part.usd), `${number(100 * share, 1)} %`, bar];
   });
-  const table = byId("goodput");
-  fill(table, ["cause", "time#", "$#", "share#", ""], rows, "nothing yet");
-  for (const cell of table.querySelectorAll("tbody td:last-child")) cell.classList.add("share");
+  fill(byId("goodput"), ["cause", "time#", "$#", "share#", "of the whole"], rows, "nothing yet");
 }
 
 function showJob(found, chosen) {
@@ -155,7 +165,7 @@ function showJob(found, chosen) {
   if (!shown) return;
   const job = shown.summary;
   byId("job-heading").textContent = job.name;
-  byId("job-line").replaceChildren(state(job.state), ` in namespace ${job.namespace}${job.run ? `, run ${job.run}` : ""}`);
+  put(byId("job-line"), state(job.state), ` in namespace ${job.namespace}${job.run ? `, run ${job.run}` : ""}`);
   showFigures(job, shown);
   showFindings(shown.findings, found.at);
   showLoss(shown.losses, shown.starts);
@@ -224,8 +234,10 @@ function show(found) {
   showJob(found, chosen);
   showStack(found);
   byId("notes-section").hidden = !found.notes.length;
-  byId("notes").replaceChildren(...found.notes.map((note) => element("li", note)));
-  tell(found.answered ? `live, seen ${clock(found.at)}` : `the cluster does not answer; seen ${clock(found.at)}`, !found.answered);
+  put(byId("notes"), ...found.notes.map((note) => element("li", note)));
+  // Beside the live line, which would be read out at every look.
+  byId("seen").textContent = `seen at ${clock(found.at)}`;
+  tell(found.answered ? "live" : "the cluster does not answer", !found.answered);
 }
 
 function tell(text, away) {
