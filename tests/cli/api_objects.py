@@ -21,7 +21,9 @@ def time(seconds: float) -> str:
     return datetime.fromtimestamp(START + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def jobset(restarts: int = 0, terminal: str = "", message: str = "", ended: float = 0) -> dict[str, Any]:
+def jobset(
+    restarts: int = 0, terminal: str = "", message: str = "", ended: float = 0, name: str = "tiny"
+) -> dict[str, Any]:
     status: dict[str, Any] = {"restarts": restarts, "conditions": []}
     if terminal:
         reason = "AllJobsCompleted" if terminal == "Completed" else "FailJobSetFailurePolicyAction"
@@ -29,7 +31,13 @@ def jobset(restarts: int = 0, terminal: str = "", message: str = "", ended: floa
         status["conditions"] = [condition(terminal, "True", ended, message, reason)]
     job = {"name": "slice", "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2}}}
     return {
-        "metadata": {"name": "tiny", "namespace": "research", "uid": "uid-tiny"},
+        "metadata": {
+            "name": name,
+            "namespace": "research",
+            "uid": f"uid-{name}",
+            "creationTimestamp": time(45),
+            "labels": {"kueue.x-k8s.io/queue-name": "research"},
+        },
         "spec": {"replicatedJobs": [job]},
         "status": status,
     }

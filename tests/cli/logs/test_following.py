@@ -10,6 +10,7 @@ from cli.logs.reading import WHOLE, Line, Window
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
+from tests.cli.standing import finish, running
 
 LEADER, RESTARTED = "tiny-slice-0-0-0abcd", "tiny-slice-0-0-1abcd"
 
@@ -50,20 +51,9 @@ class Follower:
 @pytest.fixture
 def server() -> Generator[Played]:
     """With the job in it, whose four hosts run and have printed two lines each."""
-    played = Played()
-    played.collections[JOBSETS] = [api_objects.jobset()]
-    played.collections[PODS] = [api_objects.pod(*key) for key in HOSTS]
-    for slice_index, host_index in HOSTS:
-        name = f"tiny-slice-{slice_index}-{host_index}-0abcd"
-        played.write(name, *stamped([f"{name} one", f"{name} two"]))
+    played = running()
     with playing(played):
         yield played
-
-
-def finish(server: Played, attempt: int = 0) -> None:
-    for key in HOSTS:
-        server.change(PODS, api_objects.pod(*key, "Succeeded", attempt=attempt, exit_code=0))
-    server.change(JOBSETS, api_objects.jobset(attempt, "Completed", ended=95))
 
 
 def test_the_leader_is_followed_until_the_job_has_ended(server: Played) -> None:
@@ -72,7 +62,7 @@ def test_the_leader_is_followed_until_the_job_has_ended(server: Played) -> None:
     server.write(LEADER, *stamped(["three"], at=70))
     finish(server)
     assert follower.join() == "Completed AllJobsCompleted"
-    assert follower.texts == [f"{LEADER} one", f"{LEADER} two", "three"]
+    assert follower.texts == ["tiny-slice-0-0 one", "tiny-slice-0-0 two", "three"]
     assert {line.host for line in follower.lines} == {"slice-0-0"}
 
 
@@ -98,13 +88,13 @@ def test_steps_that_a_restarted_leader_does_again_are_told_again(server: Played)
         server.change(PODS, api_objects.pod(*key, "Failed", exit_code=1), "DELETED")
     server.logs.pop(LEADER)
     server.change(JOBSETS, api_objects.jobset(1))
-    server.write(RESTARTED, *stamped([f"{LEADER} one", f"{LEADER} two", "three"], at=60))
+    server.write(RESTARTED, *stamped(["tiny-slice-0-0 one", "tiny-slice-0-0 two", "three"], at=60))
     for key in HOSTS:
         server.change(PODS, api_objects.pod(*key, attempt=1, created=72))
     follower.wait_for(lambda: len(follower.lines) == 5)
     finish(server, attempt=1)
     assert follower.join() == "Completed AllJobsCompleted"
-    assert follower.texts == [f"{LEADER} one", f"{LEADER} two"] * 2 + ["three"]
+    assert follower.texts == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"] * 2 + ["three"]
     assert [line.attempt for line in follower.lines] == [0, 0, 1, 1, 1]
 
 
@@ -127,14 +117,14 @@ def test_a_job_that_waits_is_followed_from_its_first_line(server: Played) -> Non
     server.change(PODS, api_objects.pod(0, 0))
     finish(server)
     follower.join()
-    assert follower.texts == [f"{LEADER} one", f"{LEADER} two"]
+    assert follower.texts == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"]
 
 
 def test_a_tail_leaves_out_what_came_before(server: Played) -> None:
     follower = Follower(server, leader, Window(tail_lines=1))
     finish(server)
     follower.join()
-    assert follower.texts == [f"{LEADER} two"]
+    assert follower.texts == ["tiny-slice-0-0 two"]
 
 
 def test_a_job_that_is_deleted_has_ended(server: Played) -> None:

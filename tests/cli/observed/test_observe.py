@@ -3,11 +3,9 @@
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.observed import kueue
 from cli.observed.files import read_files
@@ -16,58 +14,25 @@ from cli.observed.observe import Observer, job_of
 from cli.observed.snapshot import State
 from cli.observed.summary import summary
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, HOSTS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS, condition
-from tests.cli.api_server import Played, client, playing
+from tests.cli.api_objects import EVENTS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_server import Played, playing
+from tests.cli.standing import running, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
-
-
-def node(slice_index: int, host_index: int, **spec: Any) -> dict[str, Any]:
-    name = f"gke-slice-{slice_index}-{host_index}"
-    labels = {"cloud.google.com/gke-nodepool": f"slice-{slice_index}", "cloud.google.com/gke-tpu-topology": "2x4"}
-    status = {"conditions": [condition("Ready", "True", 0)], "allocatable": {"google.com/tpu": "4"}}
-    return {"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec, "status": status}
-
-
-def queue() -> dict[str, Any]:
-    resource = {"name": "google.com/tpu", "nominalQuota": "16"}
-    reserved = {"name": "google.com/tpu", "total": "16", "borrowed": "0"}
-    groups = [{"coveredResources": ["google.com/tpu"], "flavors": [{"name": "v6e", "resources": [resource]}]}]
-    status = {
-        "conditions": [condition("Active", "True", 0, "Can admit new workloads", "Ready")],
-        "pendingWorkloads": 1,
-        "reservingWorkloads": 1,
-        "flavorsReservation": [{"name": "v6e", "resources": [reserved]}],
-    }
-    return {"metadata": {"name": "research", "uid": "q"}, "spec": {"resourceGroups": groups}, "status": status}
-
-
-def waiting(name: str, **changes: Any) -> dict[str, Any]:
-    found = api_objects.workload(f"jobset-{name}", owner=name, **changes)
-    found["status"] = {"conditions": [condition("QuotaReserved", "False", 50, api_objects.NO_QUOTA, "Pending")]}
-    return found
 
 
 @pytest.fixture
 def server() -> Generator[Played]:
     """A stack whose job runs, and one that waits behind another."""
-    played = Played()
-    played.collections[NODES] = [node(*host) for host in HOSTS]
-    played.collections[QUEUES] = [queue()]
-    other = api_objects.jobset() | {"metadata": {"name": "other", "namespace": "research", "uid": "uid-other"}}
+    played = running()
+    other = api_objects.jobset(name="other")
     played.collections[JOBSETS] = [api_objects.jobset(), other]
     first = waiting("first", created=10)
     played.collections[WORKLOADS] = [api_objects.workload(conditions=api_objects.ADMITTED), first, waiting("other")]
-    played.collections[PODS] = [api_objects.pod(*host) for host in HOSTS]
     about = {"kind": "JobSet", "name": "tiny"}
     event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": "Created", "message": "made"}
     played.collections[EVENTS] = [event, event | {"involvedObject": {"kind": "Pod", "name": "stranger"}}]
     with playing(played):
         yield played
-
-
-def stack(server: Played, storage: Path) -> Deployed:
-    outputs = {"cluster": "dev", "queues": {"research": "research"}, "bill": {"at_once": {"usd_per_hour": 21.6}}}
-    return Deployed("dev", outputs, client(server), str(storage), (JobPlace("tiny", "research", "research"),))
 
 
 def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
