@@ -9,6 +9,7 @@ import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from cli.dashboard.feed import Feed
 
@@ -59,7 +60,7 @@ class Dashboard(ThreadingHTTPServer):
         """What a request may call this server."""
         return f"{ADDRESS}:{self.port}", f"localhost:{self.port}"
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle of an answer is no error."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

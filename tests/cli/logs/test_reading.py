@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.logs.reading import Reading, Window
@@ -26,6 +26,7 @@ def connection(lines: list[str], reading: Reading, most: int) -> list[str]:
     return [line for line in [line for line in there if line[:19] >= since][:most] if is_new(line)]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     gaps=st.lists(st.sampled_from([0, 0, 1, 400, 2500]), max_size=40),
     breaks=st.lists(st.integers(0, 30), max_size=8),
@@ -42,6 +43,7 @@ def test_however_connections_break_each_line_is_told_once_and_in_order(
     assert told == lines
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(gaps=st.lists(st.sampled_from([1, 400, 2500]), min_size=1, max_size=40), tail=st.integers(1, 20))
 def test_a_tail_stays_a_tail_over_a_break(gaps: list[int], tail: int) -> None:
     lines, reading = log(gaps), Reading(Window(tail_lines=tail))
