@@ -76,17 +76,17 @@ def follow(display: Display, target: Target) -> None:
     Raises:
         Halt: Ctrl-C, or the sandbox stopped.
     """
-    with Watcher(target, display).watching() as watcher:
-        try:
+    try:
+        with Watcher(target, display).watching() as watcher:
             while not display.wait_until(lambda now: now.outcome is not None, _ALIVE_CHECK_SECONDS):
                 _require_daemon(target.site)
             watcher.drain_log(_DRAIN_SECONDS)
-        except KeyboardInterrupt:
-            raise Halt(
-                "the view is closed; the job goes on.\n"
-                "See it again with `make up`, stop everything with `make down ARGS=--stop-jobs`",
-                INTERRUPTED,
-            ) from None
+    except KeyboardInterrupt:
+        raise Halt(
+            "the view is closed; the job goes on.\n"
+            "See it again with `make up`, stop everything with `make down ARGS=--stop-jobs`",
+            INTERRUPTED,
+        ) from None
 
 
 def _require_daemon(site: Site) -> None:

@@ -1,29 +1,33 @@
 """Follows one JobSet through the Kubernetes API and feeds what it sees into a display.
 
-Owns connections and threads. What an event means is `cli.view.reduce`'s affair. Reads line by
-line itself, since a break within a line must leave the piece for the next connection.
+Owns the threads. What an event means is `cli.view.reduce`'s affair, how a log is followed that of `cli.logs`.
 """
 
-import http.client
-import json
-import ssl
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlencode
 
+from cli.logs.following import follow, leader
+from cli.logs.reading import Line
+from cli.observed.cluster import JOBSETS, PODS
+from cli.observed.objects import Object
+from cli.observed.pod import JOBSET_LABEL
 from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Snapshot
+from infra.api_server import UNREACHABLE, Json
+from infra.flavors import API_VERSION
+from infra.watch import Watch
+from sandbox.access import administrator
 from sandbox.site import Site
 
 _RETRY_SECONDS = 0.2
-_SILENCE_SECONDS = 60
-"""A connection that says nothing for so long is opened anew, in case it is dead."""
+_SILENCE_SECONDS = 60.0
+
+_Reducer = Callable[[Snapshot, Object, float, bool], Snapshot]
 
 
 @dataclass(frozen=True)
@@ -42,87 +46,51 @@ class Watcher:
         """Nothing is watched yet."""
         self._target = target
         self._display = display
+        self._api = administrator(target.site)
         self._stopped = threading.Event()
-        self._reading, self._lines_read = "", 0
-        self._told = ""
-        self._opener = _opener(target.site)
+        self._log = threading.Thread(target=self._follow_leader, daemon=True)
+        job, pods = f"metadata.name={target.jobset}", f"{JOBSET_LABEL}={target.jobset}"
+        workloads = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
+        self._watches = [
+            self._watch(JOBSETS, {"fieldSelector": job}, reduce.jobset),
+            self._watch(workloads, {}, reduce.workload),
+            self._watch(PODS, {"labelSelector": pods}, reduce.pod),
+        ]
 
     @contextmanager
     def watching(self) -> Generator[Self]:
         """Watch until the context ends."""
-        for work in (self._jobset, self._workloads, self._pods, self._leader_log):
-            # A read may block for a minute in the socket; a daemon thread does not keep the process.
-            threading.Thread(target=self._forever, args=(work,), daemon=True).start()
+        self._log.start()
+        for watch in self._watches:
+            threading.Thread(target=watch.run, daemon=True).start()
         try:
             yield self
         finally:
             self._stopped.set()
+            for watch in self._watches:
+                watch.close()
 
     def drain_log(self, timeout_seconds: float) -> None:
         """Wait until the leader's log has been read to its end."""
-        deadline = time.monotonic() + timeout_seconds
-        while time.monotonic() < deadline:
-            leader = self._display.snapshot.leader()
-            if leader is None or leader.uid == self._told:
-                return
-            time.sleep(_RETRY_SECONDS)
+        self._log.join(timeout_seconds)
 
-    def _forever(self, work: Callable[[], None]) -> None:
+    def _watch(self, path: str, selector: dict[str, str], reducer: _Reducer) -> Watch:
+        def changed(found: Json) -> None:
+            self._display.change(lambda now: reducer(now, found, time.time(), False))
+
+        def removed(found: Json) -> None:
+            self._display.change(lambda now: reducer(now, found, time.time(), True))
+
+        return Watch(self._api, path.format(self._target.namespace), selector, changed, removed, _SILENCE_SECONDS)
+
+    def _follow_leader(self) -> None:
         while not self._stopped.is_set():
-            with suppress(OSError, http.client.HTTPException, json.JSONDecodeError):
-                work()
-            self._stopped.wait(_RETRY_SECONDS)
-
-    def _jobset(self) -> None:
-        selector = f"metadata.name={self._target.jobset}"
-        self._follow("/apis/jobset.x-k8s.io/v1alpha2", "jobsets", reduce.jobset, fieldSelector=selector)
-
-    def _workloads(self) -> None:
-        self._follow("/apis/kueue.x-k8s.io/v1beta2", "workloads", reduce.workload)
-
-    def _pods(self) -> None:
-        selector = f"jobset.sigs.k8s.io/jobset-name={self._target.jobset}"
-        self._follow("/api/v1", "pods", reduce.pod, labelSelector=selector)
-
-    def _follow(
-        self, group: str, plural: str, reducer: Callable[[Snapshot, reduce.Object, float, bool], Snapshot], **query: str
-    ) -> None:
-        """Feed all objects there are, then each change, until the server closes the watch."""
-        path = f"{group}/namespaces/{self._target.namespace}/{plural}"
-        for line in self._lines(path, watch="true", **query):
-            event = json.loads(line)
-            if event["type"] == "ERROR":
+            try:
+                follow(self._api, self._target.namespace, self._target.jobset, leader, self._tell)
                 return
-            deleted, found = event["type"] == "DELETED", event["object"]
-            self._display.change(lambda now, found=found, deleted=deleted: reducer(now, found, time.time(), deleted))
+            except (*UNREACHABLE, LookupError):
+                # The API server cannot be asked yet; nothing has been told.
+                self._stopped.wait(_RETRY_SECONDS)
 
-    def _leader_log(self) -> None:
-        """Follow the log of the newest leader; after a broken connection, from the first line not read yet."""
-        leader = self._display.snapshot.leader()
-        if leader is None or leader.started is None or leader.uid == self._told:
-            return
-        if leader.uid != self._reading:
-            self._reading, self._lines_read = leader.uid, 0
-        path = f"/api/v1/namespaces/{leader.namespace}/pods/{leader.name}/log"
-        for number, line in enumerate(self._lines(path, follow="true"), 1):
-            if number > self._lines_read:
-                self._lines_read = number
-                self._display.change(lambda now, line=line: reduce.log_line(now, line))
-        if leader.phase in ("Succeeded", "Failed"):
-            self._told = leader.uid
-
-    def _lines(self, path: str, **query: str) -> Iterator[str]:
-        """Whole lines of an answer; a piece of a line at a break is left for the next connection."""
-        address = f"{self._target.site.api_server_url}{path}?{urlencode(query)}"
-        with self._opener.open(address, timeout=_SILENCE_SECONDS) as response:
-            for line in response:
-                if self._stopped.is_set() or not line.endswith(b"\n"):
-                    return
-                yield line.decode(errors="replace").rstrip("\n")
-
-
-def _opener(site: Site) -> urllib.request.OpenerDirector:
-    """Speaks to the API server as its administrator, never through a proxy of the environment."""
-    context = ssl.create_default_context(cafile=str(site.pki / "ca.crt"))
-    context.load_cert_chain(site.pki / "admin.crt", site.pki / "admin.key")
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    def _tell(self, line: Line) -> None:
+        self._display.change(lambda now: reduce.log_line(now, line.text))

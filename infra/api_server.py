@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from infra.kubernetes_objects import kubeconfig
+from infra.kubeconfig import kubeconfig
 
 type Json = dict[str, Any]
 
@@ -104,9 +104,14 @@ class ApiServer:
         """Delete the object at `path`, if it is there."""
         self._unless_missing("DELETE", path, options, JSON, None)
 
-    def open(self, path: str, query: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
-        """Open `path` for reading without end: a watch or a log. Close the answer when done."""
-        return self._send("GET", self._url(path, query), None, JSON, preload=False)
+    def open(
+        self, path: str, query: Mapping[str, str], silence_seconds: float | None = None
+    ) -> urllib3.BaseHTTPResponse:
+        """Open `path` for reading without end: a watch or a log. Close the answer when done.
+
+        After `silence_seconds` without a word the reading fails, in case the connection is dead; None: never.
+        """
+        return self._send("GET", self._url(path, query), None, JSON, preload=False, silence_seconds=silence_seconds)
 
     def ready(self) -> bool:
         """Whether the API server says that it is ready."""
@@ -130,7 +135,14 @@ class ApiServer:
         return f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def _send(
-        self, method: str, url: str, content: bytes | None, content_type: str, *, preload: bool
+        self,
+        method: str,
+        url: str,
+        content: bytes | None,
+        content_type: str,
+        *,
+        preload: bool,
+        silence_seconds: float | None = _REQUEST_SECONDS,
     ) -> urllib3.BaseHTTPResponse:
         answer = self.pool.request(
             method,
@@ -138,7 +150,7 @@ class ApiServer:
             body=content,
             headers={"Accept": JSON, "Content-Type": content_type, **self.headers, **self.credentials()},
             preload_content=preload,
-            timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=_REQUEST_SECONDS if preload else None),
+            timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=silence_seconds),
             # A connection that the server closed meanwhile may be opened again; nothing is asked for twice.
             retries=urllib3.Retry(connect=2, read=0, redirect=0, status=0),
         )

@@ -3,18 +3,17 @@
 Owns the Kubernetes provider and the step from a rendered object to a Pulumi resource. Renders nothing.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from infra.kubeconfig import kubeconfig
+
 OURS = {"pulumi.com/patchForce": "true"}
 """What somebody edited with kubectl becomes as declared again; without it the API server refuses, for the
 edit made kubectl the owner of those fields (https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
-
-_CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
 
 
 class KubernetesObject(pulumi.CustomResource):
@@ -51,29 +50,4 @@ def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.Re
         enable_secret_mutable=True,
         enable_config_map_mutable=True,
         opts=opts,
-    )
-
-
-def kubeconfig(endpoint: str) -> str:
-    """A kubeconfig without secrets: the gcloud plugin fetches a token on each use.
-
-    It names no certificate authority: the DNS endpoint's certificate is a public one.
-    """
-    name = "cluster"
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1beta1",
-        "command": _CREDENTIAL_PLUGIN,
-        "installHint": f"run `gcloud components install {_CREDENTIAL_PLUGIN}`",
-        "interactiveMode": "Never",
-        "provideClusterInfo": True,
-    }
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": f"https://{endpoint}"}}],
-            "users": [{"name": name, "user": {"exec": plugin}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-            "current-context": name,
-        }
     )

@@ -15,7 +15,7 @@ from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from infra.flavors import API_VERSION, NODE_POOL_LABEL
-from infra.kubernetes_objects import kubeconfig
+from infra.kubeconfig import kubeconfig
 from workloads.progress import CheckpointSaved, RunStarted
 
 _TPU_NODE = "cloud.google.com/gke-tpu-accelerator"

@@ -1,14 +1,111 @@
-"""What became of the jobs of a stack that stands."""
+"""What stands, what its jobs do and what became of them."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from cli.commands.options import Engine, Json, On, Sandbox, folder_of, run
+from cli.commands.options import Engine, Job, Json, On, Sandbox, Stack, folder_of, run
 from cli.sandbox_folder import SANDBOX
 
+if TYPE_CHECKING:
+    from cli.deployed import Deployed
+
 commands = typer.Typer()
+
+
+@commands.command()
+def status(
+    stack: Stack,
+    job: Job = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Until the job has ended.")] = False,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+    json: Json = False,
+) -> None:
+    """Slices, queues and a job: its step, loss, time left and dollars so far. With --watch, 2: the job failed."""
+    if watch and json:
+        raise typer.BadParameter("expected one of --watch and --json, got both; leave one out")
+    from cli.status import command
+
+    def answer() -> int:
+        found, console = _deployed(stack, engine, sandbox), Console(highlight=False)
+        return command.Watch(found, job, console).run() if watch else command.status(found, job, console, json=json)
+
+    run(answer)
+
+
+@commands.command("list")
+def list_jobs(stack: Stack, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False) -> None:
+    """The jobs in the namespaces of a stack's teams: state, place in the queue, age, step."""
+    from cli.status import command
+
+    run(lambda: command.jobs(_deployed(stack, engine, sandbox), Console(highlight=False), json=json))
+
+
+@commands.command()
+def logs(
+    stack: Stack,
+    job: Job = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All hosts, with their names. Unset: the leader's alone.")
+    ] = False,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="One host, such as slice-0-1.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Until the job has ended, over restarts and broken connections.")
+    ] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Of the start before, as long as anybody has them.")
+    ] = False,
+    tail: Annotated[int | None, typer.Option(metavar="LINES", min=0, help="The last so many lines of a host.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="The last 30s, 10m, 2h or 1d.")] = None,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+    json: Annotated[bool, typer.Option("--json", help="Each line as one JSON object.")] = False,
+) -> None:
+    """What the hosts of a job print. Exit status 2: the job has failed."""
+    for name, given, other, also in (
+        ("--all", every, "--host", host is not None),
+        ("--follow", follow, "--previous", previous),
+    ):
+        if given and also:
+            raise typer.BadParameter(f"expected one of {name} and {other}, got both; leave one out")
+    from cli.logs import command
+
+    def answer() -> int:
+        span = command.span(since) if since else None
+        asked = command.Asked(job, every, host, follow, previous, tail, span, json)
+        folder = folder_of(engine, sandbox)
+        return command.logs(_deployed(stack, engine, sandbox), asked, folder, Console(highlight=False))
+
+    run(answer)
+
+
+@commands.command()
+def explain(
+    stack: Stack, job: Job = None, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False
+) -> None:
+    """Why a job waits, was put back into its queue, restarted or failed; and what to do about it."""
+    from cli.explain import command
+
+    run(lambda: command.command(_deployed(stack, engine, sandbox), job, Console(highlight=False), json=json))
+
+
+@commands.command()
+def dashboard(
+    stack: Stack,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on, at 127.0.0.1. 0: a free one.")] = 0,
+    engine: On = Engine.PULUMI,
+    sandbox: Sandbox = SANDBOX,
+) -> None:
+    """One live page of a stack, its queues, jobs, hosts and dollars, for browsers of this machine."""
+    from threading import Event
+
+    from cli.dashboard import command
+
+    console = Console(highlight=False)
+    run(lambda: command.dashboard(_deployed(stack, engine, sandbox), port, console, Event()))
 
 
 @commands.command()
@@ -40,3 +137,9 @@ def report(
         return command.report(Asked(folder, output, json), Console(highlight=False))
 
     run(answer)
+
+
+def _deployed(stack: str, engine: Engine, sandbox: Path) -> "Deployed":
+    from cli.deployed import deployed
+
+    return deployed(stack, folder_of(engine, sandbox))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rich.text import Text
 
+from cli.observed.pod import Pod
 from cli.view.render import duration, exit_words, restart_lines
-from cli.view.snapshot import Outcome, Pod, Snapshot
+from cli.view.snapshot import Outcome, Snapshot
 from sandbox.site import Site, pod_folder
 
 _LOG_LINES_TOLD = 30

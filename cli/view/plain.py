@@ -1,7 +1,8 @@
 """What a log gets instead of a live screen: the lines that a change of the snapshot is worth."""
 
+from cli.observed.training import Training
 from cli.view.render import duration, restart_lines, waiting_lines
-from cli.view.snapshot import Phase, Snapshot, Span, Training
+from cli.view.snapshot import Phase, Snapshot, Span
 
 _REPORTS_PER_RUN = 20
 _ENGINE_PHASES = (Phase.PLAN, Phase.INFRASTRUCTURE, Phase.DESTROY)
@@ -18,7 +19,8 @@ def lines(before: Snapshot, after: Snapshot) -> list[str]:
         and (line := _phase(phase, before.spans.get(phase), span))
     ]
     told += restart_lines(after)[before.restarts :]
-    told += [f"pods: {line}" for line in waiting_lines(after) if line not in waiting_lines(before)]
+    known = waiting_lines(before.pods.values())
+    told += [f"pods: {line}" for line in waiting_lines(after.pods.values()) if line not in known]
     return [*told, *_training(before.training, after.training)]
 
 

@@ -5,25 +5,19 @@ the leader's log. Where they come from is `cli.watch`'s affair.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cli.view.snapshot import HostFailure, Outcome, Phase, Pod, PodKey, Resources, Snapshot, Training
+from cli.observed.objects import Object, condition, is_true, moment
+from cli.observed.outcome import DELETED, outcome_of
+from cli.observed.pod import Pod, key_of, pod_of
+from cli.observed.training import Training
+from cli.view.snapshot import HostFailure, Phase, Resources, Snapshot
 from workloads.progress import CheckpointSaved, Evaluation, RolledBack, RunStarted, RunSummary, StepProgress
 
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent
     from pulumi.automation.events import StepEventMetadata
-
-Object = Mapping[str, Any]
-"""An object of the Kubernetes API, as JSON."""
-
-_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
-_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
-_HOST_INDEX = "batch.kubernetes.io/job-completion-index"
 
 _BOOKKEEPING = ("pulumi:pulumi:Stack", "pulumi:providers:")
 _IN_CHART = "kubernetes:helm.sh/v4:Chart$"
@@ -34,17 +28,16 @@ _COLOR = re.compile(r"<\{%.*?%\}>")
 def jobset(snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot:
     """The JobSet was seen: size, restarts and, in the end, the outcome."""
     if deleted:
-        return replace(snapshot, outcome=Outcome("Failed", "Deleted", "the JobSet was deleted while it was watched"))
+        return replace(snapshot, outcome=DELETED)
     jobs = found["spec"]["replicatedJobs"]
     status = found.get("status", {})
     pod_count = sum(job["replicas"] * job["template"]["spec"]["parallelism"] for job in jobs)
     snapshot = replace(snapshot, pod_count=pod_count, restarts=status.get("restarts", 0))
-    state = status.get("terminalState")
-    if not state:
+    outcome = outcome_of(found)
+    if outcome is None:
         return _all_running(snapshot, at)
-    condition = _condition(found, state)
-    outcome = Outcome(state, condition.get("reason", ""), condition.get("message", ""))
-    return _finish(replace(snapshot, outcome=outcome), _time(condition, "lastTransitionTime", at), state == "Failed")
+    ended = moment(condition(found, outcome.state), "lastTransitionTime", at)
+    return _finish(replace(snapshot, outcome=outcome), ended, outcome.state == "Failed")
 
 
 def _finish(snapshot: Snapshot, at: float, failed: bool) -> Snapshot:
@@ -60,33 +53,32 @@ def workload(snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Sna
         return snapshot
     name = found["metadata"]["name"]
     waiting = {other: order for other, order in snapshot.waiting.items() if other != name}
-    if not deleted and not _is_true(found, "QuotaReserved") and not _is_true(found, "Finished"):
-        waiting[name] = (-found["spec"].get("priority", 0), _time(found["metadata"], "creationTimestamp", at))
+    if not deleted and not is_true(found, "QuotaReserved") and not is_true(found, "Finished"):
+        waiting[name] = (-found["spec"].get("priority", 0), moment(found["metadata"], "creationTimestamp", at))
     snapshot = replace(snapshot, waiting=waiting)
     owners = [owner["name"] for owner in found["metadata"].get("ownerReferences", [])]
     return _admission(snapshot, found, at) if snapshot.job in owners and not deleted else snapshot
 
 
 def _admission(snapshot: Snapshot, found: Object, at: float) -> Snapshot:
-    snapshot = snapshot.begin(Phase.QUEUE, _time(found["metadata"], "creationTimestamp", at))
-    if _is_true(found, "Admitted"):
-        admitted = _time(_condition(found, "Admitted"), "lastTransitionTime", at)
+    snapshot = snapshot.begin(Phase.QUEUE, moment(found["metadata"], "creationTimestamp", at))
+    if is_true(found, "Admitted"):
+        admitted = moment(condition(found, "Admitted"), "lastTransitionTime", at)
         queue = found["status"]["admission"]["clusterQueue"]
         snapshot = snapshot.end(Phase.QUEUE, admitted).tell(Phase.QUEUE, f"admitted by {queue}")
         return _all_running(snapshot.begin(Phase.PODS, admitted), at)
-    if _is_true(found, "Evicted"):
-        return snapshot.tell(Phase.QUEUE, f"evicted\n{_condition(found, 'Evicted').get('message', '')}")
+    if is_true(found, "Evicted"):
+        return snapshot.tell(Phase.QUEUE, f"evicted\n{condition(found, 'Evicted').get('message', '')}")
     order = sorted(snapshot.waiting, key=lambda name: snapshot.waiting[name])
     position = order.index(found["metadata"]["name"]) + 1 if found["metadata"]["name"] in order else 1
-    reason = _condition(found, "QuotaReserved").get("message", "waits for Kueue")
+    reason = condition(found, "QuotaReserved").get("message", "waits for Kueue")
     return snapshot.tell(Phase.QUEUE, f"position {position} in {snapshot.queue}\n{reason}")
 
 
 def pod(snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot:
     """A pod of the JobSet was seen."""
-    labels = found["metadata"]["labels"]
-    key: PodKey = (int(labels[_JOB_INDEX]), int(labels[_HOST_INDEX]))
-    seen, known = _pod(found, at), snapshot.pods.get(key)
+    key = key_of(found)
+    seen, known = pod_of(found, at), snapshot.pods.get(key)
     if known and (known.attempt, known.created) > (seen.attempt, seen.created):
         return snapshot
     pods = dict(sorted({**snapshot.pods, key: seen}.items()))
@@ -95,28 +87,6 @@ def pod(snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot
     snapshot = replace(snapshot, pods=pods)
     # A pod that is being deleted was ended by a restart or by preemption; it is no cause.
     return _all_running(snapshot if "deletionTimestamp" in found["metadata"] else _failure(snapshot, seen), at)
-
-
-def _pod(found: Object, at: float) -> Pod:
-    metadata, status = found["metadata"], found.get("status", {})
-    labels = metadata["labels"]
-    states = [container["state"] for container in status.get("containerStatuses", [])]
-    ended = [state["terminated"]["exitCode"] for state in states if "terminated" in state]
-    phase = status.get("phase", "Pending")
-    leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
-    return Pod(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        namespace=metadata["namespace"],
-        host=f"{labels[_REPLICATED_JOB]}-{labels[_JOB_INDEX]}-{labels[_HOST_INDEX]}",
-        phase="Terminating" if leaving else phase,
-        node=found["spec"].get("nodeName", ""),
-        attempt=int(labels[_ATTEMPT]),
-        created=_time(metadata, "creationTimestamp", at),
-        started=_time(status, "startTime", at) if "startTime" in status else None,
-        exit_code=max(ended, default=None),
-        waits_for=_condition(found, "PodScheduled").get("message", ""),
-    )
 
 
 def _failure(snapshot: Snapshot, seen: Pod) -> Snapshot:
@@ -226,16 +196,3 @@ def label(urn: str) -> str:
     *_, types, name = urn.split("::")
     kind = types.split("$")[-1].split(":")[-1]
     return f"{kind} {name}"
-
-
-def _condition(found: Object, kind: str) -> Mapping[str, str]:
-    conditions: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
-    return {condition["type"]: condition for condition in conditions}.get(kind, dict[str, str]())
-
-
-def _is_true(found: Object, kind: str) -> bool:
-    return _condition(found, kind).get("status") == "True"
-
-
-def _time(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
-    return datetime.fromisoformat(holder[key]).timestamp() if key in holder else otherwise

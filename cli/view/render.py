@@ -4,7 +4,7 @@ Owns what a terminal shows while things go on; what is said after the end is `cl
 """
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,7 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.view.snapshot import Phase, Pod, Snapshot, Training
+from cli.observed.pod import Pod
+from cli.observed.training import Training
+from cli.view.snapshot import Phase, Snapshot
 from workloads.spec import ExitCode
 
 WIDTH = 100
@@ -84,10 +86,16 @@ def _inside(snapshot: Snapshot, phase: Phase, width: int) -> list[RenderableType
         case Phase.INFRASTRUCTURE if snapshot.resources.total:
             return [_bar(len(snapshot.resources.done), snapshot.resources.total, width)]
         case Phase.PODS:
-            return [_pods(snapshot)]
+            return [pods_table(snapshot.pods.values(), snapshot.pod_count)]
         case Phase.TRAINING:
             hint = Text(f"try: {snapshot.hint}", "dim") if snapshot.hint else Text()
-            return [*_training(snapshot.training, width), Text(), _pods(snapshot), Text(), hint]
+            return [
+                *training_lines(snapshot.training, width),
+                Text(),
+                pods_table(snapshot.pods.values(), snapshot.pod_count),
+                Text(),
+                hint,
+            ]
         case _:
             reason = snapshot.spans[phase].detail.partition("\n")[2]
             return [Text(reason, "yellow")] if reason else []
@@ -97,7 +105,8 @@ def _bar(done: float, total: float, width: int) -> RenderableType:
     return ProgressBar(total=total, completed=min(done, total), width=width, finished_style="bar.complete")
 
 
-def _training(training: Training, width: int) -> list[RenderableType]:
+def training_lines(training: Training, width: int) -> list[RenderableType]:
+    """A bar, the figures of the last step, and the losses as a row of bars."""
     if training.loss is None:
         return [Text("waits for the first step: JAX compiles", "dim")]
     figures = [
@@ -127,22 +136,24 @@ def sparkline(values: Sequence[float], columns: int) -> str:
     return "".join(_SPARKS[round((value - low) * scale)] for value in chosen)
 
 
-def _pods(snapshot: Snapshot) -> RenderableType:
+def pods_table(pods: Collection[Pod], expected: int) -> RenderableType:
+    """The hosts of a job that has `expected` of them, and what keeps some without a node."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("slice", "host", "phase", "node"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for (slice_index, host_index), pod in snapshot.pods.items():
+    for pod in pods:
         phase = Text(_pod_phase(pod), _POD_COLORS.get(pod.phase, ""))
-        table.add_row(str(slice_index), str(host_index), phase, pod.node or Text("-", "dim"))
-    missing = snapshot.pod_count - len(snapshot.pods)
+        _, slice_index, host_index = pod.host.rsplit("-", 2)
+        table.add_row(slice_index, host_index, phase, pod.node or Text("-", "dim"))
+    missing = expected - len(pods)
     more = [Text(f"{missing} more to be created", "dim")] if missing > 0 else []
-    return Group(table, *(Text(line, "yellow") for line in waiting_lines(snapshot)), *more)
+    return Group(table, *(Text(line, "yellow") for line in waiting_lines(pods)), *more)
 
 
-def waiting_lines(snapshot: Snapshot) -> list[str]:
+def waiting_lines(pods: Collection[Pod]) -> list[str]:
     """What the scheduler says of pods that it has no node for, one line for each thing said."""
     said: dict[str, list[str]] = {}
-    for pod in snapshot.pods.values():
+    for pod in pods:
         if pod.waits_for:
             said.setdefault(pod.waits_for, []).append(pod.host)
     return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in said.items()]

@@ -7,10 +7,10 @@ Times are seconds since the epoch.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal
 
-PodKey = tuple[int, int]
-"""Slice and host of a pod."""
+from cli.observed.outcome import Outcome
+from cli.observed.pod import Pod, PodKey
+from cli.observed.training import Training
 
 
 class Phase(StrEnum):
@@ -67,63 +67,11 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Pod:
-    """The newest pod of one host."""
-
-    name: str
-    uid: str
-    namespace: str
-    host: str
-    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
-    phase: str
-    """Pod phase, or `Terminating`."""
-    node: str
-    attempt: int
-    """How often the JobSet had restarted when this pod was made."""
-    created: float
-    started: float | None
-    exit_code: int | None
-    waits_for: str
-    """Why the scheduler has no node for it yet; empty when it has one, or has not looked."""
-
-
-@dataclass(frozen=True)
 class HostFailure:
     """The first host that failed in one attempt: the cause of the restart that follows."""
 
     attempt: int
     pod: Pod
-
-
-@dataclass(frozen=True)
-class Training:
-    """What the leader's log told so far."""
-
-    run: str = ""
-    """`new`, `resumed at step 75`, `already complete`."""
-    run_id: str = ""
-    step: int = 0
-    steps: int = 0
-    loss: float | None = None
-    tokens_per_second: float = 0.0
-    step_ms: float = 0.0
-    held_out_loss: float | None = None
-    checkpoint_step: int | None = None
-    losses: tuple[tuple[int, float], ...] = ()
-    """Step and loss, ascending."""
-
-    def seconds_left(self) -> float:
-        """Time that the remaining steps take at the pace of the last one."""
-        return (self.steps - self.step) * self.step_ms / 1000
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How the JobSet ended."""
-
-    state: Literal["Completed", "Failed"]
-    reason: str = ""
-    message: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.api_server import Json
+from infra.watch import Watch
 from sandbox.access import administrator
 from sandbox.node_agent.container import Machine, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer
 from sandbox.node_agent.leases import Leases, is_silent
 from sandbox.node_agent.leftovers import end_leftovers, start_reaper
+from sandbox.node_agent.log_times import LogTimes
 from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_process import PodProcess
 from sandbox.node_agent.pod_worker import PodWorker
 from sandbox.node_agent.status import NODE_SHUTDOWN
 from sandbox.site import NODE_LABEL, Site
-from sandbox.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,8 @@ class NodeAgent:
         Raises:
             RuntimeError: one of the agent's own threads has died.
         """
-        server = KubeletServer(self._site, self._runs, self._process)
+        times = LogTimes(self._site.logs / "pods")
+        server = KubeletServer(self._site, self._runs, self._process, times)
         # Before the first look at the API: a pod that was never reported is simply started anew.
         end_leftovers(self._site.pods)
         shutil.rmtree(self._site.pods, ignore_errors=True)
@@ -71,6 +73,7 @@ class NodeAgent:
             _thread("pods", pods.run),
             _thread("leases", lambda: self._leases.run(self._machine.closing)),
             _thread("kubelet server", server.serve_forever),
+            _thread("log times", lambda: times.run(self._machine.closing)),
         ]
         try:
             while not stop.wait(_CHECK_SECONDS):

@@ -9,6 +9,8 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,13 +19,14 @@ from urllib.parse import parse_qs, urlsplit
 from infra.remote_command import Container
 from sandbox.node_agent import exec_session, web_socket
 from sandbox.node_agent.container import log_file
+from sandbox.node_agent.log_times import LogTimes
 from sandbox.node_agent.pod_process import PodProcess
 from sandbox.site import Site
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
-_BLOCK_BYTES = 1 << 16
+_NANOSECONDS = 1_000_000_000
 _LOG_PATH = re.compile(r"/containerLogs/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
 _EXEC_PATH = re.compile(r"/exec/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
 
@@ -38,11 +41,12 @@ class KubeletServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, site: Site, runs: Runs, find: Find) -> None:
+    def __init__(self, site: Site, runs: Runs, find: Find, times: LogTimes) -> None:
         super().__init__((site.address, site.kubelet_port), _Handler)
         self.site = site
         self.runs = runs
         self.find = find
+        self.times = times
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(site.pki / "ca.crt"))
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(site.pki / "kubelet.crt", site.pki / "kubelet.key")
@@ -80,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         def goes_on() -> bool:
             return query.get("follow") == "true" and self.server.runs(asked.namespace, asked.pod, asked.name)
 
-        for block in log_blocks(path, query.get("tailLines"), goes_on):
+        for block in log_blocks(path, self.server.times, Wanted.of(query), goes_on):
             self.wfile.write(block)
             self.wfile.flush()
 
@@ -121,24 +125,53 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
 
-def log_blocks(path: Path, tail_lines: str | None, goes_on: Callable[[], bool]) -> Iterator[bytes]:
-    """The log from its last `tail_lines` lines on, until its end, or longer while it `goes_on`."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines of a log are asked for, and how."""
+
+    tail_lines: int | None = None
+    since_ns: int = 0
+    timestamps: bool = False
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "Wanted":
+        """What the query of a request asks for, in the words of the Kubernetes API."""
+        since = 0
+        if "sinceTime" in query:
+            since = int(datetime.fromisoformat(query["sinceTime"]).timestamp()) * _NANOSECONDS
+        elif "sinceSeconds" in query:
+            since = time.time_ns() - int(query["sinceSeconds"]) * _NANOSECONDS
+        tail = int(query["tailLines"]) if "tailLines" in query else None
+        return cls(tail, since, query.get("timestamps") == "true")
+
+    def written(self, at_ns: int, line: bytes) -> bytes:
+        """The line as it is sent."""
+        return b"%s %s" % (_stamp(at_ns), line) if self.timestamps else line
+
+
+def log_blocks(path: Path, times: LogTimes, wanted: Wanted, goes_on: Callable[[], bool]) -> Iterator[bytes]:
+    """The wanted lines of a log until its end, or longer while it `goes_on`."""
+    tail_lines = wanted.tail_lines
     with path.open("rb") as file:
-        if tail_lines is not None:
-            file.seek(_tail_offset(file.read(), int(tail_lines)))
         while True:
             # Asked before reading, so that the last words of a container are read as well.
             more = goes_on()
-            while block := file.read(_BLOCK_BYTES):
+            found = [
+                wanted.written(at, line)
+                for at, line in times.lines(file, path, times.look(path), ended=not more)
+                if at >= wanted.since_ns
+            ]
+            if block := b"".join(found[max(0, len(found) - tail_lines) :] if tail_lines is not None else found):
                 yield block
             if not more:
                 return
+            tail_lines = None
             time.sleep(_POLL_SECONDS)
 
 
-def _tail_offset(content: bytes, lines: int) -> int:
-    kept = content.splitlines(keepends=True)[-lines:] if lines else []
-    return len(content) - sum(map(len, kept))
+def _stamp(at_ns: int) -> bytes:
+    seconds, rest = divmod(at_ns, _NANOSECONDS)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z".encode()
 
 
 def _container(asked: re.Match[str]) -> Container:

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -37,3 +40,24 @@ def test_a_plan_is_made_from_the_words_of_its_options() -> None:
 def test_environments_are_destroyed_by_name_or_by_their_age(arguments: list[str]) -> None:
     found = CliRunner().invoke(app, ["env", "destroy", *arguments])
     assert (found.exit_code, "got both or neither" in found.output) == (1, True)
+
+
+def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
+    """Google's clients, which read gs://, cannot be loaded beside Pulumi; and a look should be quick."""
+    commands = "cli.status.command, cli.logs.command, cli.explain.command, cli.dashboard.command, sandbox.access"
+    program = f"import sys, {commands}, cli.deployed; print({{'pulumi', 'jax', 'kubernetes'}} & sys.modules.keys())"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", "-s", "dev", "--watch", "--json"],
+        ["logs", "-s", "dev", "--all", "--host", "slice-0-0"],
+        ["logs", "-s", "dev", "--follow", "--previous"],
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(command: list[str]) -> None:
+    found = CliRunner().invoke(app, command)
+    assert (found.exit_code, "got both" in found.output) == (1, True)

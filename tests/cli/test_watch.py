@@ -1,15 +1,12 @@
 """Against a real HTTPS server with the sandbox's own certificates that plays recorded answers."""
 
 import io
-import json
 import os
 import signal
 import ssl
 import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,53 +18,12 @@ from cli.view.snapshot import Snapshot
 from cli.watch import Target, Watcher
 from sandbox import certificates
 from sandbox.site import Site, create
+from tests.cli import api_objects
+from tests.cli.api_objects import JOBSETS, PODS, WORKLOADS, stamped
+from tests.cli.api_server import Broken, Played, playing
 from tests.cli.view import recordings
 
-LOG = [f"{line.line()}\n" for line in recordings.log(range(1, 201))]
-
-
-class ApiServer(ThreadingHTTPServer):
-    """Every watch ends at once; the first log breaks off within a line, later ones are whole."""
-
-    daemon_threads = True
-
-    def __init__(self, site: Site) -> None:
-        super().__init__((site.address, site.api_server_port), Answer)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(site.pki / "apiserver.crt", site.pki / "apiserver.key")
-        self.socket = context.wrap_socket(self.socket, server_side=True)
-        self.logs = [[*LOG[:50], LOG[50][:9]], LOG]
-        self.end_of_log = threading.Event()
-
-    def answer(self, path: str) -> list[str]:
-        if path.endswith("/log"):
-            if len(self.logs) > 1:
-                return self.logs.pop(0)
-            self.end_of_log.set()
-            return self.logs[0]
-        if path.endswith("/pods"):
-            phase, code = ("Succeeded", 0) if self.end_of_log.is_set() else ("Running", None)
-            return [event("ADDED", recordings.pod(*host, phase, exit_code=code)) for host in recordings.HOSTS]
-        if path.endswith("/workloads"):
-            return [event("ADDED", recordings.workload(conditions=recordings.ADMITTED))]
-        self.end_of_log.wait()
-        return [event("MODIFIED", recordings.jobset(0, "Completed", ended=95))]
-
-
-class Answer(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        assert isinstance(self.server, ApiServer)
-        body = "".join(self.server.answer(self.path.partition("?")[0]))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-def event(kind: str, found: dict[str, Any]) -> str:
-    return json.dumps({"type": kind, "object": found}) + "\n"
+LEADER = "tiny-slice-0-0-0abcd"
 
 
 @pytest.fixture
@@ -78,31 +34,43 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def api_server(site: Site) -> Generator[ApiServer]:
-    server = ApiServer(site)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def api_server(site: Site) -> Generator[Played]:
+    """With the job in it, whose leader's log breaks off within a line at first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(site.pki / "apiserver.crt", site.pki / "apiserver.key")
+    server = Played((site.address, site.api_server_port), context)
+    server.collections[JOBSETS] = [api_objects.jobset()]
+    server.collections[WORKLOADS] = [api_objects.workload(conditions=api_objects.ADMITTED)]
+    server.collections[PODS] = [api_objects.pod(*host) for host in api_objects.HOSTS]
+    server.write(LEADER, *stamped(line.line() for line in recordings.log(range(1, 201))))
+    server.breaks[LEADER] = [Broken(50, 30 * "x")]
+    with playing(server):
+        yield server
+
+
+def finish(server: Played) -> None:
+    """All hosts are done, and so is the job."""
+    for host in api_objects.HOSTS:
+        server.change(PODS, api_objects.pod(*host, "Succeeded", exit_code=0))
+    server.change(JOBSETS, api_objects.jobset(0, "Completed", ended=95))
 
 
 def display() -> Display:
     return Display(Console(file=io.StringIO()), recordings.applied())
 
 
-@pytest.mark.usefixtures("api_server")
 def test_the_job_is_followed_to_its_end_although_a_connection_breaks(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, api_server: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     console = Console(file=io.StringIO())
     shown = Display(console, recordings.applied())
 
     with Watcher(Target(site, "research", "tiny"), shown).watching() as watcher:
-        assert shown.wait_until(lambda now: now.outcome is not None and now.leader() is not None, 20)
-        watcher.drain_log(20)
+        assert shown.wait_until(lambda now: now.training.step == 200, 60)
+        finish(api_server)
+        assert shown.wait_until(lambda now: now.outcome is not None, 60)
+        watcher.drain_log(60)
 
     assert shown.snapshot.training == recordings.tell_log(Snapshot("", ()), recordings.log(range(1, 201))).training
     assert isinstance(console.file, io.StringIO)

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from pulumi.automation.events import EngineEvent
 
 from cli.view import reduce
 from cli.view.snapshot import DOWN_PHASES, UP_PHASES, Phase, Snapshot
+from tests.cli.api_objects import ADMITTED, HOSTS, NO_QUOTA, START, condition, jobset, pod, workload
 from workloads.progress import CheckpointSaved, Evaluation, Line, RunStarted, RunSummary, StepProgress
 
-START = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC).timestamp()
 TYPE_OF = {
     "network": "gcp:compute/network:Network",
     "cluster": "tpu-multislice:cluster:Cluster$gcp:container/cluster:Cluster",
@@ -20,10 +19,6 @@ TYPE_OF = {
     "kueue": "kubernetes:helm.sh/v4:Chart",
     "job": "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet",
 }
-
-
-def time(seconds: float) -> str:
-    return datetime.fromtimestamp(START + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def engine_event(kind: str, name: str, op: str = "create") -> EngineEvent:
@@ -35,80 +30,6 @@ def engine_event(kind: str, name: str, op: str = "create") -> EngineEvent:
 def error_event(message: str) -> EngineEvent:
     event = {"message": message, "color": "never", "severity": "error"}
     return EngineEvent.from_json({"sequence": 0, "timestamp": 0, "diagnosticEvent": event})
-
-
-def jobset(restarts: int = 0, terminal: str = "", message: str = "", ended: float = 0) -> dict[str, Any]:
-    status: dict[str, Any] = {"restarts": restarts, "conditions": []}
-    if terminal:
-        reason = "AllJobsCompleted" if terminal == "Completed" else "FailJobSetFailurePolicyAction"
-        status["terminalState"] = terminal
-        status["conditions"] = [condition(terminal, "True", ended, message, reason)]
-    job = {"name": "slice", "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2}}}
-    return {"metadata": {"name": "tiny", "namespace": "research"}, "spec": {"replicatedJobs": [job]}, "status": status}
-
-
-def condition(kind: str, status: str, at: float, message: str = "", reason: str = "") -> dict[str, str]:
-    return {"type": kind, "status": status, "lastTransitionTime": time(at), "reason": reason, "message": message}
-
-
-def workload(
-    name: str = "jobset-tiny-1a2b3",
-    conditions: Iterable[Mapping[str, str]] = (),
-    owner: str = "tiny",
-    created: float = 50,
-    priority: int = 0,
-) -> dict[str, Any]:
-    owners = [{"kind": "JobSet", "name": owner}]
-    metadata = {"name": name, "creationTimestamp": time(created), "ownerReferences": owners}
-    status = {"conditions": [*conditions], "admission": {"clusterQueue": "research"}}
-    return {"metadata": metadata, "spec": {"queueName": "research", "priority": priority}, "status": status}
-
-
-ADMITTED = (condition("QuotaReserved", "True", 50), condition("Admitted", "True", 51))
-NO_QUOTA = (
-    "couldn't assign flavors to pod set slice: insufficient unused quota for google.com/tpu in flavor v6e-2x4,"
-    " 16 more needed"
-)
-
-
-def pod(
-    slice_index: int,
-    host_index: int,
-    phase: str = "Running",
-    attempt: int = 0,
-    exit_code: int | None = None,
-    created: float = 52,
-    deleting: bool = False,
-) -> dict[str, Any]:
-    name = f"tiny-slice-{slice_index}-{host_index}-{attempt}abcd"
-    labels = {
-        "jobset.sigs.k8s.io/jobset-name": "tiny",
-        "jobset.sigs.k8s.io/replicatedjob-name": "slice",
-        "jobset.sigs.k8s.io/job-index": str(slice_index),
-        "jobset.sigs.k8s.io/restart-attempt": str(attempt),
-        "batch.kubernetes.io/job-completion-index": str(host_index),
-    }
-    metadata: dict[str, Any] = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "namespace": "research",
-        "creationTimestamp": time(created),
-        "labels": labels,
-    }
-    if deleting:
-        metadata["deletionTimestamp"] = time(created + 5)
-    status: dict[str, Any] = {"phase": phase}
-    if phase != "Pending":
-        status["startTime"] = time(created + 1)
-        state = {"running": {"startedAt": time(created + 1)}}
-        if exit_code is not None:
-            state = {"terminated": {"exitCode": exit_code}}
-        status["containerStatuses"] = [{"name": "trainer", "state": state}]
-    node = f"gke-slice-{slice_index}-{host_index}" if phase != "Pending" else ""
-    return {"metadata": metadata, "spec": {"nodeName": node} if node else {}, "status": status}
-
-
-HOSTS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def log(steps: Iterable[int], run: Line | None = None) -> list[Line]:

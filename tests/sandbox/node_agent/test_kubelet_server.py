@@ -9,7 +9,8 @@ import pytest
 
 from sandbox import certificates
 from sandbox.node_agent.container import log_file
-from sandbox.node_agent.kubelet_server import KubeletServer, log_blocks
+from sandbox.node_agent.kubelet_server import KubeletServer, Wanted, log_blocks
+from sandbox.node_agent.log_times import LogTimes
 from sandbox.site import Site
 
 
@@ -25,7 +26,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="module", autouse=True)
 def server(site: Site) -> Iterator[KubeletServer]:
-    made = KubeletServer(site, lambda *_: False, lambda *_: None)
+    made = KubeletServer(site, lambda *_: False, lambda *_: None, LogTimes(site.logs / "pods"))
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
@@ -73,8 +74,41 @@ def test_following_gives_what_is_written_until_the_container_ends(tmp_path: Path
     log = tmp_path / "log"
     log.write_text("old\n")
     runs = iter([True, True, False])
-    blocks = log_blocks(log, None, lambda: next(runs))
+    blocks = log_blocks(log, LogTimes(tmp_path), Wanted(), lambda: next(runs))
     assert next(blocks) == b"old\n"
     with log.open("a") as file:
         file.write("new\n")
     assert list(blocks) == [b"new\n"]
+
+
+def test_a_log_is_read_from_a_moment_on_and_with_the_time_of_each_line(site: Site) -> None:
+    stamped = get(site, "/containerLogs/team/train-0/jax?timestamps=true").splitlines()
+    assert [line.partition(" ")[2] for line in stamped] == ["one", "two", "three"]
+    stamps = [line.partition(" ")[0] for line in stamped]
+    assert stamps == sorted(set(stamps))
+    assert get(site, "/containerLogs/team/train-0/jax?sinceTime=2020-01-01T00:00:00Z") == "one\ntwo\nthree\n"
+    assert get(site, "/containerLogs/team/train-0/jax?sinceTime=2100-01-01T00:00:00Z") == ""
+
+
+def test_lines_keep_their_times_however_often_and_from_wherever_they_are_read(tmp_path: Path) -> None:
+    log, times = tmp_path / "log", LogTimes(tmp_path)
+    log.write_text("one\n")
+    times.look(log)
+    with log.open("a") as file:
+        file.write("two\nthree\nfour\nfi")
+    whole = b"".join(log_blocks(log, times, Wanted(timestamps=True), lambda: False)).splitlines()
+    assert [line.partition(b" ")[2] for line in whole] == [b"one", b"two", b"three", b"four", b"fi"]
+    with log.open("a") as file:
+        file.write("ve\n")
+    again = b"".join(log_blocks(log, times, Wanted(tail_lines=2, timestamps=True), lambda: False)).splitlines()
+    assert again[0] == whole[3]
+    assert again[1].endswith(b" five")
+
+
+def test_half_a_line_waits_for_its_other_half_while_the_container_runs(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("whole\nha")
+    runs = iter([True, False])
+    blocks = log_blocks(log, LogTimes(tmp_path), Wanted(), lambda: next(runs))
+    assert next(blocks) == b"whole\n"
+    assert list(blocks) == [b"ha"]

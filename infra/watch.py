@@ -28,6 +28,8 @@ class Watch:
     selector: Mapping[str, str]
     changed: Callable[[Json], None]
     removed: Callable[[Json], None]
+    silence_seconds: float | None = None
+    """A watch that says nothing for so long is opened anew, in case its connection is dead; None: never."""
     known: dict[str, Json] = field(default_factory=dict[str, Json])
     _response: urllib3.BaseHTTPResponse | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
@@ -62,9 +64,10 @@ class Watch:
         return found["metadata"]["resourceVersion"]
 
     def _follow(self, version: str) -> None:
-        self._response = self.api.open(self.path, {**self.selector, "watch": "true", "resourceVersion": version})
+        query = {**self.selector, "watch": "true", "resourceVersion": version}
+        self._response = self.api.open(self.path, query, self.silence_seconds)
         try:
-            for event in _lines(self._response):
+            for event in _events(self._response):
                 if self._closed.is_set() or event["type"] == "ERROR":
                     return
                 self._apply(event["type"], event["object"])
@@ -82,9 +85,15 @@ class Watch:
             self.changed(item)
 
 
-def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[Json]:
+def _events(response: urllib3.BaseHTTPResponse) -> Iterator[Json]:
+    return (json.loads(line) for line in lines(response) if line.endswith(b"\n"))
+
+
+def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """The lines of an answer as they come; the last one may lack its end."""
     rest = b""
     for chunk in response.stream():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest

@@ -1,0 +1,1 @@
+"""`multislice dashboard`: a stack that stands, on one page that this machine serves to itself."""

@@ -1,0 +1,182 @@
+"""Why a job waits in its queue, or was put back there."""
+
+import re
+from collections.abc import Iterator
+
+from cli.explain.finding import Cause, Finding, counted
+from cli.observed.objects import Condition
+from cli.observed.snapshot import Job, Snapshot, State, Workload
+
+_TAKEN = re.compile(r"insufficient unused quota for \S+ in flavor (\S+?),? (\d+) more needed")
+_TOO_SMALL = re.compile(r"insufficient quota for \S+ in flavor (\S+?),.*maximum capacity \((\d+)\)")
+_PREEMPTOR = re.compile(r"\(UID: ([^,)]+), JobUID: ([^,)]+)\)")
+_PREEMPTION = {
+    "InClusterQueue": "it has a higher priority in the same queue",
+    "InCohortReclamation": "its team takes back chips that it had lent",
+    "InCohortFairSharing": "its team had less than its fair share",
+    "InCohortReclaimWhileBorrowing": "its team takes back chips, and borrows more",
+}
+_EVICTION = {
+    "PodsReadyTimeout": "its hosts did not all become ready in time",
+    "NodeFailures": "a node of its slices failed",
+    "AdmissionCheck": "an admission check took its word back",
+    "ClusterQueueStopped": "its queue was stopped",
+    "LocalQueueStopped": "its queue was stopped",
+    "Deactivated": "it was deactivated",
+}
+_TIME_OVER = "MaximumExecutionTime"
+_TRIES_OVER = "RequeuingLimitExceeded"
+
+
+def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+    """About a job that has not ended."""
+    workload = job.workload
+    if not job.uid:
+        yield _missing(snapshot, job)
+    elif workload is None:
+        if job.suspended:
+            yield _no_workload(snapshot, job)
+    else:
+        if workload.evictions or workload.said("Evicted"):
+            yield from _evicted(snapshot, job, workload)
+        if not workload.admitted_by and workload.active:
+            yield from _waiting(snapshot, job, workload)
+        elif workload.admitted_by and not workload.holds("Admitted"):
+            yield from _capacity(snapshot, workload)
+
+
+def _missing(snapshot: Snapshot, job: Job) -> Finding:
+    return Finding(
+        Cause.MISSING,
+        f"No JobSet {job.place.name} is in namespace {job.place.namespace}: it was deleted, or never submitted.",
+        None,
+        next=(f"submit it: pulumi up --refresh --stack {snapshot.stack}",),
+    )
+
+
+def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
+    if not job.place.queue:
+        what = "The job names no queue, so nothing ever admits it."
+        advice = "submit it with the label kueue.x-k8s.io/queue-name, the name of a team"
+        return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+    what = "Kueue has not looked at the job: its controller is down, or the queue that it names does not exist."
+    evidence = (f"its queue is {job.place.queue}", *_names(snapshot))
+    return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor -s {snapshot.stack}",))
+
+
+def _names(snapshot: Snapshot) -> tuple[str, ...]:
+    return (f"queues there are: {', '.join(queue.name for queue in snapshot.queues)}",) if snapshot.queues else ()
+
+
+def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
+    said = workload.said("QuotaReserved")
+    queue = snapshot.queue_of(job)
+    if queue and queue.active and not queue.active.holds:
+        yield _closed(snapshot, queue.name, queue.active)
+        return
+    if workload.requeue_at and workload.requeue_at > snapshot.at:
+        seconds = round(workload.requeue_at - snapshot.at)
+        what = f"Kueue lets the job rest after its eviction, and looks at it again in {seconds} s."
+        yield Finding(Cause.BACKING_OFF, what, workload.created)
+        return
+    if said is None:
+        return
+    since = max(workload.created, said.since)
+    yield _refused(snapshot, job, workload, said, since)
+
+
+def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
+    held = said.reason == "Stopped"
+    what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
+    advice = (
+        f"open it: teams.{name}.admission: open in the stack file of {snapshot.stack}, then `pulumi up`"
+        if held
+        else f"see what it lacks: multislice doctor -s {snapshot.stack}"
+    )
+    return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
+
+
+def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, since: float) -> Finding:
+    place = f" It is number {job.position} in line." if job.position else ""
+    raise_priority = f"let it go first: multislice priority {job.place.name} high -s {snapshot.stack}"
+    evidence = (said.message,)
+    if found := _TOO_SMALL.search(said.message):
+        what = f"The job asks for {workload.chips} chips, and its queue can have {found[2]} at most: it waits for ever."
+        advice = f"raise the team's quota or lower job.slices.count: multislice review -s {snapshot.stack}"
+        return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
+    if found := _TAKEN.search(said.message):
+        holders = _holders(snapshot, workload, found[1])
+        what = f"The job asks for {workload.chips} chips and {found[2]} of them are taken.{place}"
+        return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
+    if "topology" in said.message:
+        what = f"The quota has room, but no slice has all its hosts free and ready.{place}"
+        advice = f"see which hosts are missing: multislice status -s {snapshot.stack}"
+        return Finding(Cause.NO_SLICE_FREE, what, since, evidence, (advice,))
+    what = f"Kueue has not admitted the job yet.{place}"
+    return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
+
+
+def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
+    for other in snapshot.workloads:
+        if other.uid != wanting.uid and flavor in other.flavors and not other.holds("Finished"):
+            yield f"{other.namespace}/{other.owner or other.name} has {other.chips} chips, priority {other.priority}"
+
+
+def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
+    pending = [check for check in workload.checks if check[1] != "Ready"]
+    if not pending:
+        return
+    said = workload.said("QuotaReserved")
+    told = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
+    what = "The job has its quota and waits for Google Cloud to bring its slices."
+    advice = f"nothing is to be done; watch it: multislice status -s {snapshot.stack} --watch"
+    yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, told, (advice,))
+
+
+def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
+    said, preempted = workload.said("Evicted"), workload.said("Preempted")
+    times = tuple(f"{reason}: {counted(count, 'time')} so far" for reason, count in workload.evictions.items())
+    if not workload.active:
+        yield _deactivated(snapshot, job, workload, times)
+        return
+    if said is None:
+        return
+    message = said.message.removeprefix("Previously: ")
+    back = "" if job.state is State.EVICTED else " It was admitted again since."
+    goes_on = "nothing is to be done: it goes on from its last checkpoint when it is admitted again"
+    if preempted and (said.reason == "Preempted" or "reempted" in message):
+        what = f"The job was put back into its queue for {_preemptor(snapshot, preempted)}.{back}"
+        first = f"let it go first: multislice priority {job.place.name} high -s {snapshot.stack}"
+        yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else (goes_on, first))
+        return
+    reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)
+    why = _EVICTION.get(reason, reason)
+    what = f"The job was put back into its queue: {why}.{back}"
+    yield Finding(Cause.EVICTED, what, said.since, (message, *times), () if back else (goes_on,))
+
+
+def _preemptor(snapshot: Snapshot, said: Condition) -> str:
+    reason = said.reason
+    why = _PREEMPTION.get(reason, "")
+    found = _PREEMPTOR.search(said.message)
+    uids = found.groups() if found else ()
+    other = next((each for each in snapshot.workloads if each.uid and each.uid in uids), None)
+    name = f"job {other.owner or other.name} of {other.namespace}" if other else "another job"
+    return f"{name}, for {why}" if why else name
+
+
+def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
+    said = workload.said("Evicted") or workload.said("DeactivationTarget")
+    words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
+    resume = f"multislice resume {job.place.name} -s {snapshot.stack}"
+    if _TIME_OVER in words or "maximum execution time" in words:
+        what, advice = "The job has used up job.max_hours, and is never admitted again.", "raise job.max_hours, then "
+    elif _TRIES_OVER in words or "re-queue" in words:
+        what = "The job was put back as often as scheduling.requeueing.limit allows, and is never admitted again."
+        advice = "remove what kept its hosts from becoming ready, then "
+    else:
+        what, advice = "The job was deactivated, and is not admitted until somebody activates it.", ""
+    evidence = (said.message, *times) if said else times
+    return Finding(
+        Cause.DEACTIVATED, what, said.since if said else None, evidence, (f"{advice}let it go on: {resume}",)
+    )

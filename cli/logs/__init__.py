@@ -1,0 +1,1 @@
+"""What the hosts of a job print: read once, or followed over restarts and broken connections."""

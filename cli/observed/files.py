@@ -1,0 +1,182 @@
+"""What the files of a job tell of its current run: steps, starts, failures, checkpoints, dollars.
+
+Owns the way from a job's folder to these figures. What the files hold is the business of `workloads.report`.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cli.observed.training import Training
+
+if TYPE_CHECKING:
+    from etils import epath
+
+    from workloads.report.goodput import Goodput
+    from workloads.report.history import History, Start
+
+_MOST_LOSSES = 500
+"""Of a curve: more cannot be told apart on a screen."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a host failed of, as it told itself."""
+
+    at: float
+    host: str
+    code: int
+    cause: str
+    """First line."""
+    attempt: int
+    """Restarts of the job before it."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A start of the job."""
+
+    number: int
+    began: float
+    ended: float
+    """The last that is known of it."""
+    ending: str
+    """Name of the exit code that says why it ended."""
+    cause: str
+    first_step: int | None
+    last_step: int | None
+
+
+@dataclass(frozen=True)
+class Files:
+    """The figures of the current run."""
+
+    training: Training = Training()
+    last_step_at: float | None = None
+    starts: tuple[Begun, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    """Of all starts, the first one first; those of starts that opened no run as well."""
+    goodput: "Goodput | None" = None
+    notes: tuple[str, ...] = ()
+    """What could not be read."""
+
+    @property
+    def usd(self) -> float | None:
+        """Spent so far, as far as prices are known."""
+        return self.goodput.usd if self.goodput else None
+
+
+UNREAD = Files()
+"""Of a job whose files nobody looked at."""
+
+
+def read_files(folder: str) -> Files:
+    """The figures of the job that keeps its runs in `folder`, a path or `gs://BUCKET/JOB`; never fails."""
+    from etils import epath
+
+    from workloads.report.command import NoReport, faults_of_storage, find_run
+    from workloads.report.history import read_history
+
+    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
+    notes: list[str] = []
+    place = epath.Path(folder)
+    try:
+        failures = _failures(place, notes)
+        try:
+            history = read_history(find_run(place))
+        except NoReport:
+            return Files(failures=failures, notes=tuple(notes))
+        return _figures(history, failures, notes)
+    except ImportError as fault:
+        notes.append(f"{folder}: reading gs:// takes the package gcsfs, which cannot be loaded here: {fault}")
+    except faults_of_storage() as fault:
+        notes.append(f"{folder}: expected files that can be read, got {type(fault).__name__}: {fault}")
+    return Files(notes=tuple(notes))
+
+
+def _failures(folder: "epath.Path", notes: list[str]) -> tuple[Failure, ...]:
+    from workloads.report.failures import read_failures
+
+    told = [each.failure for each in read_failures(folder, notes)]
+    return tuple(Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt) for fail in told)
+
+
+def _figures(history: "History", failures: tuple[Failure, ...], notes: Sequence[str]) -> Files:
+    from workloads.report.goodput import goodput
+
+    steps = [step for start in history.starts for step in start.steps]
+    return Files(
+        training=training_of(history),
+        last_step_at=max((step.time for step in steps), default=None),
+        starts=tuple(_begun(start) for start in history.tried),
+        failures=failures,
+        goodput=goodput(history.tried),
+        notes=(*notes, *history.notes),
+    )
+
+
+def _begun(start: "Start") -> Begun:
+    steps = [step.step for step in start.steps]
+    return Begun(
+        start.number,
+        start.began[0],
+        start.ended,
+        start.ending,
+        start.cause,
+        min(steps, default=None),
+        max(steps, default=None),
+    )
+
+
+def training_of(history: "History") -> Training:
+    """How far the run is, with the losses of the steps that count."""
+    newest = history.starts[-1] if history.starts else None
+    opened = newest.last("RunStarted") if newest else None
+    last = next((step for start in reversed(history.starts) for step in reversed(start.steps)), None)
+    evaluation = next((event for start in reversed(history.starts) if (event := start.last("Evaluation"))), None)
+    saved = [event.facts["step"] for start in history.starts if (event := start.last("CheckpointSaved"))]
+    resumed = int(opened.facts["step"]) if opened else 0
+    began = newest.steps[-1].step if newest and newest.steps else resumed
+    return Training(
+        run=_outcome(str(opened.facts.get("outcome", "")), resumed) if opened else "",
+        run_id=history.folder.name,
+        step=began,
+        steps=_steps_in_all(history),
+        loss=last.loss if last else None,
+        tokens_per_second=(last.tokens_per_second or 0.0) if last else 0.0,
+        step_ms=last.seconds * 1000 if last else 0.0,
+        held_out_loss=evaluation.facts.get("loss") if evaluation else None,
+        checkpoint_step=saved[-1] if saved else None,
+        losses=_thinned(_curve(history)),
+    )
+
+
+def _outcome(outcome: str, step: int) -> str:
+    return f"resumed at step {step}" if outcome == "resumed" else outcome
+
+
+def _steps_in_all(history: "History") -> int:
+    told = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
+    return next((steps for steps in reversed(told) if isinstance(steps, int)), 0)
+
+
+def _curve(history: "History") -> list[tuple[int, float]]:
+    """A start forgets the steps that it does again."""
+    curve: dict[int, float] = {}
+    for start in history.starts:
+        if opened := start.last("RunStarted"):
+            curve = {step: loss for step, loss in curve.items() if step <= int(opened.facts["step"])}
+        curve |= {step.step: step.loss for step in start.steps if step.loss is not None}
+    return sorted(curve.items())
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """As many points as a screen can show, the newest among them."""
+    count = min(len(curve), _MOST_LOSSES)
+    return tuple(curve[(index + 1) * len(curve) // count - 1] for index in range(count))
+
+
+def _first_line(text: str) -> str:
+    return (text.splitlines() or [""])[0]

@@ -1,0 +1,77 @@
+"""Looks at a stack, once or again and again."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cli.deployed import Deployed
+from cli.observed.cluster import Cluster, read_cluster
+from cli.observed.files import UNREAD, Files, read_files
+from cli.observed.snapshot import Job, Snapshot
+
+FILES_SECONDS = 5.0
+"""Files are replaced every 2 seconds at most, and reading them costs requests: they are read again after so long."""
+
+
+@dataclass
+class Observer:
+    """Looks at a stack as often as it is asked to; of files it remembers what it read a moment ago."""
+
+    deployed: Deployed
+    _files: dict[str, tuple[float, Files]] = field(default_factory=dict[str, tuple[float, Files]])
+
+    def look(self, *names: str) -> Snapshot:
+        """The stack now, with the files of the jobs of these names; without a name: of all that are there."""
+        at = time.time()
+        cluster = read_cluster(self.deployed, at)
+        jobs = tuple(self._with_files(job, at) if not names or job.place.name in names else job for job in cluster.jobs)
+        return _snapshot(self.deployed, replace(cluster, jobs=jobs), at)
+
+    def _with_files(self, job: Job, at: float) -> Job:
+        read_at, files = self._files.get(job.place.name, (0.0, UNREAD))
+        if at - read_at >= FILES_SECONDS:
+            files = read_files(self.deployed.job_folder(job.place))
+            self._files[job.place.name] = (at, files)
+        return replace(job, files=files)
+
+
+def job_of(deployed: Deployed, snapshot: Snapshot, name: str | None) -> Job:
+    """The job of that name; None: the stack's only one.
+
+    Raises:
+        Halt: there is none, or it takes a name to know; names those there are.
+    """
+    found = [job for job in snapshot.jobs if job.place.name == name]
+    if len(found) == 1:
+        return found[0]
+    own = {job.name for job in deployed.jobs}
+    seen = (*deployed.jobs, *(job.place for job in snapshot.jobs if job.place.name not in own))
+    place = deployed.job(None) if name is None else replace(deployed, jobs=seen).job(name)
+    return snapshot.job(place.name)
+
+
+def named(deployed: Deployed, name: str | None) -> tuple[str, ...]:
+    """The jobs to look at when somebody asks for `name`; None: the stack's only one.
+
+    Raises:
+        Halt: it takes a name to know which.
+    """
+    return (deployed.job(None).name,) if name is None else (name,)
+
+
+def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:
+    bill: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
+    usd_per_hour = None if bill.get("unknown") else bill.get("usd_per_hour")
+    return Snapshot(
+        stack=deployed.stack,
+        cluster=deployed.outputs.get("cluster", ""),
+        at=at,
+        answered=cluster.answered,
+        usd_per_hour=usd_per_hour,
+        nodes=cluster.nodes,
+        queues=cluster.queues,
+        workloads=cluster.workloads,
+        jobs=cluster.jobs,
+        notes=(*cluster.notes, *(note for job in cluster.jobs for note in job.files.notes)),
+    )

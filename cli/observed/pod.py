@@ -1,0 +1,89 @@
+"""A host of a job: its pod, as the API server tells of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cli.observed.objects import Object, condition, moment
+
+PodKey = tuple[int, int]
+"""Slice and host of a pod."""
+
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+"""Label of pods and Jobs with the name of their JobSet."""
+
+_SLICE = "jobset.sigs.k8s.io/job-index"
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+_HOST = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """The newest pod of one host."""
+
+    name: str
+    uid: str
+    namespace: str
+    host: str
+    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
+    phase: str
+    """Pod phase, or `Terminating`."""
+    node: str
+    attempt: int
+    """How often the JobSet had restarted when this pod was made."""
+    created: float
+    started: float | None
+    exit_code: int | None
+    waits_for: str
+    """Why the scheduler has no node for it yet; empty when it has one, or has not looked."""
+    held_up: str = ""
+    """Why its container does not start although it has a node, such as an image that cannot be pulled."""
+    ended_for: str = ""
+    """Why the cluster, and not its program, ended it, such as preemption or a lost node."""
+
+
+def key_of(found: Object) -> PodKey:
+    """Which host of its job the pod is."""
+    labels = found["metadata"]["labels"]
+    return int(labels[_SLICE]), int(labels[_HOST])
+
+
+def pod_of(found: Object, at: float) -> Pod:
+    """The pod of a JobSet; `at` stands for times that it does not tell."""
+    metadata, status = found["metadata"], found.get("status", {})
+    labels = metadata["labels"]
+    states: list[Mapping[str, Any]] = [container["state"] for container in status.get("containerStatuses", [])]
+    ended = [state["terminated"]["exitCode"] for state in states if "terminated" in state]
+    phase = status.get("phase", "Pending")
+    leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        host=f"{labels[_REPLICATED_JOB]}-{labels[_SLICE]}-{labels[_HOST]}",
+        phase="Terminating" if leaving else phase,
+        node=found["spec"].get("nodeName", ""),
+        attempt=int(labels[_ATTEMPT]),
+        created=moment(metadata, "creationTimestamp", at),
+        started=moment(status, "startTime", at) if "startTime" in status else None,
+        exit_code=max(ended, default=None),
+        waits_for=condition(found, "PodScheduled").get("message", ""),
+        held_up=_held_up(states),
+        ended_for=_ended_for(found),
+    )
+
+
+def _held_up(states: list[Mapping[str, Any]]) -> str:
+    waiting = [state["waiting"] for state in states if "waiting" in state]
+    told = [wait for wait in waiting if wait.get("reason") not in (None, "ContainerCreating", "PodInitializing")]
+    return ": ".join(part for wait in told[:1] for part in (wait["reason"], wait.get("message", "")) if part)
+
+
+def _ended_for(found: Object) -> str:
+    disruption = condition(found, "DisruptionTarget")
+    told = [disruption.get("reason", ""), disruption.get("message", "")]
+    if not any(told):
+        status = found.get("status", {})
+        told = [status.get("reason", ""), status.get("message", "")]
+    return ": ".join(part for part in told if part)

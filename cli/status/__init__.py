@@ -1,0 +1,1 @@
+"""`multislice status` and `multislice list`: what stands and how far the jobs are."""

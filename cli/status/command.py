@@ -1,0 +1,122 @@
+"""`multislice status` and `multislice list`.
+
+Owns when is looked and how the answer is written; what it looks like is in `render`.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.live import Live
+
+from cli.deployed import Deployed
+from cli.halt import Halt
+from cli.observed.json import as_json
+from cli.observed.observe import Observer, job_of, named
+from cli.observed.snapshot import Job, Snapshot, State
+from cli.observed.summary import summaries, summary
+from cli.status.render import line, notes, screen, table
+
+WATCH_SECONDS = 2.0
+"""Between two looks."""
+FAILED = 2
+"""Exit status of a watch whose job failed."""
+
+
+def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
+    """Print the stack and its job of that name; None: the only one.
+
+    Raises:
+        Halt: there is no such job, or the cluster does not answer.
+    """
+    names = _asked(deployed, name)
+    snapshot = answered(Observer(deployed).look(*names))
+    job = job_of(deployed, snapshot, names[0]) if names else None
+    if json:
+        console.out(_object(snapshot, job))
+    else:
+        console.print(screen(snapshot, job, console.width))
+    return 0
+
+
+def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
+    """Print all jobs in the namespaces of the stack's teams.
+
+    Raises:
+        Halt: the cluster does not answer.
+    """
+    snapshot = answered(Observer(deployed).look())
+    found = summaries(snapshot)
+    if json:
+        console.out(as_json({"jobs": found, "notes": snapshot.notes}))
+        return 0
+    console.print(table(found) if found else "no job")
+    for note in notes(snapshot):
+        console.print(note)
+    return 0
+
+
+def answered(snapshot: Snapshot) -> Snapshot:
+    """The snapshot.
+
+    Raises:
+        Halt: the cluster does not answer.
+    """
+    if snapshot.answered:
+        return snapshot
+    raise Halt(
+        "expected the cluster to answer, got:\n" + "\n".join(f"  {note}" for note in snapshot.notes) + "\n"
+        "Look whether it runs and whether you may ask it: `multislice status` reads what `kubectl get` would"
+    )
+
+
+@dataclass
+class Watch:
+    """Follows one job on the screen until it has ended."""
+
+    deployed: Deployed
+    name: str | None
+    console: Console
+    wait: Callable[[float], None] = time.sleep
+    _told: str = ""
+
+    def run(self) -> int:
+        """Exit status 0: the job is complete; 2: it failed.
+
+        Raises:
+            Halt: there is no such job, or the cluster does not answer at first.
+        """
+        observer, names = Observer(self.deployed), named(self.deployed, self.name)
+        snapshot = answered(observer.look(*names))
+        job = job_of(self.deployed, snapshot, self.name)
+        live = Live(console=self.console, auto_refresh=False)
+        with live if self.console.is_terminal else nullcontext():
+            while True:
+                self._show(live, snapshot, job)
+                if job.state in (State.COMPLETED, State.FAILED):
+                    return 0 if job.state is State.COMPLETED else FAILED
+                self.wait(WATCH_SECONDS)
+                seen = observer.look(*names)
+                # What a look cannot reach is told below what was seen last.
+                snapshot = seen if seen.answered else replace(snapshot, at=seen.at, notes=seen.notes)
+                job = next((each for each in snapshot.jobs if each.place == job.place), replace(job, uid=""))
+
+    def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
+        if self.console.is_terminal:
+            live.update(screen(snapshot, job, self.console.width), refresh=True)
+        elif (told := line(job, snapshot.at)) != self._told:
+            self._told = told
+            stamp = time.strftime("%H:%M:%S")
+            self.console.print(f"{stamp}  {told}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _asked(deployed: Deployed, name: str | None) -> tuple[str, ...]:
+    """A stack without a job of its own has a status all the same."""
+    return () if name is None and not deployed.jobs else named(deployed, name)
+
+
+def _object(snapshot: Snapshot, job: Job | None) -> str:
+    told = summary(job, snapshot.at) if job else None
+    return as_json({"job": told, "stack": replace(snapshot, jobs=(job,) if job else ())})

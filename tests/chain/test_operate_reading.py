@@ -1,0 +1,138 @@
+"""What is told of a stack that stands: logs over a restart, and why jobs crashed, were evicted, or wait.
+
+Most tests share one job whose host is killed, and build on each other's state.
+"""
+
+import io
+import json
+import os
+import signal
+import threading
+from collections.abc import Generator
+
+import pytest
+import yaml
+from rich.console import Console
+
+from chaos.field import BETWEEN_SAVES, NAMESPACE, SAVE_EVERY, STEPS
+from chaos.rival import rival
+from cli.deployed import Deployed, deployed
+from cli.explain.explain import explain
+from cli.explain.finding import Cause, Finding
+from cli.logs.command import Asked, logs
+from cli.observed.observe import Observer, job_of
+from cli.observed.snapshot import State
+from cli.status.command import jobs, status
+from tests.chain.people import jobset
+from tests.chain.stack import Chain, ignore, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+
+JOB = "watched"
+FOLLOW = Asked(JOB, False, None, True, False, None, None, False)
+ONCE = Asked(JOB, False, None, False, False, None, None, False)
+
+
+@pytest.fixture(scope="module")
+def stack(chain: Chain) -> Generator[Deployed]:
+    """The local stack, which is up and whose job trains."""
+    engine = chain.engine(name=JOB)
+    engine.up(ignore)
+    yield deployed("local", chain.site.root)
+    engine.destroy(ignore, stop_jobs=True)
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=120, highlight=False)
+
+
+def told(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def findings(stack: Deployed, name: str) -> list[Finding]:
+    snapshot = Observer(stack).look(name)
+    return [*explain(snapshot, job_of(stack, snapshot, name))]
+
+
+def wait_for_finding(stack: Deployed, name: str, cause: Cause) -> Finding:
+    found: list[Finding] = []
+
+    def seen() -> bool:
+        found[:] = [finding for finding in findings(stack, name) if finding.cause is cause]
+        return bool(found)
+
+    wait_until(seen, 120, lambda: str(findings(stack, name)))
+    return found[0]
+
+
+def test_logs_are_followed_over_the_restart_of_a_killed_host_to_the_end(chain: Chain, stack: Deployed) -> None:
+    followed, statuses = console(), list[int]()
+    thread = threading.Thread(target=lambda: statuses.append(logs(stack, FOLLOW, chain.site.root, followed)))
+    thread.start()
+    chain.wait_for_step(JOB, SAVE_EVERY + 2, 240)
+    os.kill(chain.host_pid(f"{JOB}-slice-1-1"), signal.SIGKILL)
+    assert chain.wait_for_end(JOB, 240)["restarts"] == 1
+    thread.join(60)
+    assert statuses == [0]
+    lines = told(followed).splitlines()
+    steps = [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")]
+    resumed = [place for place in range(1, len(steps)) if steps[place] <= steps[place - 1]]
+    (again,) = resumed
+    assert steps[:again] == list(range(1, steps[again - 1] + 1))
+    assert steps[again:] == list(range(SAVE_EVERY + 1, STEPS + 1))
+    assert sum("resumed at step" in line for line in lines) == 1
+
+
+def test_the_log_that_is_read_once_is_that_of_the_newest_start(chain: Chain, stack: Deployed) -> None:
+    shown = console()
+    assert logs(stack, ONCE, chain.site.root, shown) == 0
+    assert f"run {chain.run_folder(JOB).name}: resumed at step {SAVE_EVERY} of {STEPS}" in told(shown)
+
+
+def test_the_start_before_is_in_the_sandboxs_own_logs(chain: Chain, stack: Deployed) -> None:
+    shown = console()
+    asked = Asked(JOB, False, None, False, True, None, None, False)
+    assert logs(stack, asked, chain.site.root, shown) == 0
+    assert f"run {chain.run_folder(JOB).name}: new at step 0 of {STEPS}" in told(shown)
+
+
+def test_a_killed_host_is_named_as_the_cause_of_the_restart(stack: Deployed) -> None:
+    restart = wait_for_finding(stack, JOB, Cause.RESTARTED)
+    assert "estart" in restart.what
+    assert findings(stack, JOB)[0].cause is Cause.COMPLETED
+
+
+def test_status_tells_stack_job_and_dollars(stack: Deployed) -> None:
+    shown = console()
+    assert status(stack, None, shown, json=True) == 0
+    answer = json.loads(told(shown))
+    assert answer["stack"]["notes"] == []
+    assert (answer["job"]["state"], answer["job"]["step"], answer["job"]["restarts"]) == (State.COMPLETED, STEPS, 1)
+    assert answer["job"]["usd"] > 0
+    assert [node["ready"] for node in answer["stack"]["nodes"]] == [True] * 4
+
+
+def test_a_job_above_the_quota_is_explained_and_listed_in_its_place(chain: Chain, stack: Deployed) -> None:
+    asks = jobset(NAMESPACE, "too-large", queue=NAMESPACE)
+    asks["spec"]["replicatedJobs"][0]["replicas"] = 5
+    chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(asks))
+    found = wait_for_finding(stack, "too-large", Cause.QUOTA_TOO_SMALL)
+    assert "The job asks for 20 chips, and its queue can have 16 at most" in found.what
+    listed = console()
+    jobs(stack, listed, json=True)
+    (waits,) = [job for job in json.loads(told(listed))["jobs"] if job["name"] == "too-large"]
+    assert (waits["state"], waits["position"]) == (State.QUEUED, 1)
+    chain.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)
+
+
+def test_an_evicted_job_is_told_by_whom(chain: Chain, stack: Deployed) -> None:
+    # In the place of the first one, so that the queue is its own.
+    chain.engine(name="evicted").up(ignore)
+    chain.wait_for_step("evicted", BETWEEN_SAVES, 240)
+    with rival(chain.field, "evicted"):
+        preempted = wait_for_finding(stack, "evicted", Cause.PREEMPTED)
+        assert "for it has a higher priority in the same queue" in preempted.what
+        assert "multislice priority evicted high -s local" in preempted.next[-1]
+    chain.wait_for_end("evicted", 240)

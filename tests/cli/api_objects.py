@@ -1,0 +1,120 @@
+"""Objects of the Kubernetes API as a JobSet `tiny` of two slices with two hosts each makes them."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+START = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC).timestamp()
+
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads"
+PODS = "/api/v1/namespaces/research/pods"
+JOBS = "/apis/batch/v1/namespaces/research/jobs"
+EVENTS = "/api/v1/namespaces/research/events"
+NODES = "/api/v1/nodes"
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
+
+HOSTS = ((0, 0), (0, 1), (1, 0), (1, 1))
+
+
+def time(seconds: float) -> str:
+    return datetime.fromtimestamp(START + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def jobset(
+    restarts: int = 0, terminal: str = "", message: str = "", ended: float = 0, name: str = "tiny"
+) -> dict[str, Any]:
+    status: dict[str, Any] = {"restarts": restarts, "conditions": []}
+    if terminal:
+        reason = "AllJobsCompleted" if terminal == "Completed" else "FailJobSetFailurePolicyAction"
+        status["terminalState"] = terminal
+        status["conditions"] = [condition(terminal, "True", ended, message, reason)]
+    job = {"name": "slice", "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2}}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "research",
+            "uid": f"uid-{name}",
+            "creationTimestamp": time(45),
+            "labels": {"kueue.x-k8s.io/queue-name": "research"},
+        },
+        "spec": {"replicatedJobs": [job]},
+        "status": status,
+    }
+
+
+def condition(kind: str, status: str, at: float, message: str = "", reason: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "lastTransitionTime": time(at), "reason": reason, "message": message}
+
+
+def workload(
+    name: str = "jobset-tiny-1a2b3",
+    conditions: Iterable[Mapping[str, str]] = (),
+    owner: str = "tiny",
+    created: float = 50,
+    priority: int = 0,
+) -> dict[str, Any]:
+    owners = [{"kind": "JobSet", "name": owner}]
+    metadata = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "namespace": "research",
+        "creationTimestamp": time(created),
+        "ownerReferences": owners,
+    }
+    status = {"conditions": [*conditions], "admission": {"clusterQueue": "research"}}
+    return {"metadata": metadata, "spec": {"queueName": "research", "priority": priority}, "status": status}
+
+
+ADMITTED = (condition("QuotaReserved", "True", 50), condition("Admitted", "True", 51))
+NO_QUOTA = (
+    "couldn't assign flavors to pod set slice: insufficient unused quota for google.com/tpu in flavor v6e-2x4,"
+    " 16 more needed"
+)
+
+
+def pod(
+    slice_index: int,
+    host_index: int,
+    phase: str = "Running",
+    attempt: int = 0,
+    exit_code: int | None = None,
+    created: float = 52,
+    deleting: bool = False,
+) -> dict[str, Any]:
+    name = f"tiny-slice-{slice_index}-{host_index}-{attempt}abcd"
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "tiny",
+        "jobset.sigs.k8s.io/replicatedjob-name": "slice",
+        "jobset.sigs.k8s.io/job-index": str(slice_index),
+        "jobset.sigs.k8s.io/restart-attempt": str(attempt),
+        "batch.kubernetes.io/job-completion-index": str(host_index),
+    }
+    metadata: dict[str, Any] = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "namespace": "research",
+        "creationTimestamp": time(created),
+        "labels": labels,
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = time(created + 5)
+    status: dict[str, Any] = {"phase": phase}
+    if phase != "Pending":
+        status["startTime"] = time(created + 1)
+        state = {"running": {"startedAt": time(created + 1)}}
+        if exit_code is not None:
+            state = {"terminated": {"exitCode": exit_code}}
+        status["containerStatuses"] = [{"name": "trainer", "state": state}]
+    node = f"gke-slice-{slice_index}-{host_index}" if phase != "Pending" else ""
+    spec = {"containers": [{"name": "trainer"}], **({"nodeName": node} if node else {})}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def stamped(lines: Iterable[str], at: float = 60, every: float = 0.1) -> list[str]:
+    """Lines of a log as the API server writes them, one every so many seconds."""
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        moment = datetime.fromtimestamp(START + at + number * every, UTC)
+        found.append(f"{moment:%Y-%m-%dT%H:%M:%S.%f}{number % 1000:03}Z {line}")
+    return found

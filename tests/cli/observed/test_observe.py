@@ -1,0 +1,114 @@
+"""Against a real server with a stack in it, and files as the trainer leaves them."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from cli.halt import Halt
+from cli.observed import kueue
+from cli.observed.files import read_files
+from cli.observed.json import as_json
+from cli.observed.observe import Observer, job_of
+from cli.observed.snapshot import State
+from cli.observed.summary import summary
+from tests.cli import api_objects
+from tests.cli.api_objects import EVENTS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_server import Played, playing
+from tests.cli.standing import running, stack, waiting
+from tests.workloads.report.runs import crashed_and_resumed
+
+
+@pytest.fixture
+def server() -> Generator[Played]:
+    """A stack whose job runs, and one that waits behind another."""
+    played = running()
+    other = api_objects.jobset(name="other")
+    played.collections[JOBSETS] = [api_objects.jobset(), other]
+    first = waiting("first", created=10)
+    played.collections[WORKLOADS] = [api_objects.workload(conditions=api_objects.ADMITTED), first, waiting("other")]
+    about = {"kind": "JobSet", "name": "tiny"}
+    event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": "Created", "message": "made"}
+    played.collections[EVENTS] = [event, event | {"involvedObject": {"kind": "Pod", "name": "stranger"}}]
+    with playing(played):
+        yield played
+
+
+def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    found = Observer(stack(server, tmp_path)).look("tiny")
+    assert [(each.name, each.pool, each.chips, each.usable) for each in found.nodes][:2] == [
+        ("gke-slice-0-0", "slice-0", 4, True),
+        ("gke-slice-0-1", "slice-0", 4, True),
+    ]
+    (share,) = found.queues[0].shares
+    assert (share.flavor, share.quota, share.used, found.queues[0].pending) == ("v6e", 16, 16, 1)
+    job = found.job("tiny")
+    told = summary(job, found.at)
+    assert (told.state, told.hosts, told.hosts_running, told.restarts) == (State.RUNNING, 4, 4, 0)
+    assert (told.step, told.steps, told.loss, told.usd) == (5, 5, 3.0, 54.0)
+    assert [event.reason for event in job.events] == ["Created"]
+    assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
+
+
+def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:
+    other = Observer(stack(server, tmp_path)).look().job("other")
+    assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
+
+
+def test_what_cannot_be_read_is_told_and_all_else_is_there(server: Played, tmp_path: Path) -> None:
+    server.refused[QUEUES] = 403
+    found = Observer(stack(server, tmp_path)).look("tiny")
+    assert found.notes == ("cannot read kueue.x-k8s.io/v1beta2/clusterqueues: 403 Forbidden",)
+    assert (found.answered, found.queues, found.job("tiny").running) == (True, (), 4)
+
+
+def test_a_cluster_that_does_not_answer_is_told_as_such(server: Played, tmp_path: Path) -> None:
+    deployed = stack(server, tmp_path)
+    for path in (NODES, QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, api_objects.JOBS):
+        server.refused[path] = 503
+    found = Observer(deployed).look("tiny")
+    assert (found.answered, found.job("tiny").state) == (False, State.MISSING)
+
+
+def test_storage_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "runs").write_text("not a folder")
+    (told,) = read_files(str(tmp_path / "job")).notes
+    assert "expected files that can be read, got NotADirectoryError" in told
+
+
+def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> None:
+    assert read_files(str(tmp_path / "nothing")).notes == ()
+
+
+def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path)
+    found = read_files(str(tmp_path))
+    assert [step for step, _ in found.training.losses] == [1, 2, 3, 5]
+    assert (found.training.run, found.training.held_out_loss) == ("resumed at step 2", 2.5)
+    assert [(start.ending, start.first_step, start.last_step) for start in found.starts] == [
+        ("CRASH", 1, 4),
+        ("DONE", 3, 5),
+    ]
+    assert [(fail.host, fail.code, fail.attempt) for fail in found.failures] == [("host-1", 1, 0)]
+
+
+def test_a_job_that_nobody_knows_is_told_with_those_there_are(server: Played, tmp_path: Path) -> None:
+    deployed = stack(server, tmp_path)
+    found = Observer(deployed).look("other")
+    assert job_of(deployed, found, "other").place.name == "other"
+    with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny, other\), got 'x'"):
+        job_of(deployed, found, "x")
+
+
+def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path) -> None:
+    found = Observer(stack(server, tmp_path)).look()
+    answer = json.loads(as_json({"stack": found, "loss": float("nan")}))
+    assert (answer["stack"]["stack"], answer["loss"]) == ("dev", None)
+
+
+@pytest.mark.parametrize(("text", "count"), [("16", 16), (4, 4), ("2k", 2000)])
+def test_quantities_are_read_as_kubernetes_spells_them(text: object, count: int) -> None:
+    assert kueue.count(text) == count

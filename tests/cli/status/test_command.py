@@ -1,0 +1,109 @@
+import io
+import json
+import re
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli.halt import Halt
+from cli.status.command import Watch, jobs, status
+from tests.cli import api_objects
+from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_server import Played, playing
+from tests.cli.standing import finish, running, stack, waiting
+from tests.workloads.report.runs import crashed_and_resumed
+
+
+@pytest.fixture
+def server() -> Generator[Played]:
+    with playing(running()) as played:
+        yield played
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    return tmp_path
+
+
+def console(*, terminal: bool = False) -> Console:
+    return Console(file=io.StringIO(), width=100, highlight=False, force_terminal=terminal, color_system=None)
+
+
+def told(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) -> None:
+    shown = console()
+    assert status(stack(server, storage), None, shown, json=False) == 0
+    lines = re.sub(" +", " ", told(shown))
+    assert "dev · cluster dev · $21.60 an hour" in lines
+    assert "slice slice-0 2 of 2 hosts usable, 2x4" in lines
+    assert "queue research 16 of 16 chips of v6e, 1 admitted, 1 waiting" in lines
+    assert "tiny running · submitted" in lines
+    assert "training step 5 of 5, run one, resumed at step 2" in lines
+    assert "spent $54.00 so far" in lines
+    assert "0 0 Running gke-slice-0-0" in lines
+
+
+def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:
+    shown = console()
+    assert status(stack(server, storage), "tiny", shown, json=True) == 0
+    answer = json.loads(told(shown))
+    assert (answer["job"]["state"], answer["job"]["step"], answer["job"]["usd"]) == ("running", 5, 54.0)
+    assert [job["place"]["name"] for job in answer["stack"]["jobs"]] == ["tiny"]
+
+
+def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: Path) -> None:
+    other = api_objects.jobset(name="other")
+    server.change(JOBSETS, other)
+    server.change(WORKLOADS, waiting("other"))
+    shown = console()
+    assert jobs(stack(server, storage), shown, json=False) == 0
+    lines = re.sub(" +", " ", told(shown)).splitlines()
+    assert lines[1].startswith("tiny research running research ")
+    assert lines[1].rstrip().endswith("5 of 5 0 $54.00")
+    assert lines[2].startswith("other research queued research, position 1 ")
+    listed = console()
+    jobs(stack(server, storage), listed, json=True)
+    assert [job["name"] for job in json.loads(told(listed))["jobs"]] == ["tiny", "other"]
+
+
+@pytest.mark.parametrize(("terminal", "exit_status"), [("Completed", 0), ("Failed", 2)])
+def test_a_watch_ends_with_the_job(server: Played, storage: Path, terminal: str, exit_status: int) -> None:
+    shown = console()
+    watch = Watch(stack(server, storage), None, shown, wait=lambda _: finish(server, terminal))
+    assert watch.run() == exit_status
+    first, last = told(shown).splitlines()
+    assert first.endswith("tiny running, step 5 of 5, loss 3.0000, 0.0 s left")
+    assert f"tiny {terminal.lower()}, step 5 of 5" in last
+
+
+def test_a_watch_on_a_terminal_draws_the_screen_anew(server: Played, storage: Path) -> None:
+    shown = console(terminal=True)
+    assert Watch(stack(server, storage), None, shown, wait=lambda _: finish(server)).run() == 0
+    assert told(shown).count("hosts usable") >= 4
+
+
+def test_a_watch_outlives_a_cluster_that_is_away(server: Played, storage: Path) -> None:
+    paths = (NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
+    shown, looks = console(), iter(range(9))
+
+    def wait(_: float) -> None:
+        if next(looks) == 0:
+            server.refused = dict.fromkeys(paths, 503)
+        else:
+            server.refused = {}
+            finish(server)
+
+    assert Watch(stack(server, storage), None, shown, wait=wait).run() == 0
+
+
+def test_a_cluster_that_does_not_answer_is_told(server: Played, storage: Path) -> None:
+    server.refused = dict.fromkeys((NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS), 503)
+    with pytest.raises(Halt, match=r"expected the cluster to answer, got:\n  cannot read .*503"):
+        status(stack(server, storage), None, console(), json=False)
