@@ -68,5 +68,5 @@ on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access
 job = training_job(settings, image, footing, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, job])
 
-export_outputs(settings, cluster, bucket, bill(settings, step_seconds=None, deployed=None))
+export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds=None, deployed=None))
 tell_in_preview(settings, guard, now().date())

@@ -51,7 +51,7 @@ def render(submission: Submission) -> Manifest:
             "coordinator": {"replicatedJob": _REPLICATED_JOB, "jobIndex": 0, "podIndex": 0},
             "successPolicy": {"operator": "All"},
             "failurePolicy": _failure_policy(submission.job.max_restarts),
-            "replicatedJobs": [_slices(submission.spec.slices, pod_template(submission))],
+            "replicatedJobs": [_slices(submission.slices, pod_template(submission))],
         },
     }
 

@@ -6,14 +6,17 @@ Owns their names; people, scripts, the sandbox and the next preview read them.
 import pulumi
 import pulumi_gcp as gcp
 
+from infra import calls
 from infra.bill import OUTPUT, Bill, read_bill
 from infra.cluster import Cluster
 from infra.job_spec import job_spec
 from infra.stack_file import Settings
 
 
-def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
-    """Where cluster, jobs, queues and files are, the first job's specification, and what the stack costs."""
+def export_outputs(
+    settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, image: pulumi.Input[str], bill: Bill
+) -> None:
+    """Where cluster, jobs, queues and files are, the first job's specification, what calls need, what it all costs."""
     pulumi.export("cluster", cluster.name)
     pulumi.export("endpoint", cluster.endpoint)
     pulumi.export("region", settings.cloud.region)
@@ -24,6 +27,7 @@ def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Buc
     pulumi.export("job", place)
     pulumi.export("jobs", [{**place, "kind": "training"}])
     pulumi.export("job_spec", job_spec(settings).model_dump())
+    pulumi.export(calls.OUTPUT, calls.call_settings(settings, image))
     export_bill(bill)
     if settings.environment:
         pulumi.export("environment", settings.environment.model_dump())

@@ -15,6 +15,7 @@ from infra.stack_file import Job
 from infra.submission import Submission
 from workloads.spec import (
     API_ACCESS_PATH,
+    CALL_SPEC_VARIABLE,
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
     NODE_VARIABLE,
@@ -47,7 +48,8 @@ _PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
 choice on a host with both (jax/_src/cloud_tpu_init.py)."""
 TAKEN_VARIABLES = frozenset(
     (
-        *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
+        *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
+        *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
         _COMPILE_CACHE,
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
@@ -103,7 +105,7 @@ def admitted_pods(*, host_network: bool) -> dict[str, str]:
 def pod_template(submission: Submission) -> Manifest:
     """Metadata and spec of the pods."""
     annotations = {
-        **placement.pod_annotations(submission.groups, submission.placement, submission.spec.slices.hosts),
+        **placement.pod_annotations(submission.groups, submission.placement, submission.slices.hosts),
         **({"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}),
     }
     return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": _pod(submission)}
@@ -172,9 +174,9 @@ def _container(submission: Submission) -> Manifest:
     return {
         "name": CONTAINER,
         "image": submission.image,
-        "command": ["python", "-m", "workloads.training"],
+        "command": ["python", "-m", submission.program.module],
         "env": [
-            {"name": JOB_SPEC_VARIABLE, "value": submission.spec.model_dump_json()},
+            *({"name": name, "value": value} for name, value in submission.program.variables.items()),
             {"name": IMAGE_VARIABLE, "value": submission.image},
             _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
             _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),

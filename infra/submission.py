@@ -13,7 +13,17 @@ from infra.accelerators import SliceShape
 from infra.job_spec import job_spec
 from infra.scheduling import Placement
 from infra.stack_file import Job, Settings, SliceGroup
-from workloads.spec import JobSpec
+from workloads.spec import JOB_SPEC_VARIABLE, SliceSpec
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the container of every host runs."""
+
+    module: str
+    """Of the image, as `python -m MODULE`."""
+    variables: Mapping[str, str]
+    """Environment variables that tell it its task."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,8 @@ class Submission:
     """What a JobSet is rendered from."""
 
     job: Job
-    spec: JobSpec
+    slices: SliceSpec
+    program: Program
     image: pulumi.Input[str]
     namespace: str
     groups: Mapping[str, SliceGroup]
@@ -42,10 +53,11 @@ class Submission:
 
 def submission(settings: Settings, image: pulumi.Input[str]) -> Submission:
     """The stack's job on `image`."""
-    datasets = settings.datasets
+    datasets, spec = settings.datasets, job_spec(settings)
     return Submission(
         job=settings.job,
-        spec=job_spec(settings),
+        slices=spec.slices,
+        program=Program("workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()}),
         image=image,
         namespace=settings.job_team.namespace,
         groups=settings.job_groups,

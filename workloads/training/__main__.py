@@ -62,7 +62,7 @@ def main() -> None:
         sys.exit(fault.code)
     # JAX is imported late so that --help and a faulty specification answer at once.
     from workloads.training.host import run_host
-    from workloads.training.journal import Start
+    from workloads.training.start import Start
 
     image, price = os.environ.get(IMAGE_VARIABLE), usd_per_hour(os.environ)
     start = Start(run_id, attempt, began, image, spec.slices.count, price)

@@ -25,8 +25,8 @@ from etils import epath
 
 from workloads.spec import ExitCode
 from workloads.training.failures import TrainingStopped, exit_code, is_peer_lost
-from workloads.training.journal import Start
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 
 RECORD_TIMEOUT_SECONDS = 10
 """Storage may be what failed: the exit does not wait longer for it."""

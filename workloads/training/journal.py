@@ -15,24 +15,9 @@ from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
 from workloads.training.rollback import Position
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 from workloads.training.step import StepResult
 from workloads.training.step_metrics import Measured, StepMetrics
-
-
-@dataclass(frozen=True)
-class Start:
-    """One start of the job: who asked for it and when."""
-
-    run_id: str
-    restart_attempt: int
-    began: float
-    """Unix seconds."""
-    image: str | None
-    """Container image with its digest, where it is known."""
-    asked_slices: int
-    """Slices that the job has when all are there."""
-    usd_per_hour: float | None
-    """What all of these cost; None: unknown."""
 
 
 @dataclass

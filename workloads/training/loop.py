@@ -18,7 +18,7 @@ from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Journal, Start
+from workloads.training.journal import Journal
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
@@ -30,6 +30,7 @@ from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
+from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, Program, TrainState
 from workloads.training.step_metrics import StepMetrics
 

@@ -16,11 +16,11 @@ from workloads.training.export import export
 from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Start
 from workloads.training.loop import train
 from workloads.training.mesh import build_mesh
 from workloads.training.parameter_folder import read_about, read_whole
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 from workloads.training.step import Program, TrainState
 from workloads.weights.conversion import import_weights
 

@@ -14,9 +14,9 @@ from workloads.progress import CheckpointSaved, Evaluation, LengthChanged, RunSt
 from workloads.spec import JobSpec
 from workloads.training import loop
 from workloads.training.failures import Diverged, Preempted
-from workloads.training.journal import Start
 from workloads.training.loop import train
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 
 type Capture = pytest.CaptureFixture[str]
 

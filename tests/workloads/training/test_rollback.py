@@ -16,9 +16,9 @@ from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
 from workloads.spec import JobSpec
 from workloads.training.data import Order, cache_folder, load_rows
 from workloads.training.failures import Diverged, ReplicasDiffer
-from workloads.training.journal import Start
 from workloads.training.loop import train
 from workloads.training.runtime import Processes
+from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 
 STEPS = 12
