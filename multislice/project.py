@@ -64,13 +64,17 @@ class Project:
         file = module and getattr(module, "__file__", None)
         if not module or not file or _is_installed(Path(file)):
             return None
-        name = module.__name__.partition(".")[0]
-        if name in _IN_THE_IMAGE or any(Path(file).resolve().is_relative_to(folder) for folder in self.ships):
+        path, top = Path(file).resolve(), module.__name__.partition(".")[0]
+        if top in _IN_THE_IMAGE:
             return None
-        if name == CALLER:
+        if top == CALLER:
             return "part of the package that calls; hosts have no cluster to call"
-        folder = Path(file).parent
-        return f"of module {module.__name__} ({file}), which the image does not have; say ships=[{str(folder)!r}]"
+        root = path.parents[module.__name__.count(".") + (path.name == "__init__.py")]
+        if any(_importable_from(folder) == root and path.is_relative_to(folder) for folder in self.ships):
+            return None
+        package = root / top
+        ships = package if (package / "__init__.py").exists() else root
+        return f"of module {module.__name__} ({file}), which the image does not have; say ships=[{str(ships)!r}]"
 
 
 def _module_of(value: object) -> ModuleType | None:

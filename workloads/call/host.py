@@ -15,7 +15,7 @@ import time
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from etils import epath
 
@@ -125,7 +125,7 @@ def _hand_over(host: _Host, result: bytes) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _fail(host: _Host, error: BaseException) -> None:
+def _fail(host: _Host, error: BaseException) -> NoReturn:
     _end_of_function(host)
     host.seals.write_raised(host.processes.index, json.dumps(_record(host, error)).encode())
     cause = "".join([type(error).__name__, f": {error}" if str(error) else ""])

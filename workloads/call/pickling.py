@@ -99,6 +99,9 @@ def _dumped(value: object, refusal: Refusal, reduce: Reduce) -> bytes:
 
 def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: int) -> Iterator[str]:
     """The innermost parts of `value` that cannot travel, by name."""
+    if why := refusal(value):
+        yield f"{name} is {why}"
+        return
     try:
         _dumped(value, refusal, reduce)
     except Exception as error:  # noqa: BLE001 - as above
@@ -107,7 +110,7 @@ def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: i
             for child_name, child in (_children(name, value) if depth else ())
             for fault in _faults(child_name, child, refusal, reduce, depth - 1)
         ]
-        yield from inside or [f"{name} is {error}" if isinstance(error, _Refused) else f"{name}: {error}"]
+        yield from inside or [f"{name} holds {error}" if isinstance(error, _Refused) else f"{name}: {error}"]
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
