@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import json
+import linecache
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
@@ -9,7 +11,7 @@ from typing import Any
 
 from multislice.errors import Refused
 from multislice.project import Project
-from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES
+from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
 from workloads.call.parcel import MOST_BYTES
 from workloads.call.pickling import Unpicklable, pickled, sizes, too_large
 
@@ -40,6 +42,7 @@ def pack(
         parts = {
             FUNCTION: pickled(about_function, function, project.refusal),
             ARGUMENTS: pickled(about_arguments, (arguments, dict(named)), project.refusal),
+            TEXT: json.dumps(_text(function)).encode(),
         }
     except Unpicklable as fault:
         raise Refused(f"{name} cannot be called on slices:\n{fault}") from None
@@ -85,6 +88,13 @@ def _captured(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     for name, parameter in inspect.signature(inner).parameters.items():
         if parameter.default is not inspect.Parameter.empty:
             yield f"default of `{name}`", parameter.default
+
+
+def _text(function: Callable[..., Any]) -> dict[str, str]:
+    """The source file of the function, by its name; of a notebook, the cell."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    lines = linecache.getlines(code.co_filename) if isinstance(code, CodeType) else []
+    return {code.co_filename: "".join(lines)} if code and lines else {}
 
 
 def _names(code: CodeType) -> set[str]:

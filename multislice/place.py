@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gcsfs
 from pydantic import ValidationError
 
 from cli.deployed import Deployed, deployed
@@ -16,7 +15,7 @@ from infra.api_server import ApiServer
 from infra.calls import OUTPUT, CallSettings
 from multislice.errors import NoSuchStack, Refused
 from sandbox.site import load
-from workloads.call.folder import CallFolder
+from workloads.call.folder import CallFolder, gcs
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
@@ -96,5 +95,5 @@ def _settings(found: Deployed) -> CallSettings:
 
 def _filesystem(sandbox: Path | None) -> Any:
     if sandbox is None:
-        return gcsfs.GCSFileSystem()
-    return gcsfs.GCSFileSystem(endpoint_url=load(sandbox).gcs_url, token="anon", project="sandbox")
+        return gcs()
+    return gcs(endpoint_url=load(sandbox).gcs_url, token="anon", project="sandbox")

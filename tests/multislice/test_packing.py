@@ -13,7 +13,7 @@ from multislice.packing import Packed, pack
 from multislice.project import Project
 from tests.infra.recording import ROOT, values_of
 from tests.workloads.call.running import KEY
-from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES
+from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
 
 
 def packed(function: Any, *arguments: Any, **named: Any) -> Packed:
@@ -92,7 +92,7 @@ def test_what_is_in_the_image_needs_no_shipping() -> None:
     def uses() -> Any:
         return np.ones(2), load_preset("tiny")
 
-    assert packed(uses).parts.keys() == {FUNCTION, ARGUMENTS}
+    assert packed(uses).parts.keys() == {FUNCTION, ARGUMENTS, TEXT}
 
 
 def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,30 @@ MANIFEST = "manifest.json"
 FUNCTION = "function.pkl"
 ARGUMENTS = "arguments.pkl"
 SOURCES = "sources.zip"
+TEXT = "text.json"
+"""The function's own source file, for the lines of tracebacks; by the name that its code has for it."""
 RETURNED = "returned.pkl"
 """Sealed; there once the function has returned on all hosts."""
 OUTPUT = "output"
 """Folder for whatever the function writes."""
 _RAISED = "raised"
+_GCS = "gs://"
 _SEAL_BYTES = 32
 
 
 class Damaged(ValueError):
     """A file is not what was written there."""
+
+
+def gcs(**options: Any) -> Any:
+    """Object storage as a file system of fsspec, over HTTP alone.
+
+    What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
+    """
+    # Takes half a second to import, and the other side may have no bucket.
+    from gcsfs.core import GCSFileSystem
+
+    return GCSFileSystem(**options)
 
 
 @dataclass(frozen=True)
@@ -41,8 +55,9 @@ class CallFolder:
     @classmethod
     def at(cls, url: str) -> Self:
         """The folder at `gs://BUCKET/calls/ID` or at a local path, with this machine's credentials."""
-        filesystem, path = fsspec.core.url_to_fs(url)
-        return cls(filesystem, path)
+        if url.startswith(_GCS):
+            return cls(gcs(), url.removeprefix(_GCS))
+        return cls(fsspec.filesystem("file"), url)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file."""

@@ -5,6 +5,8 @@ call from, since a call from a host would be a call of a call.
 """
 
 import io
+import json
+import linecache
 import os
 import pickle
 import sys
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Self
 
-from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES
+from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
 from workloads.call.parcel import MOST_BYTES
 from workloads.call.pickling import Unpicklable, is_jax_array, never_travels, pickled, sizes, too_large
 
@@ -44,6 +46,9 @@ class Function:
         """The function that these parts are. Imports what it needs of the folders that came with it."""
         os.environ[OUTPUT_VARIABLE] = output
         sys.modules[CALLER] = _stand_in()
+        for file, text in json.loads(parts[TEXT]).items():
+            # Without a time of change it is never compared with a file, which is not here.
+            linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         if sources := parts.get(SOURCES):
             folder = tempfile.mkdtemp(prefix="sources-")
             zipfile.ZipFile(io.BytesIO(sources)).extractall(folder)

@@ -11,6 +11,7 @@ import pytest
 
 from multislice.errors import HostTraceback
 from multislice.failures import host_failure
+from tests.infra.recording import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
 from workloads.call.folder import FUNCTION, CallFolder
 from workloads.spec import ExitCode
@@ -62,7 +63,7 @@ def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised
     told = str(error.__cause__)
     assert told.startswith("on slice 1 host 0:")
     assert 'raise TooFewHosts("1 of 2")' in told
-    assert "workloads/call" not in told
+    assert str(ROOT / "workloads") not in told
     records = [json.loads(path.read_text()) for path in (tmp_path / "call" / "failures").rglob("*.json")]
     assert {record["code"] for record in records} == {ExitCode.FUNCTION_RAISED}
 
