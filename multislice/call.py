@@ -15,7 +15,7 @@ from infra.api_server import UNREACHABLE, ApiError, Json
 from infra.calls import KEPT_SECONDS
 from multislice.errors import CallGone, HostFailed
 from multislice.failures import host_failure
-from multislice.following import LEADER, LogHost, host_of, log_lines, pods
+from multislice.following import LEADER, host_of, log_lines, pods
 from multislice.outcome import Outcome, found_outcome
 from multislice.place import JOBSETS, Place
 from workloads.call.folder import OUTPUT, Seals
@@ -139,8 +139,8 @@ class Call:
             self.place.folder(self.id).remove(keep=OUTPUT)
         return found
 
-    def logs(self, host: LogHost = LEADER) -> str:
-        """What the function printed so far on a host, by default the one whose value is the result.
+    def logs(self, host: str = LEADER) -> str:
+        """What the function printed so far on a host such as `slice-1-0`, by default the one whose value is the result.
 
         Raises:
             CallGone: the host has no log, or none any more.

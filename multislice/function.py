@@ -10,13 +10,12 @@ from infra.calls import spec_of
 from infra.stack_file import Priority
 from multislice.call import Call, of_input
 from multislice.errors import CallGone, Refused
-from multislice.following import Which
 from multislice.outcome import Outcome
 from multislice.packing import pack
 from multislice.place import JOBSETS, Place, place
 from multislice.project import Project
 from multislice.submission import Wish, submit
-from multislice.watching import cancel, tell, watched
+from multislice.watching import Shown, cancel, tell, watched
 from workloads.call.function import itself
 from workloads.spec import CallSpec
 
@@ -27,7 +26,7 @@ class Target:
 
     stack: str
     wish: Wish
-    hosts: Which
+    hosts: Shown
     ships: Sequence[str | Path]
     sandbox: Path | None
     """None: the stack is one of the user's own Pulumi."""
@@ -100,7 +99,7 @@ def run[**P, R](
     count: int = 1,
     team: str | None = None,
     priority: Priority = "normal",
-    hosts: Which = "leader",
+    hosts: Shown = "leader",
     timeout: float | None = None,
     ships: Sequence[str | Path] = (),
     sandbox: str | Path | None = None,

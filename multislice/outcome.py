@@ -54,7 +54,7 @@ def _returned(content: bytes) -> Outcome:
 
 def _exception(record: dict[str, Any]) -> BaseException:
     """What the host raised, with that host's traceback as its cause."""
-    host = f"slice {record['slice']} host {record['host']}"
+    host = record["host"]
     error = _unpickled(record) or FunctionRaised(f"{record['type']}: {record['message']}")
     error.__cause__ = HostTraceback(host, record["traceback"])
     error.add_note(f"raised on {host}")

@@ -40,7 +40,7 @@ def seals(call: Call) -> Seals:
 
 def raised(call: Call, process: int, error: BaseException | None, **facts: Any) -> None:
     pickled = None if error is None else b64encode(pickle.dumps(error)).decode()
-    record = {"slice": 1, "host": 0, "time": 2.0, "type": "Odd", "message": "so", "traceback": ["line"]}
+    record = {"host": "slice-1-0", "time": 2.0, "type": "Odd", "message": "so", "traceback": ["line"]}
     seals(call).write_raised(process, json.dumps({**record, "exception": pickled, **facts}).encode())
 
 
@@ -111,8 +111,8 @@ def test_the_first_exception_is_raised_as_what_it_is_with_its_host(call: Call, o
     with pytest.raises(KeyError, match="first") as found:
         call.result()
     assert isinstance(found.value.__cause__, HostTraceback)
-    assert str(found.value.__cause__) == "on slice 1 host 0:\n\nline"
-    assert found.value.__notes__ == ["raised on slice 1 host 0"]
+    assert str(found.value.__cause__) == "on slice-1-0:\n\nline"
+    assert found.value.__notes__ == ["raised on slice-1-0"]
 
 
 def test_an_exception_that_could_not_travel_is_named(call: Call, objects: Objects) -> None:

@@ -137,8 +137,7 @@ def _record(host: _Host, error: BaseException) -> dict[str, Any]:
     """What the desk raises again."""
     exception = packed_exception(error)
     return {
-        "slice": host.place.slice,
-        "host": host.place.worker,
+        "host": f"slice-{host.place.slice}-{host.place.worker}",
         "time": time.time(),
         "type": type(error).__name__,
         "message": str(error),

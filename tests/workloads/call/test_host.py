@@ -61,7 +61,7 @@ def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised
     assert error.args == ("1 of 2",)
     assert isinstance(error.__cause__, HostTraceback)
     told = str(error.__cause__)
-    assert told.startswith("on slice 1 host 0:")
+    assert told.startswith("on slice-1-0:")
     assert 'raise TooFewHosts("1 of 2")' in told
     assert str(ROOT / "workloads") not in told
     records = [json.loads(path.read_text()) for path in (tmp_path / "call" / "failures").rglob("*.json")]
