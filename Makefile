@@ -49,8 +49,8 @@ audit: $(ENVIRONMENT) ## known vulnerabilities of the locked packages; asks PyPI
 	@.venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/desk.txt && .venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/image.txt
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
-	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt
-	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra tpu pyproject.toml -o requirements/image.txt
+	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra keras --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt
+	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra keras --extra tpu pyproject.toml -o requirements/image.txt
 
 $(ENVIRONMENT): requirements/desk.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "needs Python 3.13 as python3, got $$(python3 --version 2>&1); install it, for example with 'pyenv install 3.13'"; exit 1; }

@@ -71,5 +71,5 @@ on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access
 jobs = job_sets(settings, image, footings, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched])
 
-export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
+export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
 tell_in_preview(settings, guard, now().date())

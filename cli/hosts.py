@@ -18,7 +18,7 @@ from typing import Self
 
 from sandbox.site import can_listen
 from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_variables, cpu_devices
-from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec
+from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
 
 KILL_GRACE_SECONDS = 3.0
 """Hosts of a broken job hang in a collective and cannot act on SIGTERM: do not wait long for them."""
@@ -86,30 +86,49 @@ class Hosts:
         self.stop(KILL_GRACE_SECONDS)
 
 
+@dataclass(frozen=True)
+class Program:
+    """What every host runs."""
+
+    module: str
+    """Started as `python -m MODULE`."""
+    variables: Mapping[str, str]
+    """Environment variables that tell it its task."""
+
+
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
-    """Start every host process of `spec`; their output goes to `logs`.
+    """Start every host process of a training job; see `start_program`."""
+    trainer = Program("workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
+    return start_program(trainer, spec.slices, run_id, attempt, logs, environment)
+
+
+def start_program(
+    program: Program, slices: SliceSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]
+) -> Hosts:
+    """Start a program on every host of some slices; their output goes to `logs`.
 
     `environment` is added to this process's own, less what JAX would take for another cluster, and to theirs.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    addresses = _free_addresses(spec.slices.count * spec.slices.hosts)
-    identity = {JOB_SPEC_VARIABLE: spec.model_dump_json(), RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt)}
+    addresses = _free_addresses(slices.count * slices.hosts)
+    identity = {**program.variables, RUN_ID_VARIABLE: run_id, START_VARIABLE: str(attempt)}
     hosts: list[Host] = []
-    for worker in _workers(addresses, spec.slices.count):
+    for worker in _workers(addresses, slices.count):
         address = worker.slice_hostnames[worker.worker_id]
         variables = {
             **_inherited(),
             **identity,
             **cluster_variables(worker),
-            **cpu_devices(spec.slices.devices_per_host, address),
+            **cpu_devices(slices.devices_per_host, address),
             **environment,
         }
-        hosts.append(_start(address, logs / f"slice-{worker.slice_id}-host-{worker.worker_id}.log", variables))
+        log = logs / f"slice-{worker.slice_id}-host-{worker.worker_id}.log"
+        hosts.append(_start(program.module, address, log, variables))
     return Hosts(hosts)
 
 
-def _start(address: str, log: Path, variables: dict[str, str]) -> Host:
-    command = [sys.executable, "-m", "workloads.training"]
+def _start(module: str, address: str, log: Path, variables: dict[str, str]) -> Host:
+    command = [sys.executable, "-m", module]
     with log.open("wb") as output:
         # Own session: Ctrl-C reaches the command alone, which then stops the hosts in order.
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.names import JobName, PinnedImage, PortName, VariableName
-from workloads.spec import DataSpec, MeshSpec, PositiveInt, Spec
+from workloads.spec import CallSpec, DataSpec, MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
 
@@ -102,8 +102,15 @@ class ContainerJob(Job):
     """Ports that the program listens on, on every host."""
 
 
+class FunctionJob(Job):
+    """Carries out one call of a function: made by whoever calls it, and by no stack file. See `docs/functions.md`."""
+
+    kind: Literal["function"] = "function"
+    call: CallSpec
+
+
 type AnyJob = TrainingJob | ContainerJob
-"""Of any kind that there is."""
+"""Of any kind that a stack file may name."""
 
 
 def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

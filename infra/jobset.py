@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from infra import placement
-from infra.jobs import Job, TrainingJob
+from infra.jobs import ContainerJob, Job
 from infra.placement import Manifest
 from infra.pods import pod_template
 from infra.programs import TRAINER, container_name
@@ -89,7 +89,7 @@ def _failure_policy(job: Job) -> Manifest:
     message of the Job controller tells them apart (kubernetes/pkg/controller/job/pod_failure_policy.go).
     """
     at_once, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
-    if isinstance(job, TrainingJob):
+    if not isinstance(job, ContainerJob):
         at_once = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)])]
         uncounted = [_exit_message(NOT_THE_JOBS_FAULT), *uncounted]
     return {
@@ -120,7 +120,7 @@ def _pod_failure_rules(job: Job) -> list[Manifest]:
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
     # that was killed leaves no word of its own.
-    if not isinstance(job, TrainingJob):
+    if isinstance(job, ContainerJob):
         return [disrupted, _exit_rule(job, (ExitCode.DONE,), "NotIn")]
     return [
         _exit_rule(job, FATAL_CODES),

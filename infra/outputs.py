@@ -6,6 +6,7 @@ Owns their names; people, scripts, the sandbox and the next preview read them.
 import pulumi
 import pulumi_gcp as gcp
 
+from infra import calls
 from infra.bill import OUTPUT, Bill, read_bill
 from infra.cluster import Cluster
 from infra.job_spec import job_specs
@@ -13,8 +14,10 @@ from infra.jobs import Job
 from infra.stack_file import Settings
 
 
-def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, bill: Bill) -> None:
-    """Where cluster, jobs, queues and files are, what the trainer is told, and what the stack costs.
+def export_outputs(
+    settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, image: pulumi.Input[str] | None, bill: Bill
+) -> None:
+    """Where cluster, jobs, queues and files are, what the trainer and calls need, and what it all costs.
 
     `job` and `job_spec` are those of the first training job; of a stack without one `job` is its first.
     """
@@ -29,6 +32,8 @@ def export_outputs(settings: Settings, cluster: Cluster, bucket: gcp.storage.Buc
     for spec in list(job_specs(settings).values())[:1]:
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
+    if image is not None:
+        pulumi.export(calls.OUTPUT, calls.call_settings(settings, image))
     export_bill(bill)
     if settings.environment:
         pulumi.export("environment", settings.environment.model_dump())

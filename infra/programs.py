@@ -9,10 +9,14 @@ MEGASCALE_COORDINATOR_ADDRESS for JobSets with chips
 (https://github.com/apple/axlearn/blob/main/axlearn/cloud/gcp/tpu_health_check.py); the device plugin tells the rest.
 """
 
-from infra.jobs import ContainerJob, Job
+from collections.abc import Mapping
+from typing import Any
+
+from infra.jobs import ContainerJob, FunctionJob, Job
 from infra.placement import Manifest
 from infra.submission import Submission
 from workloads.spec import (
+    CALL_SPEC_VARIABLE,
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
     METRICS_ADDRESS_VARIABLE,
@@ -54,7 +58,8 @@ _USUAL_VARIABLES = {
 """Of programs that are not ours, unless the stack file says otherwise."""
 TAKEN_VARIABLES = frozenset(
     (
-        *(JOB_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
+        *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
+        *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
         *(FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, _COMPILE_CACHE),
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
@@ -70,6 +75,8 @@ def program(submission: Submission) -> Manifest:
     """The part of the container that says what runs in it."""
     if isinstance(submission.job, ContainerJob):
         return _container(submission, submission.job)
+    if isinstance(submission.job, FunctionJob):
+        return _python(submission, "workloads.call", {CALL_SPEC_VARIABLE: submission.job.call.model_dump_json()})
     assert submission.spec, "a training job has a specification"
     return _trainer(submission, submission.spec)
 
@@ -90,16 +97,23 @@ def price_name(job: Job) -> str:
 
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
+    program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
+    program["env"].append(_field_variable(METRICS_ADDRESS_VARIABLE, "status.podIP"))
+    program["ports"].append({"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT})
+    return program
+
+
+def _python(submission: Submission, module: str, told: Mapping[str, str]) -> dict[str, Any]:
+    """A module of the trainer's image, with variables that tell it its task."""
     cache = submission.compile_cache
     return {
         "name": TRAINER,
         "image": submission.image,
-        "command": ["python", "-m", "workloads.training"],
+        "command": ["python", "-m", module],
         "env": [
-            {"name": JOB_SPEC_VARIABLE, "value": spec.model_dump_json()},
+            *({"name": name, "value": value} for name, value in told.items()),
             {"name": IMAGE_VARIABLE, "value": submission.image},
             *_of_the_run(submission),
-            _field_variable(METRICS_ADDRESS_VARIABLE, "status.podIP"),
             _PLATFORMS,
             *([{"name": _COMPILE_CACHE, "value": cache}] if cache else ()),
             *_secrets(submission),
@@ -107,7 +121,6 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
         "ports": [
             {"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
             {"name": "coordinator", "containerPort": _COORDINATOR_PORT},
-            {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT},
         ],
     }
 

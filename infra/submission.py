@@ -11,7 +11,7 @@ import pulumi
 
 from infra.accelerators import SliceShape
 from infra.job_spec import job_spec, slices_of
-from infra.jobs import AnyJob, ContainerJob, TrainingJob
+from infra.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
 from infra.scheduling import Placement
 from infra.stack_file import Settings, SliceGroup
 from workloads.spec import JobSpec, SliceSpec
@@ -21,7 +21,7 @@ from workloads.spec import JobSpec, SliceSpec
 class Submission:
     """What a JobSet is rendered from."""
 
-    job: AnyJob
+    job: AnyJob | FunctionJob
     slices: SliceSpec
     spec: JobSpec | None
     """What the trainer is told; None where another program runs."""

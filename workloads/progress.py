@@ -164,3 +164,21 @@ class RunSummary(Line):
     step: int
     evaluation_loss: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class FunctionBegins(Line):
+    """What a host prints from here on is its function's."""
+
+    template: ClassVar[str] = "call {call}: the function begins"
+
+    call: str
+
+
+@dataclass(frozen=True)
+class FunctionEnded(Line):
+    """What a host prints from here on is not its function's any more."""
+
+    template: ClassVar[str] = "call {call}: the function has ended"
+
+    call: str

@@ -20,6 +20,7 @@ _ACTIONS = {
     ExitCode.OUT_OF_MEMORY: "FailJobSet",
     ExitCode.DIVERGED: "FailJobSet",
     ExitCode.NO_CHECKPOINT: "FailJobSet",
+    ExitCode.FUNCTION_RAISED: "FailJobSet",
     ExitCode.BAD_HOST: "RestartJobSetAndIgnoreMaxRestarts",
     ExitCode.PREEMPTED: "RestartJobSetAndIgnoreMaxRestarts",
 }

@@ -5,6 +5,7 @@ the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can
 """
 
 from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.call import CallSpec
 from workloads.spec.data import DataSpec, StandardLibrarySpec, TokenFileSpec
 from workloads.spec.job import JobSpec, StorageSpec
 from workloads.spec.model import ExpertsSpec, ModelSpec, RopeScaling
@@ -12,6 +13,7 @@ from workloads.spec.pod import (
     API_ACCESS_PATH,
     BAD_HOST_CHARACTERS,
     BAD_HOST_KEY,
+    CALL_SPEC_VARIABLE,
     FATAL_CODES,
     IMAGE_VARIABLE,
     JOB_SPEC_VARIABLE,
@@ -31,6 +33,7 @@ __all__ = [
     "API_ACCESS_PATH",
     "BAD_HOST_CHARACTERS",
     "BAD_HOST_KEY",
+    "CALL_SPEC_VARIABLE",
     "FATAL_CODES",
     "IMAGE_VARIABLE",
     "JOB_SPEC_VARIABLE",
@@ -41,6 +44,7 @@ __all__ = [
     "RUN_ID_VARIABLE",
     "START_VARIABLE",
     "Attention",
+    "CallSpec",
     "DataSpec",
     "ExitCode",
     "ExpertsSpec",

@@ -5,6 +5,9 @@ from enum import IntEnum
 JOB_SPEC_VARIABLE = "JOB_SPEC"
 """Environment variable of the pod that holds the JobSpec as JSON."""
 
+CALL_SPEC_VARIABLE = "CALL_SPEC"
+"""Environment variable of the pod that holds the CallSpec as JSON."""
+
 RUN_ID_VARIABLE = "RUN_ID"
 """Environment variable that names this submission of the job (the JobSet's uid on a cluster)."""
 
@@ -58,11 +61,19 @@ class ExitCode(IntEnum):
     """The run has checkpoints and none can be used: fail the job at once, for a restart would begin at step 0."""
     SILENT_DAMAGE = 26
     """Slices hold or hear different numbers where they must be the same: restart from a good checkpoint, counts."""
+    FUNCTION_RAISED = 27
+    """The function of a call raised an exception, or what it returned cannot travel: fail the job at once."""
     PEER_LOST = 134
     """SIGABRT: JAX aborts a host that lost another one, whose own end says why: restart, counts."""
     PREEMPTED = 143
     """SIGTERM: restart without using up `max_restarts`."""
 
 
-FATAL_CODES = (ExitCode.INVALID_SPEC, ExitCode.OUT_OF_MEMORY, ExitCode.DIVERGED, ExitCode.NO_CHECKPOINT)
+FATAL_CODES = (
+    ExitCode.INVALID_SPEC,
+    ExitCode.OUT_OF_MEMORY,
+    ExitCode.DIVERGED,
+    ExitCode.NO_CHECKPOINT,
+    ExitCode.FUNCTION_RAISED,
+)
 """No restart can help, and none follows."""

@@ -10,14 +10,14 @@ from etils import epath
 
 from workloads.spec import JobSpec, SliceSpec
 from workloads.training import slice_check
-from workloads.training.deadline import Deadline, Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.exporter import look_back, serve
 from workloads.training.failures import BadHost, TrainingStopped
+from workloads.training.joining import end, hang, joined
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.quarantine import OwnNode, set_aside
-from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.runtime import Place, Processes, require_coordinator_port
 from workloads.training.start import Start
 from workloads.training.start_check import Roll, on_present_slices, open_devices, require_devices
 from workloads.training.watchdog import Watchdog
@@ -43,13 +43,14 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
     try:
         job = on_present_slices(spec, place)
         require_coordinator_port(place, environment)
-        processes = _joined(job, place, Roll(storage, start.run_id, start.restart_attempt, job.slices), ending)
-        with Watchdog(processes, ending, _hang):
+        roll = Roll(storage, start.run_id, start.restart_attempt, job.slices)
+        processes = joined(place, job.training.start_minutes, roll, ending)
+        with Watchdog(processes, ending, hang):
             _check(job.slices, place, processes, environment)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
-        _end(error, processes, ending)
+        end(error, processes, ending)
 
 
 def _check(slices: SliceSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
@@ -61,36 +62,3 @@ def _check(slices: SliceSpec, place: Place, processes: Processes, environment: M
         slice_check.check_slices(slices, devices, place, processes)
     except BadHost as bad:
         raise set_aside(bad, OwnNode.of(environment), place, processes) from None
-
-
-def _joined(spec: JobSpec, place: Place, roll: Roll, ending: Ending) -> Processes:
-    deadline = Deadline()
-    deadline.expect("the join of all hosts", spec.training.start_minutes)
-
-    def explain(missed: Expectation) -> str:
-        try:
-            return f"{_hang(missed)}: {roll.missing()}"
-        except Exception as error:  # noqa: BLE001 - storage may be what fails, and the process must end all the same
-            return f"{_hang(missed)}, and the roll in storage cannot be read: {error}"
-
-    with Watchdog(Processes(0, 1, place.host, deadline), ending, explain):
-        if not place.alone:
-            roll.sign(place)
-        processes = join(place, spec.training.start_minutes, deadline)
-    if processes.leads:
-        roll.forget()
-    return processes
-
-
-def _hang(missed: Expectation) -> str:
-    return f"{missed.what} did not end within {missed.minutes:g} minutes"
-
-
-def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
-    failure = Failure.of(error, processes.host)
-    if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
-        ending.fail(failure, others=Processes(0, 1, processes.host))
-    # What one host's exit breaks in the others, such as a collective, is not their own failure.
-    if word := processes.hear_failure():
-        failure = Failure.heard(word, "", processes.host)
-    ending.fail(failure, processes)

@@ -24,10 +24,19 @@ def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
     """The job as it runs on the slices that GKE says there are, before anything waits for anybody.
 
     Raises:
-        InvalidSpec: more slices than the job has or fewer than it may go on with, another number of hosts, or a
-            place outside them.
+        InvalidSpec: they are not what the job is for.
     """
-    slices = job.slices
+    require_place(job.slices, place)
+    return job if place.slice_count == job.slices.count else job.on_slices(place.slice_count)
+
+
+def require_place(slices: SliceSpec, place: Place) -> None:
+    """Compare the slices that GKE says there are with those of the specification.
+
+    Raises:
+        InvalidSpec: more slices than it has or fewer than it may go on with, another number of hosts, or a place
+            outside them.
+    """
     fewest = slices.count if slices.min_count is None else slices.min_count
     faults: list[str] = []
     if not fewest <= place.slice_count <= slices.count:
@@ -42,7 +51,6 @@ def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
             f"host {place.host}: {'; '.join(faults)}; submit the job anew so that its specification is that of"
             f" {slices.count} slices of {slices.topology}"
         )
-    return job if place.slice_count == slices.count else job.on_slices(place.slice_count)
 
 
 def open_devices(place: Place) -> Sequence[Any]:

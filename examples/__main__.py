@@ -1,0 +1,29 @@
+"""`python -m examples NAME --stack dev --slices trillium`: one of the examples on the slices of a stack."""
+
+import argparse
+import importlib
+from pathlib import Path
+
+import multislice
+
+NAMES = ("same_order", "local_data", "last_batch", "leader_result", "keras_data_parallel")
+
+
+def main() -> None:
+    """Call the example and print what it returns."""
+    parser = argparse.ArgumentParser(prog="python -m examples", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--stack", required=True, help="one that is up")
+    parser.add_argument("--slices", required=True, help="one of its slice groups")
+    parser.add_argument("--count", type=int, default=1, help="slices of the group (%(default)s)")
+    parser.add_argument("--sandbox", type=Path, help="folder of the sandbox that has the stack")
+    asked = parser.parse_args()
+    example = importlib.import_module(f"examples.{asked.name}")
+    on_slices = multislice.run(
+        asked.stack, asked.slices, count=asked.count, sandbox=asked.sandbox, ships=[Path(__file__).parent], timeout=600
+    )
+    print(on_slices(example.run)())
+
+
+if __name__ == "__main__":
+    main()

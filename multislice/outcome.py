@@ -1,0 +1,70 @@
+"""What became of a call, as it lies in the bucket: the function's value, or its exception."""
+
+import base64
+import json
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+from multislice.errors import CallError, FunctionRaised, HostTraceback, ResultDamaged
+from workloads.call.folder import RETURNED, Damaged, Seals
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one call, or of one input of many."""
+
+    input: Any
+    """That the function was called with; None for a call that was no part of a map."""
+    value: Any = None
+    error: BaseException | None = None
+    """None: the function returned."""
+
+    def result(self) -> Any:
+        """The function's value.
+
+        Raises:
+            BaseException: what the function, or the call, raised.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def found_outcome(seals: Seals) -> Outcome | None:
+    """What the hosts wrote, its seal checked before anything is unpickled; None: nothing yet."""
+    try:
+        if (returned := seals.read(RETURNED)) is not None:
+            return _returned(returned)
+        raised = [json.loads(record) for record in seals.read_raised()]
+    except Damaged as damaged:
+        return Outcome(None, error=ResultDamaged(str(damaged)))
+    if not raised:
+        return None
+    return Outcome(None, error=_exception(min(raised, key=lambda record: record["time"])))
+
+
+def _returned(content: bytes) -> Outcome:
+    try:
+        return Outcome(None, value=pickle.loads(content))
+    except Exception as error:  # noqa: BLE001 - what is unpickled runs code of its own
+        told = f"the function returned, but its value cannot be made here: {type(error).__name__}: {error}"
+        return Outcome(None, error=CallError(f"{told}; return plain values, or install what the image has"))
+
+
+def _exception(record: dict[str, Any]) -> BaseException:
+    """What the host raised, with that host's traceback as its cause."""
+    host = record["host"]
+    error = _unpickled(record) or FunctionRaised(f"{record['type']}: {record['message']}")
+    error.__cause__ = HostTraceback(host, record["traceback"])
+    error.add_note(f"raised on {host}")
+    return error
+
+
+def _unpickled(record: dict[str, Any]) -> BaseException | None:
+    if record["exception"] is None:
+        return None
+    try:
+        return pickle.loads(base64.b64decode(record["exception"]))
+    except Exception:  # noqa: BLE001 - such as a class of a package that is not installed here
+        return None

@@ -1,0 +1,195 @@
+"""Functions called on the slices of a stack that stands: real queue, real hosts, real bucket.
+
+The stack takes over the sandbox from whatever was in it, and leaves it empty. Its own job trains first, for its team
+has the chips that calls need.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import multislice
+from benchmarks.calls import measured
+from examples.__main__ import main
+from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
+from sandbox.engine import Engine
+from tests.chain.stack import Chain, ignore, wait_until
+
+pytestmark = pytest.mark.timeout(400)
+
+SECONDS = 120
+RESULTS = {
+    "same_order": "'devices': 16",
+    "local_data": "'sum': 2016.0, 'expected': 2016.0",
+    "last_batch": "'counted': 21.0",
+    "leader_result": "'rows': [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]",
+    "keras_data_parallel": "'same_weights': True",
+}
+"""What each example prints."""
+
+
+@pytest.fixture(scope="module")
+def stack(chain: Chain) -> Generator[Chain]:
+    """The sandbox with the stack up and all its chips free."""
+    engine: Engine = chain.engine(name="before", training={"steps": 1, "save_every_steps": 1})
+    engine.up(ignore)
+    chain.wait_for_end("before", 240)
+    yield chain
+    engine.destroy(ignore, stop_jobs=True)
+
+
+def on_slices(stack: Chain, function: Any, **options: Any) -> Function[..., Any]:
+    return multislice.run("local", "trillium", **{"count": 2, "sandbox": stack.site.root, **options})(function)
+
+
+def place_of_processes(scale: int) -> dict[str, Any]:
+    import jax
+    from jax.experimental.multihost_utils import process_allgather
+
+    print(f"process {jax.process_index()} sees {jax.device_count()} devices", flush=True)
+    gathered = process_allgather(scale * jax.process_index())
+    return {"processes": [int(index) for index in gathered]}
+
+
+def test_a_call_shows_what_the_leader_prints_and_returns_its_value(
+    stack: Chain, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert on_slices(stack, place_of_processes)(2) == {"processes": [0, 2, 4, 6]}
+    shown = capfd.readouterr()
+    assert [line for line in shown.out.splitlines() if line.startswith("process")] == ["process 0 sees 16 devices"]
+    assert "running" in shown.err
+
+
+def test_all_hosts_are_shown_by_their_names(stack: Chain, capfd: pytest.CaptureFixture[str]) -> None:
+    on_slices(stack, place_of_processes, hosts="all")(1)
+    lines = [line for line in capfd.readouterr().out.splitlines() if "sees" in line]
+    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    expected = [f"[slice-{s}-{h}] process {2 * s + h} sees 16 devices" for s, h in places]
+    assert sorted(lines) == expected
+
+
+def test_an_exception_on_one_host_is_raised_here_and_nothing_starts_again(stack: Chain) -> None:
+    def uneven() -> None:
+        import jax
+        from jax.experimental.multihost_utils import sync_global_devices
+
+        if jax.process_index() == 3:
+            raise LookupError("no such row")
+        sync_global_devices("never")
+
+    call = on_slices(stack, uneven).start()
+    with pytest.raises(LookupError, match="no such row") as found:
+        call.result(SECONDS)
+    assert isinstance(found.value.__cause__, HostTraceback)
+    assert found.value.__cause__.host == "slice-1-1"
+    assert "raise LookupError" in str(found.value.__cause__)
+    assert call.status().state is State.FAILED
+    assert stack.jobset(call.id)["status"].get("restarts", 0) == 0
+
+
+def test_a_call_goes_on_without_its_caller_and_is_found_again_by_its_name(stack: Chain) -> None:
+    started = on_slices(stack, place_of_processes, count=1).start(1)
+    call = multislice.attach(started.id, stack="local", sandbox=stack.site.root)
+    assert call.result(SECONDS) == {"processes": [0, 1]}
+    assert call.logs().splitlines()[0] == "process 0 sees 8 devices"
+    with pytest.raises(CallGone, match="has no call"):
+        multislice.attach("no-such-call", stack="local", sandbox=stack.site.root)
+
+
+def test_a_map_keeps_the_order_of_its_inputs_and_each_error_with_its_own(stack: Chain) -> None:
+    def inverse(x: int) -> float:
+        return 1 / x
+
+    outcomes = on_slices(stack, inverse, count=1).map([1, 0, 4])
+    assert [outcome.input for outcome in outcomes] == [1, 0, 4]
+    assert [outcome.value for outcome in outcomes] == [1.0, None, 0.25]
+    assert isinstance(outcomes[1].error, ZeroDivisionError)
+    assert "input 0" in outcomes[1].error.__notes__
+
+
+def test_a_cancelled_call_frees_its_chips(stack: Chain) -> None:
+    def sleeps() -> None:
+        time.sleep(600)
+
+    call = on_slices(stack, sleeps).start()
+    wait_until(lambda: call.status().state is State.RUNNING, SECONDS, lambda: str(call.status()))
+    call.cancel()
+    with pytest.raises(CallGone):
+        call.result(SECONDS)
+    wait_until(lambda: not _pods(stack, call.id), SECONDS, lambda: stack.kubectl("get", "pods", "-A"))
+
+
+def test_an_interrupted_wait_cancels_the_call(stack: Chain) -> None:
+    import _thread
+
+    def sleeps() -> None:
+        print("asleep", flush=True)
+        time.sleep(600)
+
+    before = {jobset["metadata"]["name"] for jobset in stack.objects("jobsets")}
+    timer = threading.Timer(10, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        on_slices(stack, sleeps)()
+    assert {jobset["metadata"]["name"] for jobset in stack.objects("jobsets")} <= before
+
+
+def test_a_function_beyond_its_time_is_ended_and_says_where_it_was(stack: Chain) -> None:
+    def stands_still() -> None:
+        time.sleep(600)
+
+    with pytest.raises(multislice.HostFailed, match=r"HANG.*the function did not end within(.|\n)*in stands_still"):
+        on_slices(stack, stands_still, count=1, timeout=3).start().result(SECONDS)
+
+
+def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chain) -> None:
+    def writes() -> str:
+        import os
+
+        import fsspec
+
+        path = os.environ["MULTISLICE_OUTPUT"] + "/words.txt"
+        with fsspec.open(path, "w") as file:
+            file.write("kept")
+        return path
+
+    def calls() -> set[Path]:
+        folder = stack.site.buckets / "sandbox-local-checkpoints" / "calls"
+        return {path for path in folder.rglob("*") if path.is_file() and "starts" not in path.parts}
+
+    before = calls()
+    path = on_slices(stack, writes, count=1)()
+    (left,) = calls() - before
+    assert path.endswith("/".join(left.parts[-3:]))
+    assert left.read_text() == "kept"
+
+
+def test_a_stack_or_slices_that_are_not_there_are_told(stack: Chain) -> None:
+    with pytest.raises(Refused, match=r"expected slices of stack local \(trillium\), got 'viperfish'"):
+        multislice.run("local", "viperfish", sandbox=stack.site.root)(place_of_processes).start(1)
+    with pytest.raises(NoSuchStack, match="expected stack 'nowhere' to be up"):
+        multislice.run("nowhere", "trillium", sandbox=stack.site.root)(print)()
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_an_example_runs_on_slices(
+    stack: Chain, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [name, "--stack", "local", "--slices", "trillium", "--count", "2", "--sandbox", str(stack.site.root)]
+    monkeypatch.setattr(sys, "argv", ["examples", *words])
+    main()
+    assert RESULTS[name] in capsys.readouterr().out
+
+
+def test_the_time_of_a_call_is_measured(stack: Chain) -> None:
+    found = measured("local", "trillium", 2, stack.site.root)
+    assert 0 < found.submitted_seconds < found.first_line_seconds < found.result_seconds
+
+
+def _pods(stack: Chain, call: str) -> list[dict[str, Any]]:
+    return stack.objects("pods", f"-l=jobset.sigs.k8s.io/jobset-name={call}")

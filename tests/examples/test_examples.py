@@ -1,0 +1,40 @@
+"""Each example on two slices, as the image carries it out, on CPU devices."""
+
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.__main__ import NAMES
+from tests.infra.recording import ROOT
+from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, submitted
+
+CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "same_order": lambda found: found == {"losses": [1.5, 0.75, 0.5], "devices": 4},
+    "local_data": lambda found: found["sum"] == found["expected"] == 120,
+    "last_batch": lambda found: math.isclose(found["mean"], found["expected"], rel_tol=1e-6) and found["counted"] == 21,
+    "leader_result": lambda found: found == {"rows": [0, 0, 1, 1], "process": 0, "local": 2},
+    "keras_data_parallel": lambda found: (
+        found["losses"][-1] < found["losses"][0] / 2 and found["same_weights"] and found["processes"] == 2
+    ),
+}
+
+
+def test_every_example_is_checked() -> None:
+    modules = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"__init__", "__main__"}
+    assert set(NAMES) == set(CHECKS) == modules
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
+    run = importlib.import_module(f"examples.{name}").run
+    spec = submitted(tmp_path / "call", run, slices=TWO_SLICES, ships=[ROOT / "examples"])
+    called = carried_out(spec, tmp_path / "logs")
+    assert called.codes == [0, 0]
+    assert called.outcome
+    found = called.outcome.result()
+    assert CHECKS[name](found), found

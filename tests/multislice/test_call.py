@@ -1,0 +1,164 @@
+import json
+import pickle
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.api_server import Json
+from multislice.call import Call, State, Status, of_function
+from multislice.errors import CallError, CallGone, FunctionRaised, HostFailed, HostTraceback, ResultDamaged
+from multislice.submission import submit
+from tests.multislice.known import UID, Objects, place
+from tests.multislice.test_submission import PACKED, WISH
+from workloads.call.folder import RETURNED, Seals
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects()
+
+
+@pytest.fixture
+def call(tmp_path: Path, objects: Objects) -> Call:
+    """One that was submitted just now."""
+    return submit(PACKED, WISH, place(tmp_path, objects))
+
+
+def jobset(objects: Objects) -> Json:
+    return next(found for path, found in objects.found.items() if "jobsets" in path)
+
+
+def ended(objects: Objects, kind: str, message: str = "") -> None:
+    jobset(objects)["status"] = {"conditions": [{"type": kind, "status": "True", "message": message}]}
+
+
+def seals(call: Call) -> Seals:
+    return Seals.of(call.spec, call.place.folder(call.id))
+
+
+def raised(call: Call, process: int, error: BaseException | None, **facts: Any) -> None:
+    pickled = None if error is None else b64encode(pickle.dumps(error)).decode()
+    record = {"host": "slice-1-0", "time": 2.0, "type": "Odd", "message": "so", "traceback": ["line"]}
+    seals(call).write_raised(process, json.dumps({**record, "exception": pickled, **facts}).encode())
+
+
+def workload(objects: Objects, conditions: list[Json], *, active: bool = True) -> None:
+    owner = {"metadata": {"ownerReferences": [{"uid": UID}]}, "spec": {"active": active}}
+    objects.found["/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads/w"] = {
+        **owner,
+        "status": {"conditions": conditions},
+    }
+
+
+def test_a_call_tells_where_it_is(call: Call, objects: Objects) -> None:
+    found = jobset(objects)
+    assert call.status() == Status(State.STARTING)
+    found["spec"]["suspend"] = True
+    workload(objects, [{"type": "QuotaReserved", "status": "False", "message": "no quota"}])
+    assert str(call.status()) == "queued: no quota"
+    found["spec"]["suspend"] = False
+    found["status"] = {"replicatedJobsStatus": [{"name": "slice", "ready": 2}]}
+    assert call.status() == Status(State.RUNNING)
+    ended(objects, "Completed")
+    assert call.status().state is State.RETURNED
+    call.cancel()
+    assert call.status() == Status(State.GONE)
+
+
+def test_a_call_that_kueue_stopped_for_good_has_failed(call: Call, objects: Objects) -> None:
+    jobset(objects)["spec"]["suspend"] = True
+    workload(objects, [{"type": "Evicted", "status": "True", "message": "exceeded"}], active=False)
+    with pytest.raises(HostFailed, match="Kueue stopped it for good: exceeded"):
+        call.result()
+
+
+def test_a_result_is_given_once_and_what_the_function_wrote_stays(call: Call, objects: Objects) -> None:
+    seals(call).write(RETURNED, pickle.dumps({"loss": 1.5}))
+    call.place.folder(call.id).write("output/model", b"weights")
+    ended(objects, "Completed")
+    assert call.result() == {"loss": 1.5}
+    assert call.place.folder(call.id).names("") == ["output/model"]
+    with pytest.raises(CallGone, match="was fetched before"):
+        call.result()
+
+
+def test_a_result_that_somebody_else_wrote_is_not_opened(call: Call, objects: Objects, tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+
+    class Attack:
+        def __reduce__(self) -> Any:
+            return Path.touch, (opened,)
+
+    call.place.folder(call.id).write(RETURNED, b"0" * 32 + pickle.dumps(Attack()))
+    ended(objects, "Completed")
+    with pytest.raises(ResultDamaged):
+        call.result()
+    assert not opened.exists()
+
+
+def test_waiting_ends_in_time_and_leaves_the_call_alone(call: Call) -> None:
+    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it runs on"):
+        call.result(timeout=0)
+    assert call.status().state is State.STARTING
+
+
+def test_the_first_exception_is_raised_as_what_it_is_with_its_host(call: Call, objects: Objects) -> None:
+    raised(call, 0, ValueError("later"), time=3.0)
+    raised(call, 1, KeyError("first"))
+    ended(objects, "Failed")
+    with pytest.raises(KeyError, match="first") as found:
+        call.result()
+    assert isinstance(found.value.__cause__, HostTraceback)
+    assert str(found.value.__cause__) == "on slice-1-0:\n\nline"
+    assert found.value.__notes__ == ["raised on slice-1-0"]
+
+
+def test_an_exception_that_could_not_travel_is_named(call: Call, objects: Objects) -> None:
+    raised(call, 0, None)
+    ended(objects, "Failed")
+    with pytest.raises(FunctionRaised, match="Odd: so"):
+        call.result()
+
+
+def test_a_host_that_failed_is_told_by_its_own_record(call: Call, objects: Objects) -> None:
+    record = {"host": "host-1", "code": 24, "cause": "it hangs", "details": ["stack"], "time": 2.0, "elsewhere": False}
+    other = {**record, "host": "host-0", "time": 1.0, "elsewhere": True}
+    for name, content in (("a", record), ("b", other)):
+        call.place.folder(call.id).write(f"failures/run/{name}.json", json.dumps(content).encode())
+    ended(objects, "Failed", "jobset failed")
+    with pytest.raises(HostFailed, match=rf"call {call.id}: host host-1 ended \(HANG\): it hangs\nstack"):
+        call.result()
+
+
+def test_without_any_record_the_clusters_word_is_told(call: Call, objects: Objects) -> None:
+    ended(objects, "Failed", "jobset failed due to one or more job failures")
+    with pytest.raises(HostFailed, match="due to one or more job failures"):
+        call.result()
+
+
+def test_a_cancelled_call_has_no_result(call: Call) -> None:
+    call.cancel()
+    with pytest.raises(CallGone, match=f"call {call.id} was cancelled"):
+        call.result()
+
+
+def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
+    call.place.folder(call.id).write("output/model", b"weights")
+    call.forget()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_value_that_cannot_be_made_here_is_told(call: Call, objects: Objects) -> None:
+    seals(call).write(RETURNED, b"cno.such.module\nThing\n.")
+    ended(objects, "Completed")
+    with pytest.raises(CallError, match="the function returned, but its value cannot be made here: ModuleNotFound"):
+        call.result()
+
+
+def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
+    begins, ends = "call x: the function begins", "call x: the function has ended"
+    lines = ["WARNING: early", begins, "step 1", "[Gloo] Rank 0 is connected", "step 2", ends, "stopped: ValueError"]
+    assert list(of_function(iter(lines))) == ["step 1", "step 2"]
+    assert list(of_function(iter(["WARNING: early"]))) == []

@@ -1,0 +1,47 @@
+"""docs/functions.md says what the package does."""
+
+import inspect
+import re
+from pathlib import Path
+
+import multislice
+from examples.__main__ import NAMES
+from multislice import errors
+from workloads.call.function import OUTPUT_VARIABLE
+from workloads.call.parcel import BYTES_PER_MIB, MOST_BYTES
+from workloads.spec import ExitCode
+
+TEXT = (Path(__file__).parent.parent / "docs" / "functions.md").read_text()
+
+
+def test_every_argument_of_run_is_told() -> None:
+    table = TEXT.split("| argument of `run`")[1].split("\n\n")[0]
+    told = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()[2:])))
+    assert told == set(inspect.signature(multislice.run).parameters)
+
+
+def test_every_error_is_told_and_exported() -> None:
+    raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    table = set(re.findall(r"^\| `(\w+)` \|", TEXT.split("| raised | when |")[1], re.MULTILINE))
+    assert {*table, "CallError", "HostTraceback"} - {name for name in table if name.islower()} == raised
+    assert raised <= set(multislice.__all__)
+
+
+def test_numbers_and_names_are_those_of_the_code() -> None:
+    assert f"At most {MOST_BYTES // BYTES_PER_MIB} MiB travel" in TEXT
+    assert f"exit code {ExitCode.FUNCTION_RAISED:d}" in TEXT
+    assert f'os.environ["{OUTPUT_VARIABLE}"]' in TEXT
+
+
+def test_every_example_is_told() -> None:
+    assert set(re.findall(r"`examples/(\w+)\.py`", TEXT)) == set(NAMES)
+
+
+def test_the_handle_and_the_first_function_are_real() -> None:
+    handle = TEXT.split("A handle has ")[1].split(". ")[0]
+    for name in re.findall(r"`(\w+)", handle):
+        assert hasattr(multislice.Call, name) or name in multislice.Call.__dataclass_fields__
+    (shown,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    around: dict[str, object] = {}
+    exec(shown.replace("print(devices(10))", ""), around)
+    assert isinstance(around["devices"], multislice.Function)

@@ -1,0 +1,80 @@
+"""Calls in real host processes, without a cluster: packed as a desk packs them, carried out as the image does."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+from cli.hosts import Hosts, Program, start_program
+from multislice.call import of_function
+from multislice.outcome import Outcome, found_outcome
+from multislice.packing import pack
+from multislice.project import Project
+from workloads.call.folder import CallFolder, Seals
+from workloads.call.parcel import write_parcel
+from workloads.spec import CALL_SPEC_VARIABLE, CallSpec, SliceSpec
+
+ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)
+TWO_SLICES = SliceSpec.of_cpu(count=2, hosts=1, chips_per_host=2)
+SECONDS = 240
+KEY = "5e" * 32
+
+
+@dataclass(frozen=True)
+class Called:
+    """What became of a call."""
+
+    codes: Sequence[int]
+    """Exit codes by process."""
+    outcome: Outcome | None
+    logs: Sequence[str]
+    """Whole logs by process."""
+    printed: Sequence[str]
+    """What the function printed on the leader."""
+
+
+def submitted(
+    folder: Path,
+    function: Callable[..., Any],
+    *arguments: Any,
+    slices: SliceSpec = ONE_HOST,
+    ships: Sequence[Path] = (),
+    timeout_minutes: float | None = None,
+) -> CallSpec:
+    """A call that lies in `folder` and waits for its hosts."""
+    packed = pack(function, arguments, {}, Project(ships))
+    sha256 = write_parcel(CallFolder.at(str(folder)), "call-1", packed.function, packed.parts)
+    return CallSpec(
+        id="call-1",
+        folder=str(folder),
+        manifest_sha256=sha256,
+        key=KEY,
+        slices=slices,
+        start_minutes=3,
+        timeout_minutes=timeout_minutes,
+    )
+
+
+@contextmanager
+def hosts_of(spec: CallSpec, logs: Path) -> Generator[Hosts]:
+    """The host processes of a call, killed when they take too long."""
+    program = Program("workloads.call", {CALL_SPEC_VARIABLE: spec.model_dump_json()})
+    with start_program(program, spec.slices, "run-1", 0, logs, {}) as hosts:
+        deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
+        deadline.start()
+        try:
+            yield hosts
+        finally:
+            deadline.cancel()
+
+
+def carried_out(spec: CallSpec, logs: Path) -> Called:
+    """Run all hosts to their end."""
+    with hosts_of(spec, logs) as hosts:
+        codes = [host.process.wait() for host in hosts.all]
+        texts = [host.log.read_text(errors="replace") for host in hosts.all]
+    print(*texts, sep="\n=====\n")
+    outcome = found_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
+    return Called(codes, outcome, texts, list(of_function(iter(texts[0].splitlines()))))

@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+
+from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
+
+KEY = b"k" * 32
+
+
+def seals(path: Path, call: str = "one", key: bytes = KEY) -> Seals:
+    return Seals(CallFolder.at(str(path)), call, key)
+
+
+def test_a_sealed_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert seals(tmp_path).read(RETURNED) is None
+    seals(tmp_path).write(RETURNED, b"content")
+    assert seals(tmp_path).read(RETURNED) == b"content"
+
+
+@pytest.mark.parametrize("at", [0, 40])
+def test_a_sealed_file_that_was_changed_is_not_read(tmp_path: Path, at: int) -> None:
+    seals(tmp_path).write(RETURNED, b"a longer content")
+    content = bytearray((tmp_path / RETURNED).read_bytes())
+    content[at] ^= 1
+    (tmp_path / RETURNED).write_bytes(content)
+    with pytest.raises(Damaged, match="is not what the call's hosts wrote; it is not opened"):
+        seals(tmp_path).read(RETURNED)
+
+
+def test_a_file_of_another_call_name_or_key_is_not_read(tmp_path: Path) -> None:
+    seals(tmp_path).write(RETURNED, b"content")
+    (tmp_path / "other.pkl").write_bytes((tmp_path / RETURNED).read_bytes())
+    for other, name in (
+        (seals(tmp_path, call="two"), RETURNED),
+        (seals(tmp_path, key=b"l" * 32), RETURNED),
+        (seals(tmp_path), "other.pkl"),
+    ):
+        with pytest.raises(Damaged):
+            other.read(name)
+
+
+def test_what_hosts_raised_is_read_in_the_order_of_their_processes(tmp_path: Path) -> None:
+    assert seals(tmp_path).read_raised() == []
+    for process in (10, 2):
+        seals(tmp_path).write_raised(process, f"of {process}".encode())
+    assert seals(tmp_path).read_raised() == [b"of 2", b"of 10"]
+
+
+def test_a_folder_is_removed_but_for_what_is_kept(tmp_path: Path) -> None:
+    folder = CallFolder.at(str(tmp_path / "call"))
+    folder.remove()
+    for name in ("manifest.json", "output/model", "raised/0.json"):
+        folder.write(name, b"x")
+    folder.remove(keep="output")
+    assert folder.names("") == ["output/model"]

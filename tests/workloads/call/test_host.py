@@ -1,0 +1,143 @@
+"""Calls as the image carries them out: real processes, joined by JAX, on CPU devices."""
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multislice.errors import HostTraceback
+from multislice.failures import host_failure
+from tests.infra.recording import ROOT
+from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
+from workloads.call.folder import FUNCTION, CallFolder
+from workloads.spec import ExitCode
+
+pytestmark = pytest.mark.timeout(SECONDS + 60)
+
+
+def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_comes_back(tmp_path: Path) -> None:
+    def summed(scale: int) -> dict[str, Any]:
+        import jax
+        import numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        print(f"process {jax.process_index()} of {jax.process_count()}")
+        mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+        local = np.arange(jax.local_device_count(), dtype=np.float32) + 10 * jax.process_index()
+        rows = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
+        return {"sum": jax.jit(lambda x: scale * x.sum())(rows), "devices": jax.device_count()}
+
+    called = carried_out(submitted(tmp_path / "call", summed, 2, slices=TWO_SLICES), tmp_path / "logs")
+    assert called.codes == [0, 0]
+    assert called.outcome
+    value = called.outcome.result()
+    assert (type(value["sum"]).__module__, float(value["sum"]), value["devices"]) == ("numpy", 2 * (0 + 1 + 10 + 11), 4)
+    assert [line for line in called.printed if "WARNING" not in line] == ["process 0 of 2"]
+
+
+def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised_with_its_traceback(
+    tmp_path: Path,
+) -> None:
+    class TooFewHosts(Exception):
+        pass
+
+    def uneven() -> None:
+        import jax
+        from jax.experimental.multihost_utils import sync_global_devices
+
+        if jax.process_index() == 1:
+            raise TooFewHosts("1 of 2")
+        sync_global_devices("never")
+
+    called = carried_out(submitted(tmp_path / "call", uneven, slices=TWO_SLICES), tmp_path / "logs")
+    assert called.codes == [ExitCode.FUNCTION_RAISED] * 2
+    assert called.outcome
+    error = called.outcome.error
+    assert isinstance(error, TooFewHosts)
+    assert error.args == ("1 of 2",)
+    assert isinstance(error.__cause__, HostTraceback)
+    told = str(error.__cause__)
+    assert told.startswith("on slice-1-0:")
+    assert 'raise TooFewHosts("1 of 2")' in told
+    assert str(ROOT / "workloads") not in told
+    records = [json.loads(path.read_text()) for path in (tmp_path / "call" / "failures").rglob("*.json")]
+    assert {record["code"] for record in records} == {ExitCode.FUNCTION_RAISED}
+
+
+def test_what_was_changed_on_the_way_is_not_opened(tmp_path: Path) -> None:
+    spec = submitted(tmp_path / "call", print, "opened")
+    part = tmp_path / "call" / FUNCTION
+    part.write_bytes(part.read_bytes() + b".")
+    called = carried_out(spec, tmp_path / "logs")
+    assert called.codes == [ExitCode.INVALID_SPEC]
+    assert not called.printed
+    told = host_failure(CallFolder.at(spec.folder))
+    assert told is not None
+    assert "function.pkl: expected SHA-256" in told
+
+
+def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_path: Path) -> None:
+    package = tmp_path / "project" / "recipes"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import multislice\n@multislice.run('dev', slices='any')\ndef one(): return 1\n"
+    )
+    (package / "words.txt").write_text("hello")
+
+    def read() -> Any:
+        import pathlib
+
+        import recipes  # pyright: ignore[reportMissingImports]
+
+        return recipes.one(), pathlib.Path("recipes/words.txt").read_text()
+
+    called = carried_out(submitted(tmp_path / "call", read, ships=[package]), tmp_path / "logs")
+    assert called.outcome
+    assert called.outcome.result() == (1, "hello")
+
+
+def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
+    def trained() -> dict[str, Any]:
+        return {"loss": 1.0, "state": [threading.Lock()]}
+
+    called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
+    assert called.codes == [ExitCode.FUNCTION_RAISED]
+    assert called.outcome
+    with pytest.raises(ValueError, match=r"the result\['state'\]\[0\] is a lock; make it inside the function"):
+        called.outcome.result()
+
+
+def test_a_function_that_takes_too_long_is_ended_and_shown_where_it_was(tmp_path: Path) -> None:
+    def stands_still() -> None:
+        time.sleep(SECONDS)
+
+    spec = submitted(tmp_path / "call", stands_still, timeout_minutes=0.01)
+    called = carried_out(spec, tmp_path / "logs")
+    assert (called.codes, called.outcome) == ([ExitCode.HANG], None)
+    told = host_failure(CallFolder.at(spec.folder))
+    assert told is not None
+    assert "the function did not end within 0.01 minutes" in told
+    assert "in stands_still" in told
+
+
+def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:
+    def waits() -> None:
+        print("waiting", flush=True)
+        time.sleep(SECONDS)
+
+    with hosts_of(submitted(tmp_path / "call", waits), tmp_path / "logs") as hosts:
+        for line in hosts.follow():
+            if line == "waiting":
+                hosts.leader.process.send_signal(signal.SIGTERM)
+        assert hosts.leader.process.wait() == ExitCode.PREEMPTED
+
+
+def test_a_specification_that_does_not_hold_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    spec = submitted(tmp_path / "call", print).model_copy(update={"key": "short"})
+    with hosts_of(spec, tmp_path / "logs") as hosts:
+        assert hosts.leader.process.wait() == ExitCode.INVALID_SPEC
+        assert "key" in hosts.leader.log.read_text()

@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.call.running import KEY, ONE_HOST
+from workloads.call.folder import MANIFEST, CallFolder, Damaged
+from workloads.call.parcel import read_parcel, write_parcel
+from workloads.spec import CallSpec
+
+PARTS = {"function.pkl": b"code", "arguments.pkl": b"numbers"}
+
+
+def parcel(path: Path) -> tuple[CallSpec, CallFolder]:
+    folder = CallFolder.at(str(path))
+    sha256 = write_parcel(folder, "one", "train", PARTS)
+    spec = CallSpec(id="one", folder=str(path), manifest_sha256=sha256, key=KEY, slices=ONE_HOST, start_minutes=1)
+    return spec, folder
+
+
+def test_parts_arrive_as_they_were_packed(tmp_path: Path) -> None:
+    manifest, parts = read_parcel(*parcel(tmp_path))
+    assert (manifest.function, parts) == ("train", PARTS)
+
+
+@pytest.mark.parametrize("name", [*PARTS, MANIFEST])
+def test_a_changed_file_is_named_with_both_hashes(tmp_path: Path, name: str) -> None:
+    spec, folder = parcel(tmp_path)
+    folder.write(name, (folder.read(name) or b"") + b" ")
+    with pytest.raises(Damaged, match=rf"{name}: expected SHA-256 [0-9a-f]{{12}}, got [0-9a-f]{{12}}"):
+        read_parcel(spec, folder)
+
+
+@pytest.mark.parametrize("name", [*PARTS, MANIFEST])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    spec, folder = parcel(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(Damaged, match=f"expected {tmp_path}/{name}, found none"):
+        read_parcel(spec, folder)
+
+
+def test_a_part_exchanged_with_its_hash_in_the_manifest_is_refused(tmp_path: Path) -> None:
+    spec, folder = parcel(tmp_path)
+    exchanged = write_parcel(folder, "one", "train", {**PARTS, "function.pkl": b"other code"})
+    assert exchanged != spec.manifest_sha256
+    with pytest.raises(Damaged, match=MANIFEST):
+        read_parcel(spec, folder)
+
+
+def test_a_call_packed_by_another_python_is_refused_with_both_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.python_version_tuple", lambda: ("3", "12", "1"))
+    spec, folder = parcel(tmp_path)
+    assert json.loads(folder.read(MANIFEST) or b"")["python"] == "3.12"
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"expected a call packed by Python 3\.13, .* got one packed by 3\.12"):
+        read_parcel(spec, folder)

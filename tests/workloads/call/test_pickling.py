@@ -1,0 +1,70 @@
+import io
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workloads.call.function import packed_exception, packed_result
+from workloads.call.pickling import Unpicklable, never_travels, pickled, sizes
+
+
+@dataclass
+class Box:
+    inside: Any
+
+
+def refused(value: object) -> str:
+    with pytest.raises(Unpicklable) as fault:
+        pickled({"x": value}, value, never_travels)
+    return str(fault.value)
+
+
+def test_what_cannot_travel_is_named_by_the_way_to_it(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w") as file:
+        assert refused({"log": file}) == f"x['log'] is an open file ({file.name}); pass its path or its content"
+    assert refused([1, Box(threading.Lock())]) == "x[1].inside is a lock; make it inside the function"
+    assert refused(character for character in "ab").startswith("x: cannot pickle 'generator' object")
+
+
+def test_all_that_cannot_travel_is_named_at_once() -> None:
+    assert refused({"a": threading.Lock(), "b": threading.RLock()}).count("is a lock") == 2
+
+
+def test_bytes_and_texts_in_memory_travel() -> None:
+    assert pickled({}, [io.BytesIO(b"x"), io.StringIO("y")], never_travels)
+
+
+def test_the_largest_part_comes_first() -> None:
+    (size, name), _ = sizes({"small": b"x", "large": b"x" * 10_000}, never_travels)
+    assert name == "large"
+    assert size > 10_000
+
+
+def test_jax_arrays_come_back_as_those_of_numpy() -> None:
+    import pickle
+
+    import jax.numpy as jnp
+
+    back = pickle.loads(packed_result({"weights": [jnp.arange(3), 1.5]}))
+    assert type(back["weights"][0]).__module__ == "numpy"
+    assert back["weights"][0].tolist() == [0, 1, 2]
+    assert back["weights"][1] == 1.5
+
+
+def test_a_result_that_is_too_large_is_refused_with_its_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.call.function.MOST_BYTES", 1 << 20)
+    with pytest.raises(Unpicklable, match=r"at most 1\.0 MiB .* the largest is result\['b'\] with 2\.0 MiB"):
+        packed_result({"a": b"x", "b": b"x" * (2 << 20)})
+
+
+class Picky(Exception):
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(reason)
+
+
+def test_an_exception_that_cannot_be_made_again_does_not_travel() -> None:
+    assert packed_exception(ValueError("x"))
+    assert packed_exception(Picky(reason="x")) is None
+    assert packed_exception(ValueError(threading.Lock())) is None

@@ -1,0 +1,62 @@
+"""`python -m workloads.call`: one host's process of a call.
+
+Owns the command line and the reading of the call's own variables; what the process does is up to `host`.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from workloads.spec import CALL_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, CallSpec, ExitCode
+
+DESCRIPTION = f"""\
+Carry out one call of a function as one of its host processes. There are no arguments; the environment says all:
+
+  {CALL_SPEC_VARIABLE:<20} the call's specification as JSON (workloads/spec/call.py)
+  {RUN_ID_VARIABLE:<20} name of this submission of it
+  {START_VARIABLE:<20} restarts of it before this start
+
+and GKE's variables, as for python -m workloads.training. The exit code says why it ended: see ExitCode in
+workloads/spec/pod.py.
+"""
+
+
+def main() -> None:
+    """Carry out the call, then end the process with the exit code of what happened."""
+    began = time.time()
+    argparse.ArgumentParser(
+        prog="python -m workloads.call", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    try:
+        spec, run_id, attempt = submission(os.environ)
+    except (KeyError, ValueError) as fault:
+        print(f"stopped: {fault}", file=sys.stderr)
+        sys.exit(ExitCode.INVALID_SPEC)
+    # JAX is imported late so that --help and a faulty specification answer at once.
+    from workloads.call.host import run_host
+    from workloads.training.start import Start
+
+    run_host(spec, Start(run_id, attempt, began, None, spec.slices.count, None), os.environ)
+
+
+def submission(environment: Mapping[str, str]) -> tuple[CallSpec, str, int]:
+    """The call, the name of this submission of it, and its restarts so far.
+
+    Raises:
+        ValueError: a variable is missing or does not hold what it should.
+    """
+    try:
+        spec = CallSpec.model_validate_json(environment[CALL_SPEC_VARIABLE])
+        return spec, environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
+    except KeyError as missing:
+        raise ValueError(f"{missing.args[0]} must be set; see python -m workloads.call --help") from None
+    except ValidationError as fault:
+        raise ValueError(f"the call's specification does not hold: {fault}") from None
+
+
+if __name__ == "__main__":
+    main()

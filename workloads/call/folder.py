@@ -1,0 +1,139 @@
+"""The files of one call in the checkpoint bucket, as the desk that calls and the hosts that work see them.
+
+Owns their names and what seals them. A seal is a keyed hash (HMAC-SHA256) over the call, the file's name and its
+content: whoever may write to the bucket, such as pods of another team, can neither change a file nor put another
+one in its place unseen.
+"""
+
+import hmac
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+import fsspec
+
+from workloads.spec import CallSpec
+
+MANIFEST = "manifest.json"
+FUNCTION = "function.pkl"
+ARGUMENTS = "arguments.pkl"
+SOURCES = "sources.zip"
+TEXT = "text.json"
+"""The function's own source file, for the lines of tracebacks; by the name that its code has for it."""
+RETURNED = "returned.pkl"
+"""Sealed; there once the function has returned on all hosts."""
+OUTPUT = "output"
+"""Folder for whatever the function writes."""
+_RAISED = "raised"
+_GCS = "gs://"
+_SEAL_BYTES = 32
+
+
+class Damaged(ValueError):
+    """A file is not what was written there."""
+
+
+def gcs(**options: Any) -> Any:
+    """Object storage as a file system of fsspec, over HTTP alone.
+
+    What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
+    """
+    # Takes half a second to import, and the other side may have no bucket.
+    from gcsfs.core import GCSFileSystem
+
+    return GCSFileSystem(**options)
+
+
+@dataclass(frozen=True)
+class CallFolder:
+    """One call's folder."""
+
+    filesystem: Any
+    """Of fsspec."""
+    path: str
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """The folder at `gs://BUCKET/calls/ID` or at a local path, with this machine's credentials."""
+        if url.startswith(_GCS):
+            return cls(gcs(), url.removeprefix(_GCS))
+        return cls(fsspec.filesystem("file"), url)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file."""
+        self.filesystem.makedirs(f"{self.path}/{name}".rpartition("/")[0], exist_ok=True)
+        self.filesystem.pipe_file(f"{self.path}/{name}", content)
+
+    def read(self, name: str) -> bytes | None:
+        """The whole file; None if there is none."""
+        try:
+            return self.filesystem.cat_file(f"{self.path}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Names below a folder of this one, from this one on."""
+        self.filesystem.invalidate_cache()
+        try:
+            found = self.filesystem.find(f"{self.path}/{folder}".rstrip("/"))
+        except FileNotFoundError:
+            return []
+        return [path.rpartition(f"{self.path.strip('/')}/")[2] for path in found]
+
+    def remove(self, *, keep: str | None = None) -> None:
+        """Remove all of it, but for the folder `keep`."""
+        doomed = [name for name in self.names("") if keep is None or not name.startswith(f"{keep}/")]
+        for name in doomed:
+            # Another process may remove it too.
+            with suppress(FileNotFoundError):
+                self.filesystem.rm_file(f"{self.path}/{name}")
+
+
+@dataclass(frozen=True)
+class Seals:
+    """Of the files that come back from one call."""
+
+    folder: CallFolder
+    call: str
+    key: bytes
+
+    @classmethod
+    def of(cls, spec: CallSpec, folder: CallFolder) -> Self:
+        """Those that the call's specification asks for."""
+        return cls(folder, spec.id, bytes.fromhex(spec.key))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a sealed file."""
+        self.folder.write(name, self._seal(name, content) + content)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a sealed file; None if there is none.
+
+        Raises:
+            Damaged: its seal is not that of this call, this name and this content.
+        """
+        found = self.folder.read(name)
+        if found is None:
+            return None
+        seal, content = found[:_SEAL_BYTES], found[_SEAL_BYTES:]
+        if not hmac.compare_digest(seal, self._seal(name, content)):
+            raise Damaged(f"{self.folder.path}/{name} is not what the call's hosts wrote; it is not opened")
+        return content
+
+    def write_raised(self, process: int, record: bytes) -> None:
+        """What a host's function raised."""
+        self.write(f"{_RAISED}/{process}.json", record)
+
+    def read_raised(self) -> list[bytes]:
+        """What hosts' functions raised, by process; empty if none did.
+
+        Raises:
+            Damaged: a record's seal is wrong.
+        """
+        names = sorted(self.folder.names(_RAISED), key=lambda name: (len(name), name))
+        return [record for name in names if (record := self.read(name)) is not None]
+
+    def _seal(self, name: str, content: bytes) -> bytes:
+        seal = hmac.new(self.key, f"{self.call}\0{name}\0".encode(), "sha256")
+        seal.update(content)
+        return seal.digest()

@@ -1,0 +1,133 @@
+"""The function of a call on a host: unpacked, called, and what it gives back packed.
+
+Owns what the function finds around it: the folders that came with it, and a stand-in for the package that people
+call from, since a call from a host would be a call of a call.
+"""
+
+import io
+import json
+import linecache
+import os
+import pickle
+import sys
+import tempfile
+import traceback
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Self
+
+from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
+from workloads.call.parcel import MOST_BYTES
+from workloads.call.pickling import Unpicklable, is_jax_array, never_travels, pickled, sizes, too_large
+
+CALLER = "multislice"
+"""The package that people call from; the image does not have it."""
+OUTPUT_VARIABLE = "MULTISLICE_OUTPUT"
+"""Environment variable with the folder for what the function writes."""
+
+
+def itself[F: Callable[..., Any]](function: F) -> F:
+    """What a decorated function is on a host."""
+    return function
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function and its arguments, ready to be called."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+    @classmethod
+    def unpacked(cls, parts: Mapping[str, bytes], output: str) -> Self:
+        """The function that these parts are. Imports what it needs of the folders that came with it."""
+        os.environ[OUTPUT_VARIABLE] = output
+        sys.modules[CALLER] = _stand_in()
+        for file, text in json.loads(parts[TEXT]).items():
+            # Without a time of change it is never compared with a file, which is not here.
+            linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        if sources := parts.get(SOURCES):
+            folder = tempfile.mkdtemp(prefix="sources-")
+            zipfile.ZipFile(io.BytesIO(sources)).extractall(folder)
+            sys.path.insert(0, folder)
+            os.chdir(folder)
+        function = pickle.loads(parts[FUNCTION])
+        arguments, named = pickle.loads(parts[ARGUMENTS])
+        return cls(function, arguments, named)
+
+    def __call__(self) -> Any:
+        return self.function(*self.arguments, **self.named)
+
+
+def packed_result(value: object) -> bytes:
+    """What the function returned, JAX arrays as NumPy ones.
+
+    Raises:
+        Unpicklable: it cannot travel; names what of it.
+    """
+    named = {"the result": value}
+    content = pickled(named, value, _refusal, _reduce)
+    if len(content) > MOST_BYTES:
+        parts = {f"result[{key!r}]": part for key, part in value.items()} if isinstance(value, dict) else named
+        advice = f"Write it below os.environ[{OUTPUT_VARIABLE!r}] and return its path"
+        raise Unpicklable(too_large("a result", len(content), MOST_BYTES, sizes(parts, _refusal, _reduce)[:1], advice))
+    return content
+
+
+def packed_exception(error: BaseException) -> bytes | None:
+    """The exception without its traceback; None if it cannot travel."""
+    try:
+        content = pickled({"the exception": error}, error, never_travels)
+        # Some pickle well and cannot be made again, since their arguments are not those of their __init__.
+        pickle.loads(content)
+    except Exception:  # noqa: BLE001 - exceptions are objects of any kind
+        return None
+    return content if len(content) <= MOST_BYTES else None
+
+
+def own_traceback(error: BaseException) -> list[str]:
+    """Traceback from the function on, line by line."""
+    trace = error.__traceback__
+    while trace and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).splitlines()
+
+
+def _refusal(value: object) -> str | None:
+    if is_jax_array(value) and not getattr(value, "is_fully_addressable", True):
+        replicated = getattr(value, "is_fully_replicated", False)
+        return (
+            None
+            if replicated
+            else (
+                "a JAX array of which this host has a part alone; gather it with"
+                " jax.experimental.multihost_utils.process_allgather(x, tiled=True), on all hosts"
+            )
+        )
+    return never_travels(value)
+
+
+def _reduce(value: object) -> Any:
+    if not is_jax_array(value):
+        return NotImplemented
+    import numpy as np
+
+    array: Any = value
+    local = array if array.is_fully_addressable else array.addressable_data(0)
+    return np.asarray(local).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+def _stand_in() -> ModuleType:
+    module = ModuleType(CALLER, "On a host a decorated function is the function itself.")
+
+    def run(*_: object, **__: object) -> Callable[..., Any]:
+        return itself
+
+    def attach(*_: object, **__: object) -> Any:
+        raise RuntimeError("a call cannot be attached to from a host; do it from where you called")
+
+    vars(module).update(run=run, attach=attach)
+    return module

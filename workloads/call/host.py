@@ -1,0 +1,173 @@
+"""One host's process around the function of a call: check, join, call, tell, end.
+
+Owns the order of these. The function's value counts once it has returned on all hosts, so that no host's failure is
+hidden by the leader's success.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from etils import epath
+
+from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Damaged, Seals
+from workloads.call.function import Function, own_traceback, packed_exception, packed_result
+from workloads.call.parcel import read_parcel
+from workloads.progress import FunctionBegins, FunctionEnded
+from workloads.spec import CallSpec, ExitCode
+from workloads.training.ending import Ending, Failure
+from workloads.training.failures import BadHost, InvalidSpec, is_peer_lost
+from workloads.training.joining import end, hang, joined
+from workloads.training.quarantine import OwnNode, set_aside
+from workloads.training.runtime import Place, Processes, require_coordinator_port
+from workloads.training.start import Start
+from workloads.training.start_check import Roll, open_devices, require_devices, require_place
+from workloads.training.watchdog import Watchdog
+
+_RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
+_LEFTOVER_SECONDS = 60.0
+_LEADER_POLL_SECONDS, _POLL_SECONDS = 0.05, 0.25
+
+
+@dataclass(frozen=True)
+class _Host:
+    """What one host knows of the call."""
+
+    spec: CallSpec
+    place: Place
+    processes: Processes
+    seals: Seals
+    ending: Ending
+
+
+def run_host(spec: CallSpec, start: Start, environment: Mapping[str, str]) -> None:
+    """Call the function, or end the process with the exit code of what happened."""
+    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.ERROR)
+    place = Place.of(environment)
+    ending = Ending(epath.Path(spec.folder), start, place.host)
+    folder = CallFolder.at(spec.folder)
+    # Until it has joined, a process has nobody to tell.
+    processes = Processes(0, 1, place.host)
+    try:
+        require_place(spec.slices, place)
+        require_coordinator_port(place, environment)
+        parts = _parts(spec, folder)
+        roll = Roll(epath.Path(spec.folder), start.run_id, start.restart_attempt, spec.slices)
+        processes = joined(place, spec.start_minutes, roll, ending)
+        _end_when_told()
+        with Watchdog(processes, ending, hang):
+            _check_devices(spec, place, processes, environment)
+            _call(_Host(spec, place, processes, Seals.of(spec, folder), ending), parts)
+    except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
+        end(error, processes, ending)
+    _end_soon()
+
+
+def _parts(spec: CallSpec, folder: CallFolder) -> Mapping[str, bytes]:
+    try:
+        return read_parcel(spec, folder)[1]
+    except (Damaged, ValueError) as fault:
+        raise InvalidSpec(str(fault)) from None
+
+
+def _check_devices(spec: CallSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
+    processes.deadline.expect("the opening of all devices", spec.start_minutes)
+    try:
+        require_devices(spec.slices, open_devices(place), place, processes)
+    except BadHost as bad:
+        raise set_aside(bad, OwnNode.of(environment), place, processes) from None
+    if spec.timeout_minutes is None:
+        processes.deadline.clear()
+    else:
+        processes.deadline.expect("the function", spec.timeout_minutes)
+
+
+def _call(host: _Host, parts: Mapping[str, bytes]) -> None:
+    print(FunctionBegins(host.spec.id).line(), flush=True)
+    try:
+        value = Function.unpacked(parts, f"{host.spec.folder}/{OUTPUT}")()
+        result = packed_result(value) if host.processes.leads else b""
+    except BaseException as error:  # noqa: BLE001 - functions raise what they like, SystemExit among it
+        if is_peer_lost(error):
+            raise
+        _fail(host, error)
+    _end_of_function(host)
+    _hand_over(host, result)
+
+
+def _end_of_function(host: _Host) -> None:
+    """From here on what is printed is not the function's."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    print(FunctionEnded(host.spec.id).line(), flush=True)
+
+
+def _hand_over(host: _Host, result: bytes) -> None:
+    """The leader's result, once all have returned; the others stay until it lies in the bucket."""
+    processes = host.processes
+    processes.put(_RETURNED_KEY, str(processes.index))
+    if processes.leads:
+        while processes.count > 1 and len(processes.left(_RETURNED_KEY)) < processes.count:
+            time.sleep(_LEADER_POLL_SECONDS)
+        host.seals.write(RETURNED, result)
+        processes.put(_TAKEN_KEY, "")
+    while processes.count > 1 and not processes.left(_TAKEN_KEY):
+        time.sleep(_POLL_SECONDS)
+
+
+def _fail(host: _Host, error: BaseException) -> NoReturn:
+    _end_of_function(host)
+    host.seals.write_raised(host.processes.index, json.dumps(_record(host, error)).encode())
+    cause = "".join([type(error).__name__, f": {error}" if str(error) else ""])
+    failure = Failure(cause, own_traceback(error), host.place.host, ExitCode.FUNCTION_RAISED, time.time())
+    host.ending.fail(failure, host.processes)
+
+
+def _record(host: _Host, error: BaseException) -> dict[str, Any]:
+    """What the desk raises again."""
+    exception = packed_exception(error)
+    return {
+        "host": f"slice-{host.place.slice}-{host.place.worker}",
+        "time": time.time(),
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": own_traceback(error),
+        "exception": None if exception is None else b64encode(exception).decode(),
+    }
+
+
+def _end_when_told() -> None:
+    """End at once on SIGTERM, though the main thread may be in a collective, where Python runs no handler.
+
+    The main thread's C handler writes to a socket, which a thread of its own reads. A process that is the first one
+    of its container ends for no signal that it does not handle.
+    """
+    told, tells = socket.socketpair()
+    tells.setblocking(False)
+    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.PREEMPTED))
+
+    def wait() -> None:
+        with tells:
+            while signal.SIGTERM not in told.recv(1):
+                pass
+        os._exit(ExitCode.PREEMPTED)
+
+    threading.Thread(target=wait, name="end-when-told", daemon=True).start()
+
+
+def _end_soon() -> None:
+    """What the function left behind, such as a thread, may hold the process, but not the chips for ever."""
+    timer = threading.Timer(_LEFTOVER_SECONDS, os._exit, [ExitCode.DONE])
+    timer.daemon = True
+    timer.start()

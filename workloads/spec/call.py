@@ -1,0 +1,28 @@
+"""The specification of one call of a function on slices."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from workloads.spec.base import Spec
+from workloads.spec.slices import SliceSpec
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class CallSpec(Spec):
+    """What a host needs to carry out a call: written by whoever calls, read by `workloads.call`."""
+
+    id: str
+    """Name of the call, which its JobSet has too."""
+    folder: str
+    """Of the call's files, `gs://BUCKET/calls/ID` or a local one."""
+    manifest_sha256: Sha256
+    """Of the file `manifest.json` in the folder. Whoever may write to the bucket cannot change what is run."""
+    key: Sha256
+    """Seals what comes back, for the same reason. Whoever may read the JobSet knows it."""
+    slices: SliceSpec
+    start_minutes: Annotated[float, Field(gt=0)]
+    """Longest time from the first host's start until all have joined and opened their devices."""
+    timeout_minutes: Annotated[float, Field(gt=0)] | None = None
+    """Longest time that the function may take; None: as long as it likes."""
