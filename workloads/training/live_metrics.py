@@ -76,9 +76,12 @@ class LiveMetrics:
         self._numbers.add(exposition.HOST_SECONDS, line["host_seconds"])
         self._set(exposition.LAST_STEP, self._clock())
         self._set(exposition.STEP, line["step"])
-        for family, name in _OF_A_LINE:
-            value = line[name]
-            self._set(family, math.nan if value is None else value)
+        for family, name in ((exposition.LOSS, "loss"), (exposition.GRADIENT_NORM, "gradient_norm")):
+            # In JSON, which knows no NaN, they are null then.
+            self._set(family, math.nan if line[name] is None else line[name])
+        self._set(exposition.TOKENS_PER_SECOND, line["tokens_per_second"])
+        if line["mfu"] is not None:
+            self._set(exposition.MFU, line["mfu"])
         self._set(exposition.SKIPPED_STEPS, line["skipped_steps"])
         for family, name in _OF_DEVICES:
             used = [each for each in line[name] if each is not None]
@@ -104,12 +107,6 @@ class LiveMetrics:
         return max(0.0, seconds)
 
 
-_OF_A_LINE = (
-    (exposition.LOSS, "loss"),
-    (exposition.GRADIENT_NORM, "gradient_norm"),
-    (exposition.TOKENS_PER_SECOND, "tokens_per_second"),
-    (exposition.MFU, "mfu"),
-)
 _OF_DEVICES = (
     (exposition.MEMORY, "device_bytes_in_use"),
     (exposition.PEAK_MEMORY, "device_peak_bytes_in_use"),

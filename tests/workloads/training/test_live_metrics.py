@@ -1,6 +1,6 @@
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from workloads.training.loop import train
 from workloads.training.past_ends import PastEnd
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
+
+_OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
+_UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
 
 START = Start("run-1", 2, 1000.0, None, 4, 86.4)
 
@@ -67,7 +70,11 @@ def test_a_step_is_told_as_it_was(live: LiveMetrics, clock: Clock) -> None:
     assert found["trainer_last_step_time_seconds"] == {"": 1002}
     assert found["trainer_hbm_used_bytes"] == {"": 7}
     assert found["trainer_hbm_peak_bytes"] == {"": 9}
-    assert math.isnan(found["trainer_mfu_ratio"][""])
+    assert "trainer_mfu_ratio" not in found
+    live.stepped(line(8, loss=None, mfu=0.4))
+    found = numbers(live.text())
+    assert math.isnan(found["trainer_loss"][""])
+    assert found["trainer_mfu_ratio"] == {"": 0.4}
     assert (found["trainer_restarts"], found["trainer_usd_per_hour"]) == ({"": 2}, {"": 86.4})
 
 
@@ -117,18 +124,14 @@ def test_what_is_the_same_for_the_job_is_told_by_its_leader_alone(clock: Clock) 
     assert "trainer_host_seconds_total" in other
 
 
-def test_a_run_tells_every_family_but_memory_and_past_ends(tmp_path: Path) -> None:
-    # CPU devices tell nothing of their memory, and no start was before this one.
+def test_a_run_tells_every_family_but_those_of_chips_and_past_ends(tmp_path: Path) -> None:
+    # CPU devices have no rated peak and tell nothing of their memory, and no start was before this one.
     job = small_job(tmp_path, steps=4, evaluate_every_steps=2)
     start = Start("run-1", 0, time.time(), None, job.slices.count, 86.4)
     live = LiveMetrics(start, leads=True)
     train(job, start, Processes(0, 1, "host-0"), live)
     found = numbers(live.text())
-    assert {family.name for family in FAMILIES} - set(found) == set(_untold())
+    assert {family.name for family in FAMILIES} - set(found) == _UNTOLD
     assert (found["trainer_step"], found["trainer_saved_step"], found["trainer_steps_total"]) == ({"": 4},) * 3
     assert by_cause(found).keys() >= {Cause.PRODUCTIVE, Cause.COMPILE, Cause.EVALUATION, Cause.SAVE}
     assert sum(by_cause(found).values()) <= time.time() - start.began
-
-
-def _untold() -> Iterator[str]:
-    yield from ("trainer_hbm_used_bytes", "trainer_hbm_peak_bytes", "trainer_ends", "trainer_last_end_time_seconds")
