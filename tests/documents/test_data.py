@@ -13,7 +13,7 @@ from infra.settings import parse
 from tests.infra.recording import stack_values
 from workloads.spec import TokenFileSpec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "data.md").read_text()
 QUICKER = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "2"]
 
