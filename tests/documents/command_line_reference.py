@@ -119,7 +119,7 @@ def _value(parameter: Any) -> str:
         return ""
     kind = parameter.type_descriptor.annotation
     if inspect.isclass(kind) and issubclass(kind, enum.Enum):
-        return f" {'/'.join(str(choice.value) for choice in kind)}"
+        return f" {{{','.join(str(choice.value) for choice in kind)}}}"
     return f" {parameter.metavar or parameter.name.upper()}"
 
 

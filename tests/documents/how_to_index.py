@@ -39,4 +39,4 @@ def _described(words: str) -> str:
     counted = [(len(name.findall(page.read_text())), page) for page in pages]
     found = sorted((page for page in counted if page[0]), key=lambda page: -page[0])[:_NAMED_PAGES]
     links = [f"[{title(page)}](../{page.name})" for _, page in found]
-    return ", ".join([*links, "[command line](../command-line.md)"] if not links else links)
+    return ", ".join(links or ["[command line](../command-line.md)"])

@@ -24,7 +24,10 @@ _MACHINES = (
     "| machine type | generation | chips | vCPUs | memory GiB | network interfaces for traffic between slices |"
     "\n|---|---|---|---|---|---|\n"
 )
-_SLICES = "| topology | machine type | chips | hosts | JAX devices | HBM GiB | peak PFLOP/s |\n|---|---|---|---|---|---|---|\n"
+_SLICES = (
+    "| topology | machine type | chips | hosts | JAX devices | HBM GiB | peak PFLOP/s |\n"
+    "|---|---|---|---|---|---|---|\n"
+)
 
 
 def reference() -> str:
@@ -69,8 +72,8 @@ def _prices() -> str:
         for row in table.prices
     )
     return (
-        f"\n## List prices\n\nUSD per chip-hour, from {table.source.name}, {table.source.date}. A row with a zone holds in"
-        " that zone alone. What is not here is not known: no list price of 7x, of flex-start, of reservations. Prices"
+        f"\n## List prices\n\nUSD per chip-hour, from {table.source.name}, {table.source.date}. A row with a zone holds"
+        " in that zone alone. What is not here is not known: no list price of 7x, of flex-start, of reservations. Prices"
         " by contract belong into the section `prices` of the stack file.\n\n"
         f"| generation | region or zone | on demand | spot |\n|---|---|---|---|\n{rows}"
     )
