@@ -73,7 +73,7 @@ def _prices() -> str:
     )
     return (
         f"\n## List prices\n\nUSD per chip-hour, from {table.source.name}, {table.source.date}. A row with a zone holds"
-        " in that zone alone. What is not here is not known: no list price of 7x, of flex-start, of reservations. Prices"
-        " by contract belong into the section `prices` of the stack file.\n\n"
+        " in that zone alone. What is not here is not known: no list price of 7x, of flex-start, of reservations."
+        " Prices by contract belong into the section `prices` of the stack file.\n\n"
         f"| generation | region or zone | on demand | spot |\n|---|---|---|---|\n{rows}"
     )
