@@ -9,7 +9,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "sandbox" / "README.md", *sorted(DOCS.rglob("*.md"))]
 """Every document that is read as Markdown."""
 
-MADE = "<!-- made by {}: UPDATE_GOLDEN=1 python -m pytest tests/documents -->"
+MADE = "<!-- made by {}: UPDATE_GOLDEN=1 python -m pytest tests/documents/test_references.py -->"
 """Says in a page that nobody writes it."""
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
