@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.calls import spec_of
-from infra.stack_file import Priority
+from infra.jobs import Priority
 from multislice.call import Call, of_input
 from multislice.errors import CallGone, Refused
 from multislice.outcome import Outcome

@@ -8,7 +8,7 @@ import urllib3
 
 from infra.api_server import ApiError
 from infra.calls import CallJob, call_jobset
-from infra.stack_file import Priority
+from infra.jobs import Priority
 from multislice.call import Call
 from multislice.errors import NoSuchStack, Refused
 from multislice.packing import Packed

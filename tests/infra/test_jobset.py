@@ -11,7 +11,7 @@ from tests.infra.one_job import only_spec, only_submission
 from tests.infra.recording import Values
 from workloads.spec import ExitCode, JobSpec
 
-_ACTIONS = {
+ACTIONS = {
     ExitCode.CRASH: "RestartJobSet",
     ExitCode.PEER_LOST: "RestartJobSet",
     ExitCode.HANG: "RestartJobSet",
@@ -59,10 +59,10 @@ def _action(rendered: Any, code: int, *conditions: str) -> str:
 
 
 def test_every_exit_code_has_an_action() -> None:
-    assert set(_ACTIONS) == set(ExitCode) - {ExitCode.DONE}
+    assert set(ACTIONS) == set(ExitCode) - {ExitCode.DONE}
 
 
-@pytest.mark.parametrize(("code", "action"), _ACTIONS.items(), ids=[code.name for code in _ACTIONS])
+@pytest.mark.parametrize(("code", "action"), ACTIONS.items(), ids=[code.name for code in ACTIONS])
 def test_an_exit_code_leads_to_its_action(values: Values, code: ExitCode, action: str) -> None:
     assert _action(_rendered(parse(values)), code) == action
 

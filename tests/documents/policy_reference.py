@@ -6,7 +6,7 @@ from policy.rule import About, Level
 from policy.rules import ALL_RULES
 from tests.made_part import with_part
 
-BEGIN, END = "<!-- rules: made by tests/policy_reference.py -->\n", "<!-- end of rules -->\n"
+BEGIN, END = "<!-- rules: made by tests/documents/policy_reference.py -->\n", "<!-- end of rules -->\n"
 _COLUMNS = "| rule | what must hold | severity | if broken |\n|---|---|---|---|\n"
 
 

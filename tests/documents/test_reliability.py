@@ -72,7 +72,7 @@ def require(path: Path, made: str) -> None:
     """The file is as it is made from what was measured; with UPDATE_GOLDEN=1 it becomes so."""
     if UPDATES:
         path.write_text(made)
-    assert path.read_text() == made, f"{path.name}: run UPDATE_GOLDEN=1 pytest tests/chaos/test_document.py"
+    assert path.read_text() == made, f"{path.name}: run UPDATE_GOLDEN=1 pytest tests/documents/test_reliability.py"
 
 
 def test_exit_codes_are_those_of_the_enum() -> None:

@@ -10,7 +10,7 @@ import yaml
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from policy.rules import ALL_RULES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text()
 BORDERS = re.findall(r"^\| (?!border|-)([^|]+) \| [^|]+ \| ([^|]+) \|$", TEXT.split("## Signing in")[0], re.MULTILINE)
 

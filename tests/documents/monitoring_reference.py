@@ -5,8 +5,8 @@ import re
 from infra.monitoring.alerts import ALERTS, VALUE, Alert
 from workloads.training.exposition import FAMILIES, Family
 
-NUMBERS = ("<!-- numbers: made by tests/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
-ALERTS_OF = ("<!-- alerts: made by tests/monitoring_reference.py -->\n", "<!-- end of alerts -->\n")
+NUMBERS = ("<!-- numbers: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
+ALERTS_OF = ("<!-- alerts: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of alerts -->\n")
 
 _COLUMNS = "| number | kind | meaning |\n|---|---|---|\n"
 

@@ -14,7 +14,7 @@ from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import TokenFileSpec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "data.md").read_text()
 QUICKER = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "2"]
 

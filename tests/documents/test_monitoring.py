@@ -10,7 +10,7 @@ from infra.monitoring.component import NAMESPACE
 from infra.monitoring.dashboard import SIDECAR_LABEL, config_map
 from infra.monitoring.rules import DOCUMENT, runbook
 from infra.programs import METRICS_PORT_NAME
-from tests.monitoring_reference import with_references
+from tests.documents.monitoring_reference import with_references
 from workloads.spec import METRICS_PORT
 from workloads.training.exporter import PATH
 

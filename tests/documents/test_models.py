@@ -16,7 +16,7 @@ from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names
 from workloads.training.flops import flops_per_token, total_parameters
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "models.md").read_text()
 SMALLER = ["--slices", "1", "--hosts", "1", "--chips", "2"]
 UNITS = {"thousand": 1e3, "million": 1e6, "billion": 1e9}

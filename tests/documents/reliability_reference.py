@@ -12,7 +12,7 @@ from infra.jobset import NOT_THE_JOBS_FAULT
 from tests.made_part import with_part
 from workloads.spec import FATAL_CODES, ExitCode
 
-_MADE_BY = "made by tests/reliability_reference.py"
+_MADE_BY = "made by tests/documents/reliability_reference.py"
 CODES = f"<!-- exit codes: {_MADE_BY} -->\n", "<!-- end of exit codes -->\n"
 FAULTS = f"<!-- faults: {_MADE_BY} -->\n", "<!-- end of faults -->\n"
 LONG_RUN = f"<!-- long run: {_MADE_BY} -->\n", "<!-- end of long run -->\n"

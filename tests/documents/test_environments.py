@@ -13,7 +13,7 @@ from cli.multislice import app
 from infra.environment import Environment
 from infra.faults import Fault
 
-TEXT = (Path(__file__).parent.parent / "docs" / "environments.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
 
 
 @pytest.mark.parametrize("line", re.findall(r"^python -m cli\.multislice (env .*)$", TEXT, re.MULTILINE))

@@ -1,0 +1,146 @@
+"""The reference of the commands, made from what parses their command lines."""
+
+import enum
+import inspect
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import typer
+
+from cli import down, train, up
+from cli.multislice import app
+from tests.documents.model_fields import one_line
+from tests.documents.pages import MADE, ROOT
+
+_HEAD = f"""# The command line
+
+{MADE.format("tests/documents/command_line_reference.py")}
+
+Every command, option and default, as the programs themselves parse them. [Which one does what](how-to/index.md) is
+one table. `multislice` stands for `python -m cli.multislice`, with the Python of `.venv`. Each command also has
+`--help`.
+"""
+_COLUMNS = "| option | default | meaning |\n|---|---|---|\n"
+_EXIT_STATUS = re.compile(r"(?:Exit status |; )(\d+): ([^.;]+)")
+_MODULES: dict[str, Callable[[], int]] = {"up": up.main, "down": down.main, "train": train.main}
+"""Commands behind `make` whose options `ARGS` hands on."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of `multislice`."""
+
+    words: str
+    """Its name, after that of its group."""
+    about: str
+    parameters: tuple[Any, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What it does, without its exit statuses."""
+        return self.about.partition(" Exit status ")[0]
+
+    @property
+    def exit_statuses(self) -> dict[int, str]:
+        """What it says of them, beside those that all commands have."""
+        return {int(number): meaning.strip() for number, meaning in _EXIT_STATUS.findall(self.about)}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One command of the Makefile."""
+
+    words: str
+    about: str
+
+
+def commands() -> Iterator[Command]:
+    """Those of `multislice`, in the order in which its help lists them."""
+    return _below(typer.main.get_command(app), ())
+
+
+def targets() -> list[Target]:
+    """Those of the Makefile, with what it says of them."""
+    found = re.findall(r"^([a-z]+):.*?## (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return [Target(f"make {name}", about) for name, about in found]
+
+
+def reference() -> str:
+    """The whole text."""
+    parts = [_HEAD, "\n## make\n\n| command | does |\n|---|---|\n"]
+    parts += [f"| `{target.words}` | {target.about} |\n" for target in targets()]
+    parts += [_options_of_a_module(name, main) for name, main in _MODULES.items()]
+    parts.append("\n## multislice\n")
+    parts += map(_section, commands())
+    return "".join(parts)
+
+
+def _below(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _below(inner, (*path, name))
+    if not hasattr(command, "commands") and not command.hidden:
+        yield Command(" ".join(path), one_line(command.help), tuple(command.params))
+
+
+def _section(command: Command) -> str:
+    arguments = [each for each in command.parameters if each.param_type_name == "argument"]
+    options = [each for each in command.parameters if each.param_type_name == "option"]
+    usage = " ".join(["multislice", command.words, *map(_in_usage, arguments), *map(_in_usage, options)])
+    rows = "".join(map(_row, [*arguments, *options]))
+    return f"\n### multislice {command.words}\n\n{command.about}\n\n```text\n{usage}\n```\n\n{_COLUMNS}{rows}"
+
+
+def _in_usage(parameter: Any) -> str:
+    words = _names(parameter)[0] + _value(parameter)
+    return words if parameter.required else f"[{words}]"
+
+
+def _row(parameter: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in _names(parameter))
+    value = f" `{_value(parameter).strip()}`" if _value(parameter) else ""
+    return f"| {names}{value} | {_default(parameter)} | {one_line(parameter.help).replace('|', '\\|')} |\n"
+
+
+def _names(parameter: Any) -> list[str]:
+    if parameter.param_type_name == "argument":
+        return [(parameter.metavar or parameter.name).upper()]
+    return sorted([*parameter.opts, *parameter.secondary_opts], key=len, reverse=True)
+
+
+def _value(parameter: Any) -> str:
+    """What stands behind an option: its choices, or a word for its value."""
+    if parameter.param_type_name == "argument" or parameter.is_flag:
+        return ""
+    kind = parameter.type_descriptor.annotation
+    if inspect.isclass(kind) and issubclass(kind, enum.Enum):
+        return f" {{{','.join(str(choice.value) for choice in kind)}}}"
+    return f" {parameter.metavar or parameter.name.upper()}"
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "must be there"
+    default = parameter.default
+    if default is None or default is False or callable(default):
+        return ""
+    return f"`{default.value if isinstance(default, enum.Enum) else default}`"
+
+
+def _options_of_a_module(name: str, main: Callable[[], int]) -> str:
+    """What `--help` prints, on lines of one length everywhere."""
+    printed = io.StringIO()
+    with (
+        patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"}),
+        patch("sys.argv", [name, "--help"]),
+        redirect_stdout(printed),
+        suppress(SystemExit),
+    ):
+        main()
+    told = printed.getvalue().replace(f"{ROOT}/", "").strip()
+    return f"\n### make {name}\n\nIn `ARGS`, such as `make {name} ARGS=--help`:\n\n```text\n{told}\n```\n"

@@ -1,0 +1,36 @@
+"""The command lines that documents tell people to type."""
+
+import re
+from collections.abc import Iterator
+
+from tests.documents.pages import PAGES, blocks, name_of
+
+_INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
+_COMMAND = re.compile(
+    r"(?:[A-Z_][A-Z0-9_]*=\S+ )*(make|python3?|\.venv|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
+)
+_SCRIPT = re.compile(r"^(for|while|if) ", re.MULTILINE)
+
+
+def command_lines() -> dict[str, list[str]]:
+    """Each with the pages that have it."""
+    found: dict[str, list[str]] = {}
+    for page in PAGES:
+        for line in _lines(page.read_text()):
+            found.setdefault(line, []).append(name_of(page))
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    for block in blocks(text, "sh", "console"):
+        # A script is run as a whole: it goes by its first line.
+        yield from [_joined(block)[0]] if _SCRIPT.search(block) else _joined(block)
+    for block in [*blocks(text, ""), *_INDENTED.findall(text)]:
+        yield from (line for line in _joined(block) if _COMMAND.match(line))
+
+
+def _joined(block: str) -> list[str]:
+    """The lines of a block without comments, those that go on below put together."""
+    whole = re.sub(r"\\\n\s*", "", block)
+    lines = [re.sub(r"\s+#.*$", "", line).strip() for line in whole.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]

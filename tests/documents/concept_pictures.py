@@ -1,0 +1,94 @@
+"""The pictures of docs/concepts.md: numbers from the stack `dev` as the program reads it, words from the trainer."""
+
+from infra.accelerators import TPU_RESOURCE
+from infra.cluster_queues import amount
+from infra.flavors import flavor_labels, flavor_name
+from infra.job_spec import job_spec
+from infra.settings import parse
+from tests.documents.diagrams import Box, flow
+from tests.infra.recording import stack_values
+from workloads.spec import ExitCode
+
+_STACK = "dev"
+
+
+def pictures() -> dict[str, str]:
+    """Each by the name of its file in docs."""
+    return {"concepts-stack.svg": stack(), "concepts-queue.svg": queue(), "concepts-start.svg": start()}
+
+
+def stack() -> str:
+    """From a slice group to the mesh."""
+    settings = parse(stack_values(_STACK))
+    spec = job_spec(settings)
+    name = settings.job.slices.group
+    group, slices = settings.slices[name], spec.slices
+    shape = group.shape
+    quota = amount(str(settings.teams[settings.job.team].quota[name].chips))
+    labels = flavor_labels(name, group)
+    boxes = [
+        Box("stack file", [f"slices.{name}", f"{group.generation} {group.topology}, count {group.count}"]),
+        Box("slice", [shape.machine_type, f"{shape.hosts} hosts x {shape.chips_per_host} chips = {shape.chips}"]),
+        Box("node pools", [f"{group.count}, one for each slice", f"{shape.hosts} nodes each, all or none"]),
+        Box("ResourceFlavor", [flavor_name(name, group, settings.scheduling.placement), *_short(labels)]),
+        Box("ClusterQueue", [f"team {settings.job.team}", f"quota: {quota:g} {TPU_RESOURCE}", *_cover(group.count)]),
+        Box(
+            "JobSet",
+            [f"replicas {slices.count}: a Job for each slice", f"parallelism {slices.hosts}: a pod for each host"],
+        ),
+        Box(
+            "pods",
+            [f"{slices.count * slices.hosts}, on slices of their own", f"{shape.chips_per_host} {TPU_RESOURCE} each"],
+        ),
+        Box("JAX processes", [f"{slices.count * slices.hosts}, one in each pod", f"{slices.devices} devices in all"]),
+        Box("mesh", [str(spec.mesh), "replica crosses slices (DCN)", "fsdp stays in a slice (ICI)"]),
+    ]
+    return flow("From a stack file to the mesh", f"the stack {_STACK}: each box follows from the one before", boxes)
+
+
+def _short(labels: dict[str, str]) -> list[str]:
+    return [f"{key.rpartition('/')[2]}: {value}" for key, value in labels.items()]
+
+
+def _cover(count: int) -> list[str]:
+    return [f"as many as {count} slices have"]
+
+
+def queue() -> str:
+    """How a job gets all its hosts or none."""
+    boxes = [
+        Box("submitted", ["The JobSet names the queue of its team. Kueue suspends it: no pod exists."]),
+        Box("its turn", ["By priority, then by age. A smaller job may pass one that does not fit."]),
+        Box(
+            "quota", ["All chips of the job are reserved at once, in one flavor, or none. Others' idle chips are lent."]
+        ),
+        Box("hosts", ["Queued capacity: Kueue asks for the hosts and waits for them before a pod is made."]),
+        Box("admitted", ["The JobSet is resumed. All pods of all slices are made together."]),
+        Box(
+            "pods run", ["Every slice on a node pool of its own. Until all are ready the clock of ready_minutes runs."]
+        ),
+    ]
+    return flow("The queue", "a gang start: all hosts of all slices, or none", boxes)
+
+
+def start() -> str:
+    """The life of one start, to the crash and the next."""
+    crash, preempted = ExitCode.CRASH, ExitCode.PREEMPTED
+    boxes = [
+        Box("start", ["Each host signs the roll, waits for the others, and they join."]),
+        Box("slice check", ["Devices are counted; each multiplies, then all sum. A bad host is marked."]),
+        Box("restore", ["The newest checkpoint whose fingerprints hold; a damaged one is moved aside."]),
+        Box("compile", ["The step, once for all; from the cache if there is one. It runs beside the restore."]),
+        Box("steps", ["Batch by batch in one order; loss by step. Every so many, slices compare fingerprints."]),
+        Box("save", ["Devices wait for the copy alone; the rest is written while steps go on."]),
+        Box("end: the last step", [f"A save, then exit code {ExitCode.DONE:d}: the job is done."]),
+        Box("or: SIGTERM", [f"A save, then exit code {preempted:d}: a restart that does not count."], instead=True),
+        Box(
+            "or: a crash",
+            [f"Exit code {crash:d} and others: all hosts end with the code of the first."],
+            fails=True,
+            instead=True,
+        ),
+    ]
+    back = "JobSet starts all slices anew; steps since the last save are done again, bit for bit the same"
+    return flow("The life of a start", "what a start does, and what it ends with", boxes, closes=back)

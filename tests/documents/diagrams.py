@@ -1,0 +1,101 @@
+"""Boxes with arrows between them, one after the other in rows, as an SVG that needs nothing from elsewhere."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from workloads.report.svg import document, element, picture, text
+
+_WIDTH, _GAP, _ROW_GAP, _PAD = 230, 46, 40, 12
+_LINE = 17
+_CHARACTERS = 31
+"""As many as fit into a box beside each other."""
+_COLUMNS = 3
+_HEAD = 8
+"""Length of an arrow's head."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """One station of the way."""
+
+    title: str
+    lines: Sequence[str]
+    fails: bool = False
+    """Drawn as what nobody wants."""
+    instead: bool = False
+    """Comes in place of the box before, not after it."""
+
+    @property
+    def wrapped(self) -> list[str]:
+        return [part for line in self.lines for part in wrap(line, _CHARACTERS)]
+
+
+def flow(name: str, caption: str, boxes: Sequence[Box], closes: str = "") -> str:
+    """The whole picture; `closes` names what leads from the last box back to the first."""
+    height = max(len(box.wrapped) for box in boxes) * _LINE + 2 * _PAD + _LINE
+    corners = [_corner(place, height) for place in range(len(boxes))]
+    drawn = [_box(box, *corner, height) for box, corner in zip(boxes, corners, strict=True)]
+    for (x, y), (next_x, next_y), box in zip(corners, corners[1:], boxes[1:], strict=False):
+        if not box.instead:
+            drawn.append(_sideways(x, next_x, y + height / 2) if y == next_y else _down(x, next_x, y + height, next_y))
+    rows = -(-len(boxes) // _COLUMNS)
+    foot = _ROW_GAP if closes else 0
+    wide, tall = _COLUMNS * (_WIDTH + _GAP), rows * (height + _ROW_GAP) + foot
+    if closes:
+        drawn.append(_back(closes, corners[-1], height, tall))
+    words = "; ".join(f"{box.title}: {', '.join(box.lines)}" for box in boxes)
+    drawing = picture(name, words, wide, tall, *drawn)
+    return document(caption, drawing, wide, tall).replace("><", ">\n<") + "\n"
+
+
+def _corner(place: int, height: int) -> tuple[float, float]:
+    row, column = divmod(place, _COLUMNS)
+    return _GAP / 2 + column * (_WIDTH + _GAP), _PAD + row * (height + _ROW_GAP)
+
+
+def _box(box: Box, x: float, y: float, height: int) -> str:
+    outline = element("rect", x=x, y=y, width=_WIDTH, height=height, rx=6, class_="box", **_stroke(box.fails))
+    title = text(box.title, x + _PAD, y + _PAD + 10, class_="label strong")
+    return "".join([outline, title, *_lines(box.wrapped, x + _PAD, y + _PAD + 10 + _LINE)])
+
+
+def _stroke(fails: bool) -> dict[str, str]:
+    return {"style": "stroke: #d03b3b"} if fails else {}
+
+
+def _lines(lines: Iterable[str], x: float, y: float) -> Iterable[str]:
+    return [text(line, x, y + number * _LINE) for number, line in enumerate(lines)]
+
+
+def _sideways(x: float, next_x: float, y: float) -> str:
+    return _arrow([(x + _WIDTH, y), (next_x, y)])
+
+
+def _down(x: float, next_x: float, bottom: float, next_y: float) -> str:
+    """From the last box of a row to the first of the next one."""
+    half = (bottom + next_y) / 2
+    middle, target = x + _WIDTH / 2, next_x + _WIDTH / 2
+    return _arrow([(middle, bottom), (middle, half), (target, half), (target, next_y)])
+
+
+def _back(words: str, last: tuple[float, float], height: int, tall: int) -> str:
+    """Round the picture's left side, up to the first box."""
+    x, low, side, top = last[0] + _WIDTH / 2, tall - _ROW_GAP / 2, _GAP / 6, _PAD + height / 2
+    bottom = last[1] + height
+    arrow = _arrow([(x, bottom), (x, low), (side, low), (side, top), (_GAP / 2, top)])
+    return arrow + text(words, side + _PAD, low - 6, class_="label")
+
+
+def _arrow(points: Sequence[tuple[float, float]]) -> str:
+    (x, y), (before_x, before_y) = points[-1], points[-2]
+    across, along = (x - before_x, y - before_y)
+    length = abs(across) + abs(along)
+    unit_x, unit_y = across / length, along / length
+    back_x, back_y = x - unit_x * _HEAD, y - unit_y * _HEAD
+    side_x, side_y = unit_y * _HEAD / 2, unit_x * _HEAD / 2
+    line = " ".join(f"{a:.0f},{b:.0f}" for a, b in [*points[:-1], (back_x, back_y)])
+    corners = [(x, y), (back_x + side_x, back_y + side_y), (back_x - side_x, back_y - side_y)]
+    head = " ".join(f"{a:.0f},{b:.0f}" for a, b in corners)
+    drawn = element("polyline", points=line, style="fill: none; stroke: #75736d; stroke-width: 1.5")
+    return drawn + element("polygon", points=head, style="fill: #75736d")

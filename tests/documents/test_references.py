@@ -1,0 +1,59 @@
+"""Pages that are made from the program are what it would make of them today; UPDATE_GOLDEN=1 makes them anew."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.documents import (
+    command_line_reference,
+    exit_codes_reference,
+    how_to_index,
+    job_spec_reference,
+    policy_reference,
+    settings_reference,
+    tpu_table_reference,
+)
+from tests.documents.command_line_reference import Command, commands, targets
+from tests.documents.exit_codes_reference import action
+from tests.documents.pages import DOCS, generated, hold, name_of
+from tests.infra.test_jobset import ACTIONS
+from workloads.spec import ExitCode
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "stack-file.md": settings_reference.reference,
+    "job-spec.md": job_spec_reference.reference,
+    "tpu-table.md": tpu_table_reference.reference,
+    "exit-codes.md": exit_codes_reference.reference,
+    "command-line.md": command_line_reference.reference,
+    "policy.md": lambda: policy_reference.with_table((DOCS / "policy.md").read_text()),
+    # The last one: it names the others.
+    "how-to/index.md": how_to_index.reference,
+}
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_a_page_that_is_made_is_what_the_program_says_today(page: str) -> None:
+    hold(DOCS / page, MAKERS[page]())
+
+
+def test_what_says_that_it_is_made_is() -> None:
+    said = {name_of(page).removeprefix("docs/") for page in DOCS.rglob("*.md") if generated(page)}
+    assert said <= set(MAKERS)
+
+
+def test_every_command_is_in_both_tables() -> None:
+    table = (DOCS / "how-to" / "index.md").read_text()
+    for words in [target.words for target in targets()] + [f"multislice {command.words}" for command in commands()]:
+        assert f"| `{words}` |" in table
+        assert f"`{words}`" in (text := (DOCS / "command-line.md").read_text()) or f"### {words}\n" in text
+
+
+def test_exit_statuses_are_read_from_what_a_command_says() -> None:
+    command = Command("look", "Look at it. Exit status 1: it cannot be seen; 2: with --twice, it is gone.", ())
+    assert command.exit_statuses == {1: "it cannot be seen", 2: "with --twice, it is gone"}
+    assert command.sentence == "Look at it."
+
+
+@pytest.mark.parametrize("code", ACTIONS, ids=lambda code: code.name)
+def test_what_a_code_does_is_read_from_the_jobset_as_its_own_tests_do(code: ExitCode) -> None:
+    assert action(code) == ACTIONS[code]

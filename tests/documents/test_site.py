@@ -1,0 +1,72 @@
+"""The site of `make docs`: it builds without a warning, has every page, and asks no other site for anything."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.documents.pages import DOCS, ROOT
+
+SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+ELSEWHERE = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//[^\s"'>]*"""
+    r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preconnect|preload|icon))[^>]*\bhref=["']?(?:https?:)?//[^\s"'>]*"""
+)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `make docs` builds it, strictly, in a folder of the test's own."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    expected = {str(page.relative_to(DOCS).with_suffix(".html")) for page in DOCS.rglob("*.md")}
+    assert expected <= {str(page.relative_to(site)) for page in site.rglob("*.html")}
+
+
+def test_every_page_is_in_the_menu() -> None:
+    assert sorted(_leaves(SETTINGS["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_no_page_loads_anything_from_another_site(site: Path) -> None:
+    pages = {page: ELSEWHERE.findall(page.read_text()) for page in site.rglob("*.html")}
+    assert {page.name: found for page, found in pages.items() if found} == {}
+
+
+def test_no_style_sheet_loads_anything_from_another_site(site: Path) -> None:
+    sheets = [sheet.read_text() for sheet in site.rglob("*.css")]
+    assert sheets
+    assert [found for sheet in sheets for found in re.findall(r"url\([\"']?(?:https?:)?//[^)]*", sheet)] == []
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<script src="https://cdn.example/x.js">',
+        '<link rel="stylesheet" href="//fonts.example/css">',
+        "<img src=https://example/pixel.gif>",
+    ],
+)
+def test_what_loads_from_another_site_would_be_found(markup: str) -> None:
+    assert ELSEWHERE.search(markup)
+
+
+def test_what_is_built_is_not_committed() -> None:
+    assert f"/{SETTINGS['site_dir']}/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def _leaves(entry: object) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    if isinstance(entry, dict):
+        return [leaf for value in entry.values() for leaf in _leaves(value)]
+    assert isinstance(entry, list)
+    return [leaf for value in entry for leaf in _leaves(value)]
