@@ -21,7 +21,7 @@ def run(epochs: int = 3) -> dict[str, Any]:
     keras.distribution.set_distribution(
         keras.distribution.DataParallel(devices=keras.distribution.list_devices(), auto_shard_dataset=False)
     )
-    model = keras.Sequential(
+    model: Any = keras.Sequential(
         [keras.layers.Input((2,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)]
     )
     model.compile(optimizer=keras.optimizers.Adam(0.05), loss="mse")

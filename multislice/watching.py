@@ -52,7 +52,7 @@ def watched(call: Call, shown: Shown) -> Outcome:
 
     def read() -> None:
         # The state of the call is asked beside this, and says what there is to say.
-        with suppress(*UNREACHABLE):
+        with suppress(LookupError, *UNREACHABLE):
             follow(call.place.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
 
     reading = threading.Thread(target=read, name=f"output of {call.id}", daemon=True)

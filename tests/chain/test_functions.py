@@ -4,6 +4,7 @@ The stack takes over the sandbox from whatever was in it, and leaves it empty. I
 has the chips that calls need.
 """
 
+import _thread
 import sys
 import threading
 import time
@@ -44,7 +45,8 @@ def stack(chain: Chain) -> Generator[Chain]:
 
 
 def on_slices(stack: Chain, function: Any, **options: Any) -> Function[..., Any]:
-    return multislice.run("local", "trillium", **{"count": 2, "sandbox": stack.site.root, **options})(function)
+    asked: dict[str, Any] = {"count": 2, "sandbox": stack.site.root, **options}
+    return multislice.run("local", "trillium", **asked)(function)
 
 
 def place_of_processes(scale: int) -> dict[str, Any]:
@@ -124,19 +126,21 @@ def test_a_cancelled_call_frees_its_chips(stack: Chain) -> None:
     wait_until(lambda: not _pods(stack, call.id), SECONDS, lambda: stack.kubectl("get", "pods", "-A"))
 
 
-def test_an_interrupted_wait_cancels_the_call(stack: Chain) -> None:
-    import _thread
-
+def test_an_interrupted_wait_cancels_the_call(stack: Chain, capfd: pytest.CaptureFixture[str]) -> None:
     def sleeps() -> None:
-        print("asleep", flush=True)
         time.sleep(600)
 
-    before = {jobset["metadata"]["name"] for jobset in stack.objects("jobsets")}
-    timer = threading.Timer(10, _thread.interrupt_main)
-    timer.start()
+    before = _jobsets(stack)
+
+    def interrupt() -> None:
+        wait_until(lambda: _jobsets(stack) != before, SECONDS, lambda: stack.kubectl("get", "jobsets", "-A"))
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         on_slices(stack, sleeps)()
-    assert {jobset["metadata"]["name"] for jobset in stack.objects("jobsets")} <= before
+    assert "is cancelled" in capfd.readouterr().err
+    wait_until(lambda: _jobsets(stack) == before, SECONDS, lambda: stack.kubectl("get", "jobsets", "-A"))
 
 
 def test_a_function_beyond_its_time_is_ended_and_says_where_it_was(stack: Chain) -> None:
@@ -151,12 +155,12 @@ def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chai
     def writes() -> str:
         import os
 
-        import fsspec
+        from etils import epath
 
-        path = os.environ["MULTISLICE_OUTPUT"] + "/words.txt"
-        with fsspec.open(path, "w") as file:
-            file.write("kept")
-        return path
+        path = epath.Path(os.environ["MULTISLICE_OUTPUT"]) / "words.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("kept")
+        return str(path)
 
     def calls() -> set[Path]:
         folder = stack.site.buckets / "sandbox-local-checkpoints" / "calls"
@@ -193,3 +197,7 @@ def test_the_time_of_a_call_is_measured(stack: Chain) -> None:
 
 def _pods(stack: Chain, call: str) -> list[dict[str, Any]]:
     return stack.objects("pods", f"-l=jobset.sigs.k8s.io/jobset-name={call}")
+
+
+def _jobsets(stack: Chain) -> set[str]:
+    return {jobset["metadata"]["name"] for jobset in stack.objects("jobsets")}
