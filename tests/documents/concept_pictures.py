@@ -3,9 +3,9 @@
 from infra.accelerators import TPU_RESOURCE
 from infra.cluster_queues import amount
 from infra.flavors import flavor_labels, flavor_name
-from infra.job_spec import job_spec
 from infra.settings import parse
 from tests.documents.diagrams import Box, flow
+from tests.infra.one_job import only_spec, only_training
 from tests.infra.recording import stack_values
 from workloads.spec import ExitCode
 
@@ -20,18 +20,18 @@ def pictures() -> dict[str, str]:
 def stack() -> str:
     """From a slice group to the mesh."""
     settings = parse(stack_values(_STACK))
-    spec = job_spec(settings)
-    name = settings.job.slices.group
+    job, spec = only_training(settings), only_spec(settings)
+    name = job.slices.group
     group, slices = settings.slices[name], spec.slices
     shape = group.shape
-    quota = amount(str(settings.teams[settings.job.team].quota[name].chips))
+    quota = amount(str(settings.teams[job.team].quota[name].chips))
     labels = flavor_labels(name, group)
     boxes = [
         Box("stack file", [f"slices.{name}", f"{group.generation} {group.topology}, count {group.count}"]),
         Box("slice", [shape.machine_type, f"{shape.hosts} hosts x {shape.chips_per_host} chips = {shape.chips}"]),
         Box("node pools", [f"{group.count}, one for each slice", f"{shape.hosts} nodes each, all or none"]),
         Box("ResourceFlavor", [flavor_name(name, group, settings.scheduling.placement), *_short(labels)]),
-        Box("ClusterQueue", [f"team {settings.job.team}", f"quota: {quota:g} {TPU_RESOURCE}", *_cover(group.count)]),
+        Box("ClusterQueue", [f"team {job.team}", f"quota: {quota:g} {TPU_RESOURCE}", *_cover(group.count)]),
         Box(
             "JobSet",
             [f"replicas {slices.count}: a Job for each slice", f"parallelism {slices.hosts}: a pod for each host"],

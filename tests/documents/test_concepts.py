@@ -5,11 +5,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from infra.job_spec import job_spec
 from infra.settings import parse
 from tests.documents.concept_pictures import pictures
 from tests.documents.diagrams import Box, flow
 from tests.documents.pages import DOCS, blocks, hold
+from tests.infra.one_job import only_spec
 from tests.infra.recording import stack_values
 from workloads.training import runs
 
@@ -41,7 +41,7 @@ def test_a_picture_has_each_box_with_all_its_words() -> None:
 
 
 def test_the_numbers_are_those_of_dev() -> None:
-    spec = job_spec(parse(stack_values("dev")))
+    spec = only_spec(parse(stack_values("dev")))
     chips = spec.slices.count * spec.slices.hosts * spec.slices.chips_per_host
     told = re.search(r"`dev` has (\d+) slices of (\d+) hosts with (\d+) chips each, (\d+) chips in all", TEXT)
     assert told is not None

@@ -11,7 +11,7 @@ from workloads.call.function import OUTPUT_VARIABLE
 from workloads.call.parcel import BYTES_PER_MIB, MOST_BYTES
 from workloads.spec import ExitCode
 
-TEXT = (Path(__file__).parent.parent / "docs" / "functions.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "functions.md").read_text()
 
 
 def test_every_argument_of_run_is_told() -> None:

@@ -14,7 +14,7 @@ from infra.submission import submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values
 
-TEXT = (Path(__file__).parent.parent / "docs" / "jobs.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
 
 def _shown() -> Values:

@@ -14,7 +14,7 @@ from tests.documents.monitoring_reference import with_references
 from workloads.spec import METRICS_PORT
 from workloads.training.exporter import PATH
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WRITTEN = ROOT / DOCUMENT
 
 

@@ -18,12 +18,11 @@ from chaos.faults import CATALOGUE
 from chaos.faults.files import KINDS
 from chaos.field import BETWEEN_SAVES, SAVE_EVERY, STEPS
 from chaos.result import LongRun, Result, demanded, from_json
-from infra.settings import parse
-from infra.submission import submission
-from tests import reliability_reference as reference
 from tests.chain.test_chaos import QUICK
 from tests.chaos.known import HELD, LOST
 from tests.chaos.test_report import RUN
+from tests.documents import reliability_reference as reference
+from tests.infra.one_job import submitted
 from tests.infra.recording import stack_values
 from workloads.report.history import KILLED, LAST
 from workloads.spec import ExitCode
@@ -162,7 +161,7 @@ def test_the_faults_that_are_struck_in_every_test_are_as_written() -> None:
 
 
 def test_the_job_that_is_struck_is_as_written() -> None:
-    slices = submission(parse(stack_values("local")), "image").spec.slices
+    slices = submitted(stack_values("local")).slices
     assert (slices.count, slices.hosts) == (2, 2)
     assert "two slices of two hosts" in written()
     assert f"{STEPS} steps, saved every {SAVE_EVERY}. " in written()

@@ -4,8 +4,9 @@ from typing import Any
 
 from infra.calls import KEPT_SECONDS, CallJob, CallSettings, call_jobset, call_settings, spec_of
 from infra.jobset import render
+from infra.programs import METRICS_PORT_NAME
 from infra.settings import parse
-from infra.submission import submission
+from tests.infra.one_job import only_submission
 from tests.infra.recording import Values, run_program
 from workloads.spec import CallSpec, SliceSpec
 
@@ -47,10 +48,12 @@ def test_what_a_stack_tells_is_read_back_with_every_kind_of_capacity(values: Val
 
 
 def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values) -> None:
-    job, made = render(submission(parse(values), IMAGE)), call(values)
+    job, made = render(only_submission(parse(values), IMAGE)), call(values)
     (of_job,), (of_call,) = template(job)["spec"]["containers"], template(made)["spec"]["containers"]
     assert of_call["command"] == ["python", "-m", "workloads.call"]
-    for name in ("resources", "securityContext", "volumeMounts", "image", "ports"):
+    # Who collects metrics asks the trainer alone.
+    assert of_call["ports"] == [port for port in of_job["ports"] if port["name"] != METRICS_PORT_NAME]
+    for name in ("resources", "securityContext", "volumeMounts", "image"):
         assert of_call[name] == of_job[name]
     for name in ("nodeSelector", "tolerations", "serviceAccountName", "volumes", "securityContext"):
         assert template(made)["spec"][name] == template(job)["spec"][name]
@@ -75,7 +78,7 @@ def test_a_call_is_known_by_its_jobset_and_other_jobs_are_none(values: Values) -
     assert found
     assert (found.id, found.slices) == ("train-1", told(values).slices_of("trillium", 2))
     assert isinstance(found.slices, SliceSpec)
-    assert spec_of(render(submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
+    assert spec_of(render(only_submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
 
 
 def test_the_program_exports_what_calls_need(values: Values) -> None:

@@ -9,11 +9,10 @@ from infra.jobset import JOBSET_NAMESPACE
 from infra.monitoring.collection import COLLECTORS_NAMESPACE, of_controller, of_trainers
 from infra.operators import JOBSET_VERSION, KUEUE_VERSION
 from infra.pods import pod_template
-from infra.settings import parse
-from infra.submission import submission
 from sandbox import programs
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore
+from tests.infra.one_job import submitted
 from tests.infra.recording import Recording, Values, run_program
 from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT
 
@@ -82,7 +81,7 @@ def test_collectors_read_the_one_token_and_the_token_reads_metrics(name: str, na
 
 
 def _pod(values: Values) -> Any:
-    template: Any = pod_template(submission(parse(values), "trainer@sha256:0"))
+    template: Any = pod_template(submitted(values))
     return template["spec"]
 
 
