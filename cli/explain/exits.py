@@ -47,6 +47,10 @@ MEANINGS: dict[int, Meaning] = {
         "slices held different numbers where they must be the same; the restart goes on from a good checkpoint",
         "look for the slice that differs again: multislice doctor -s {stack}",
     ),
+    ExitCode.FUNCTION_RAISED: Meaning(
+        "the function of the call raised, or what it returned cannot travel, so no restart can help",
+        "whoever called it is told the exception; its host has it as well: multislice logs {job} -s {stack} --all",
+    ),
     ExitCode.PEER_LOST: Meaning("it lost another host, whose own end says why", _LOG),
     ExitCode.PREEMPTED: Meaning(
         "the cluster told it to end, and it saved before it did; this does not count as a restart",

@@ -35,6 +35,8 @@ _MODELS = RunBy("tests/documents/test_models.py::test_its_commands_take_weights_
 _CI = "tests/documents/test_ci.py::test_each_environment_of_a_job_gets_an_account_that_it_alone_may_be"
 _BACKENDS = "tests/chain/test_backends.py"
 _CHAIN = "tests/chain/test_chain.py"
+_READING = "tests/chain/test_operate_reading.py"
+_CONTROL = "tests/chain/test_operate_control.py"
 
 EVIDENCE: Mapping[str, RunBy | NotHere] = {
     # The chain on this machine.
@@ -94,6 +96,48 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
         "test_all_that_expired_are_destroyed_and_one_that_stays_holds_up_no_other",
         "destroy",
     ),
+    "python -m cli.multislice status *": RunBy(f"{_READING}::test_status_tells_stack_job_and_dollars", "status"),
+    "python -m cli.multislice list *": RunBy(
+        f"{_READING}::test_a_job_above_the_quota_is_explained_and_listed_in_its_place", "list"
+    ),
+    "python -m cli.multislice logs *": RunBy(
+        f"{_READING}::test_logs_are_followed_over_the_restart_of_a_killed_host_to_the_end", "logs"
+    ),
+    "python -m cli.multislice explain *": RunBy(
+        f"{_READING}::test_a_killed_host_is_named_as_the_cause_of_the_restart", "explain"
+    ),
+    "python -m cli.multislice dashboard *": RunBy(
+        "tests/chain/test_dashboard.py::test_the_page_shows_the_stack_until_ctrl_c", "dashboard"
+    ),
+    "python -m cli.multislice suspend *": RunBy(
+        f"{_CONTROL}::test_a_suspended_job_holds_no_chips_and_goes_on_when_it_is_resumed", "suspend"
+    ),
+    "python -m cli.multislice resume *": RunBy(
+        f"{_CONTROL}::test_a_suspended_job_holds_no_chips_and_goes_on_when_it_is_resumed", "resume"
+    ),
+    "python -m cli.multislice priority *": RunBy(
+        f"{_CONTROL}::test_another_priority_reaches_the_queue_and_up_can_change_it_again", "priority"
+    ),
+    "python -m cli.multislice retry *": RunBy(
+        f"{_CONTROL}::test_a_failed_job_is_retried_from_its_last_checkpoint_and_stays_pulumis", "retry"
+    ),
+    "python -m cli.multislice cancel *": RunBy(
+        f"{_CONTROL}::test_a_cancelled_job_is_gone_until_up_is_told_to_look", "cancel"
+    ),
+    "python -m cli.multislice shell *": RunBy(f"{_CONTROL}::test_a_shell_on_any_host_runs_what_it_is_given", "shell"),
+    "python -m cli.multislice profile *": RunBy(f"{_CONTROL}::test_a_profile_of_all_hosts_is_brought_here", "profile"),
+    "python -m cli.multislice doctor *": RunBy(
+        f"{_CONTROL}::test_doctor_finds_nothing_wrong_and_asks_each_group", "doctor"
+    ),
+    ".venv/bin/python -m examples *": RunBy(
+        "tests/chain/test_functions.py::test_an_example_runs_on_slices", "examples"
+    ),
+    # Faults.
+    "make chaos": RunBy("tests/chain/test_chaos.py::test_what_the_entry_of_a_fault_demands_holds", "carry_out("),
+    "make chaos ARGS=*": RunBy(
+        "tests/documents/test_reliability.py::test_every_command_is_one", "parser"
+    ),
+    ".venv/bin/python -m chaos --random *": NotHere("takes an hour and more; its figures stand in docs/reliability.md"),
     # Programs of the image.
     ".venv/bin/python -m workloads.data *": _DATA,
     ".venv/bin/python -m workloads.weights *": _MODELS,
@@ -175,15 +219,18 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
         "takes back what the trainer wrote",
         RunBy("tests/chain/test_quarantine.py::test_a_trainer_marks_its_own_node_and_says_why", "BAD_HOST_KEY"),
     ),
-    "kubectl exec POD -- kill -USR1 1": NotHere(
-        "sends a signal into a pod",
-        RunBy(
-            "tests/workloads/training/test_profile.py::test_a_signal_to_one_host_makes_all_record_the_same_steps",
-            "signal.SIGUSR1",
-        ),
+    "kubectl get configmap multislice-dashboard *": RunBy(
+        "tests/chain/test_monitoring.py::test_the_api_server_has_what_was_rendered", "kubectl"
     ),
     "kubectl create -f jobset.yaml -n NAMESPACE": RunBy(
         "tests/chain/test_access.py::test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it", "kubectl"
+    ),
+    "kubectl port-forward *": NotHere(
+        "the sandbox forwards no ports",
+        RunBy("tests/chain/test_monitoring.py::test_every_host_answers_and_the_leader_for_the_job", "metrics"),
+    ),
+    "curl localhost:9464/metrics": RunBy(
+        "tests/chain/test_monitoring.py::test_every_host_answers_and_the_leader_for_the_job", "connection.request("
     ),
     # Google Cloud and GitHub.
     "PROJECT=my-project *": NotHere(_GOOGLE),

@@ -10,6 +10,7 @@ from tests.documents.pages import ROOT
 
 SOURCES = ("infra", "policy", "workloads", "sandbox", "cli", "chaos")
 RECORDED = (
+    "tests/cli/api_objects.py",
     "tests/cli/view/recordings.py",
     "tests/cli/view/test_plain.py",
     "tests/chain/test_access.py",

@@ -13,6 +13,7 @@ import websocket
 from infra.remote_command import RemoteCommand
 from sandbox.node_agent.kubelet_server import KubeletServer
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
+from sandbox.node_agent.log_times import LogTimes
 from sandbox.node_agent.pod_process import Plan, PodProcess
 from sandbox.node_agent.volumes import Mount
 from sandbox.site import Site
@@ -49,7 +50,7 @@ def served(site: Site, process: PodProcess | None) -> Generator[KubeletServer]:
     def find(namespace: str, pod: str, container: str) -> PodProcess | None:
         return process if (namespace, pod, container) == ("team", POD, CONTAINER) else None
 
-    server = KubeletServer(site, lambda *_: False, find)
+    server = KubeletServer(site, lambda *_: False, find, LogTimes(site.logs / "pods"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server
