@@ -134,9 +134,7 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
     ),
     # Faults.
     "make chaos": RunBy("tests/chain/test_chaos.py::test_what_the_entry_of_a_fault_demands_holds", "carry_out("),
-    "make chaos ARGS=*": RunBy(
-        "tests/documents/test_reliability.py::test_every_command_is_one", "parser"
-    ),
+    "make chaos ARGS=*": RunBy("tests/documents/test_reliability.py::test_every_command_is_one", "parser"),
     ".venv/bin/python -m chaos --random *": NotHere("takes an hour and more; its figures stand in docs/reliability.md"),
     # Programs of the image.
     ".venv/bin/python -m workloads.data *": _DATA,
