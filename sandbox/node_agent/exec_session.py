@@ -188,7 +188,7 @@ class _Session:
 
     def _drain(self) -> None:
         """The last words: what is there now, for what the command left behind may hold its streams for ever."""
-        while ready := wait(list(self._outputs), 0):
+        while ready := self._outputs.keys() & wait(list(self._outputs), 0):
             for output in ready:
                 self._pass_on(output)
 
