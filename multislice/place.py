@@ -17,8 +17,6 @@ from multislice.errors import NoSuchStack, Refused
 from sandbox.site import load
 from workloads.call.folder import CallFolder, gcs
 
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
-
 
 @dataclass(frozen=True)
 class Place:

@@ -12,10 +12,11 @@ from rich.console import Console
 from cli.control.cancel import end
 from cli.control.checkpoint import Checkpoint, last_checkpoint
 from cli.control.declared import declarer, submission
-from cli.control.job import JOBSETS, REFUSED, Job, State, asking, find, wait
+from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.paths import JOBSETS
 from infra.api_server import APPLY_PATCH, UNREACHABLE, Json
 from workloads.spec import JOB_SPEC_VARIABLE, JobSpec
 

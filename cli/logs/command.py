@@ -21,10 +21,11 @@ from cli.logs.following import Which, follow, host, hosts, leader
 from cli.logs.kept import earlier_logs
 from cli.logs.pod_log import Source
 from cli.logs.reading import Line, Window
-from cli.observed.cluster import JOBSETS, PODS, namespaces_of, newest
+from cli.observed.cluster import namespaces_of
 from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
-from cli.observed.pod import JOBSET_LABEL
+from cli.observed.paths import JOBSETS
+from cli.observed.pod import newest, pods_of
 from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
 from sandbox.site import Site
@@ -156,8 +157,7 @@ def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, 
     jobset = deployed.api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
     if jobset is None and not (asked.previous and site):
         raise _missing(place)
-    selector = {"labelSelector": f"{JOBSET_LABEL}={place.name}"}
-    pods = deployed.api.request("GET", PODS.format(place.namespace), query=selector)["items"]
+    pods = pods_of(deployed.api, place.namespace, place.name)
     current = newest(pods, 0.0)
     if asked.host and current and asked.host not in [pod.host for pod in current]:
         names = ", ".join(pod.host for pod in current)
