@@ -13,6 +13,9 @@ from cli.environments.files import OURS
 from cli.halt import Halt
 from cli.sandbox_folder import existing
 
+CALLS = "calls"
+"""Folder of the checkpoint bucket for what calls of functions leave."""
+
 if TYPE_CHECKING:
     from infra.api_server import ApiServer
 
@@ -56,6 +59,10 @@ class Deployed:
     def job_folder(self, job: JobPlace) -> str:
         """Where the job keeps its runs."""
         return f"{self.storage}/{job.name}"
+
+    def call_folder(self, job: JobPlace) -> str:
+        """Where the hosts of a call leave what they have to tell; the call is the job."""
+        return f"{self.storage}/{CALLS}/{job.name}"
 
 
 def deployed(stack: str, sandbox: Path | None) -> Deployed:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cli.deployed import Deployed, deployed
+from cli.deployed import CALLS, Deployed, deployed
 from cli.halt import Halt
 from infra.api_server import ApiServer
 from infra.calls import OUTPUT, CallSettings
@@ -30,11 +30,11 @@ class Place:
 
     def folder(self, call: str) -> CallFolder:
         """Of a call's files."""
-        return CallFolder(self.filesystem, f"{self.settings.bucket}/calls/{call}")
+        return CallFolder(self.filesystem, f"{self.settings.bucket}/{CALLS}/{call}")
 
     def url(self, call: str) -> str:
         """The same folder, as hosts find it."""
-        return f"gs://{self.settings.bucket}/calls/{call}"
+        return f"gs://{self.settings.bucket}/{CALLS}/{call}"
 
     def require(self, group: str, count: int) -> None:
         """See that the stack has the slices.

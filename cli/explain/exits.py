@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cli.observed.kind import Kind
 from workloads.spec import ExitCode
 
 _SIGKILL, _SIGSEGV = 137, 139
@@ -65,8 +66,11 @@ MEANINGS: dict[int, Meaning] = {
 """By exit code, and those of signals that are often seen."""
 
 _OTHER = Meaning("its program ended with a code that the trainer does not have", _LOG)
+_OF_OTHERS = Meaning("its program ended so, and knows why", _LOG)
 
 
-def meaning(code: int) -> Meaning:
-    """What an exit code means."""
+def meaning(code: int, kind: Kind) -> Meaning:
+    """What an exit code of a host of such a job means."""
+    if kind is Kind.CONTAINER:
+        return MEANINGS[code] if code in (_SIGKILL, _SIGSEGV) else _OF_OTHERS
     return MEANINGS.get(code, _OTHER)

@@ -11,6 +11,7 @@ from typing import Any
 
 from cli.deployed import Deployed, JobPlace
 from cli.observed import kueue
+from cli.observed.kind import kind_of
 from cli.observed.objects import Object, condition, conditions, is_true, moment
 from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
 from cli.observed.pod import JOBSET_LABEL, newest
@@ -141,11 +142,12 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     jobs: list[dict[str, Any]] = spec["replicatedJobs"]
     return {
         "place": JobPlace(metadata["name"], namespace, queue),
+        "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),
         "suspended": bool(spec.get("suspend", False)),
         "slices": sum(job.get("replicas", 1) for job in jobs),
-        "hosts_per_slice": max((job["template"]["spec"].get("parallelism", 1) for job in jobs), default=1),
+        "hosts": sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs),
         "restarts": status.get("restarts", 0),
         "restarts_counted": status.get("restartsCountTowardsMax", 0),
         "max_restarts": spec.get("failurePolicy", {}).get("maxRestarts", 0),
