@@ -36,7 +36,7 @@ def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: boo
         checkpoint=last_checkpoint(stack.job_folder(job.place)),
         notes=(
             "it holds no chips",
-            f"`multislice resume {job.place.name}` puts it back into its queue; `up` does not",
+            f"`multislice resume {job.place.name} {stack.options}` puts it back into its queue; `up` does not",
         ),
     )
     tell(outcome, console, as_json=as_json)

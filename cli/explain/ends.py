@@ -25,7 +25,7 @@ def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if unknown > 0:
         what = f"The job restarted {counted(unknown, 'time')} without a word of any host."
         told = tuple(_said(job))
-        yield Finding(Cause.RESTARTED, what, None, told, (f"multislice logs {job.place.name} -s {snapshot.stack} -p",))
+        yield Finding(Cause.RESTARTED, what, None, told, (f"multislice logs {job.place.name} {snapshot.options} -p",))
 
 
 def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
         yield _trains(snapshot, job)
     elif job.state is State.RUNNING:
         program = "the function" if job.kind is Kind.FUNCTION else "the program"
-        advice = f"see what they do: multislice logs {job.place.name} -s {snapshot.stack} --all --since 10m"
+        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
         since = max((pod.started or 0.0 for pod in job.pods), default=None)
         yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
 
@@ -63,7 +63,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     if training.step and quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
-        advice = f"see what they do: multislice logs {job.place.name} -s {snapshot.stack} --all --since 10m"
+        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
         hang = (
             "after training.step_timeout_minutes the hosts end by themselves, with exit code 24, and the job restarts"
         )
@@ -76,7 +76,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
 
 
 def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
-    command = f"multislice retry {job.place.name} -s {snapshot.stack}"
+    command = f"multislice retry {job.place.name} {snapshot.options}"
     match job.kind:
         case Kind.TRAINING:
             return (f"try again from its last checkpoint: {command}",)
@@ -88,7 +88,7 @@ def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
 
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     """How the start after `attempt` restarts ended, by the first host that failed in it."""
-    names = {"job": job.place.name, "stack": snapshot.stack}
+    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
     records = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= job.created]
     # Who lost a peer knows nothing; the peer's own word, if it left one, came first or comes later.
     records.sort(key=lambda fail: (fail.code == _PEER_LOST, fail.at))

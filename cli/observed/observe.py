@@ -77,6 +77,7 @@ def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:
     usd_per_hour = None if bill.get("unknown") else bill.get("usd_per_hour")
     return Snapshot(
         stack=deployed.stack,
+        options=deployed.options,
         cluster=deployed.outputs.get("cluster", ""),
         at=at,
         answered=cluster.answered,

@@ -211,6 +211,8 @@ class Snapshot:
     """All that is known at one moment."""
 
     stack: str
+    options: str
+    """How a command line names the stack, such as `-s dev --engine sandbox`."""
     cluster: str
     at: float
     answered: bool = True

@@ -60,6 +60,7 @@ _JOB = Job(
 )
 _STACK = Snapshot(
     "dev",
+    "-s dev",
     "dev",
     NOW,
     usd_per_hour=21.6,

@@ -75,7 +75,7 @@ def findings(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workloa
     queue = Queue("research", "research", (), 1, 0, (said("Active", True, "Ready"),))
     own = (job.workload,) if job.workload else ()
     return explain(
-        Snapshot("dev", "dev", NOW, nodes=nodes, queues=(queue,), workloads=(*own, *others), jobs=(job,)), job
+        Snapshot("dev", "-s dev", "dev", NOW, nodes=nodes, queues=(queue,), workloads=(*own, *others), jobs=(job,)), job
     )
 
 
@@ -127,7 +127,7 @@ def test_each_refusal_of_the_queue_has_its_cause(message: str, cause: Cause) -> 
 def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason: str, words: str) -> None:
     job = replace(JOB, workload=workload(said("QuotaReserved", False, "Inadmissible", "is inactive")))
     queue = Queue("research", "research", (), 1, 0, (said("Active", False, reason, "Can't admit new workloads"),))
-    (found,) = explain(Snapshot("dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
+    (found,) = explain(Snapshot("dev", "-s dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
     assert (found.cause, words in found.what) == (Cause.QUEUE_CLOSED, True)
 
 
