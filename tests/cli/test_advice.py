@@ -69,7 +69,9 @@ def test_those_who_explain_name_commands() -> None:
     assert {name for _, name in advice()} >= {"ends.py", "exits.py", "placing.py", "queueing.py", "command.py"}
 
 
-@pytest.mark.parametrize("words", ["explian x -s dev", "explain x", "logs x -s dev --al", "status -s dev --engine moon"])
+@pytest.mark.parametrize(
+    "words", ["explian x -s dev", "explain x", "logs x -s dev --al", "status -s dev --engine moon"]
+)
 def test_a_command_that_is_not_there_would_be_found(words: str) -> None:
     with pytest.raises(Exception, match="explian|stack|--al|moon"):
         parsed(words)
