@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cli.observed.paths import JOBSETS
 from infra.calls import spec_of
 from infra.jobs import Priority
 from multislice.call import Call, of_input
 from multislice.errors import CallGone, Refused
 from multislice.outcome import Outcome
 from multislice.packing import pack
-from multislice.place import JOBSETS, Place, place
+from multislice.place import Place, place
 from multislice.project import Project
 from multislice.submission import Wish, submit
 from multislice.watching import Shown, cancel, tell, watched

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import urllib3
 
+from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError
 from infra.calls import CallJob, call_jobset
 from infra.jobs import Priority
 from multislice.call import Call
 from multislice.errors import NoSuchStack, Refused
 from multislice.packing import Packed
-from multislice.place import JOBSETS, Place
+from multislice.place import Place
 from workloads.call.parcel import write_parcel
 from workloads.spec import CallSpec
 

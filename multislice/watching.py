@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
+from cli.logs.following import follow, hosts, leader
+from cli.logs.reading import Line
+from cli.observed.pod import LEADER
 from infra.api_server import UNREACHABLE
 from multislice.call import NOISE, Call, Status
-from multislice.following import LEADER, Line, follow, hosts, leader
 from multislice.outcome import Outcome
 from workloads.progress import FunctionBegins, FunctionEnded
 

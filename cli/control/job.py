@@ -12,16 +12,13 @@ from typing import Any, Self
 
 from cli.deployed import JobPlace
 from cli.halt import Halt
+from cli.observed.objects import is_true
+from cli.observed.paths import JOBSETS, WORKLOADS
+from cli.observed.pod import pods_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.flavors import API_VERSION
 
 REFUSED = 2
 """Exit status when the job's state does not allow what was asked."""
-
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
-WORKLOADS = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
-PODS = "/api/v1/namespaces/{}/pods"
-JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 _POLL_SECONDS = 0.5
 
@@ -89,7 +86,7 @@ class Job:
             return State(terminal.lower())
         if self.workload and not self.workload["spec"].get("active", True):
             return State.SUSPENDED
-        return State.RUNNING if self.workload and holds(self.workload, "Admitted") else State.QUEUED
+        return State.RUNNING if self.workload and is_true(self.workload, "Admitted") else State.QUEUED
 
     @property
     def grace_seconds(self) -> int:
@@ -99,8 +96,7 @@ class Job:
 
     def pods(self) -> list[Json]:
         """Those that are there, ending ones too."""
-        query = {"labelSelector": f"{JOBSET_LABEL}={self.place.name}"}
-        return self.api.request("GET", PODS.format(self.place.namespace), query=query)["items"]
+        return pods_of(self.api, self.place.namespace, self.place.name)
 
     def now(self) -> Self | None:
         """The same job as it is now; None: it is gone, or another one has its name."""
@@ -142,17 +138,6 @@ def queued(api: ApiServer, place: JobPlace) -> Job:
             f" events: kubectl describe jobset {place.name} -n {place.namespace}"
         )
     return found
-
-
-def holds(found: Json, condition: str) -> bool:
-    """Whether the condition of that type is true."""
-    return said(found, condition).get("status") == "True"
-
-
-def said(found: Json, condition: str) -> Json:
-    """The condition of that type; empty if nobody has said it."""
-    told: list[Json] = found.get("status", {}).get("conditions", [])
-    return next((each for each in told if each["type"] == condition), {})
 
 
 @contextmanager

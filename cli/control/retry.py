@@ -5,19 +5,21 @@ object. Before the old one goes, the API server judges the new one under a name 
 """
 
 from collections.abc import Mapping
-from typing import Any
 
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from cli.control.cancel import end
 from cli.control.checkpoint import Checkpoint, last_checkpoint
 from cli.control.declared import declarer, submission
-from cli.control.job import JOBSETS, REFUSED, Job, State, asking, find, wait
+from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.kind import variables
+from cli.observed.paths import JOBSETS
 from infra.api_server import APPLY_PATCH, UNREACHABLE, Json
-from workloads.spec import JOB_SPEC_VARIABLE, JobSpec
+from workloads.spec import JOB_SPEC_VARIABLE
 
 _SUBMIT_SECONDS = 60.0
 """Patience with webhooks that are away, once the old job is gone."""
@@ -95,13 +97,17 @@ def _goes_on(again: Json, checkpoint: Checkpoint) -> str:
 
 def _existing_run(again: Json) -> str | None:
     """Of the trainer's specification; None: it runs another program."""
-    for replicated in again["spec"]["replicatedJobs"]:
-        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
-            for variable in _variables(container):
-                if variable["name"] == JOB_SPEC_VARIABLE:
-                    return JobSpec.model_validate_json(variable["value"]).storage.existing_run
-    return None
+    told = next((each.get("value", "") for each in variables(again) if each["name"] == JOB_SPEC_VARIABLE), "")
+    try:
+        # Another version may have written it, so no more is asked of it than this.
+        return _Spec.model_validate_json(told).storage.existing_run
+    except ValidationError:
+        return None
 
 
-def _variables(container: Json) -> list[dict[str, Any]]:
-    return container.get("env") or []
+class _Storage(BaseModel):
+    existing_run: str
+
+
+class _Spec(BaseModel):
+    storage: _Storage

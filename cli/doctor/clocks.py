@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from cli.control.job import holds
 from cli.doctor.check import Findings, Scope, fault, ok
+from cli.observed.objects import is_true
 
 _HERE_SECONDS = 10.0
 """Tokens and signatures allow for some minutes; a clock that is synchronised is off by far less."""
@@ -26,7 +26,7 @@ def here(scope: Scope) -> Findings:
 def nodes(scope: Scope) -> Findings:
     """Whether the nodes and the API server agree, by the leases of those that are ready."""
     now = _now(scope)
-    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if holds(node, "Ready")}
+    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if is_true(node, "Ready")}
     renewed = {
         lease["metadata"]["name"]: datetime.fromisoformat(lease["spec"]["renewTime"])
         for lease in scope.listed(_LEASES)

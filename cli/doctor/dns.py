@@ -3,9 +3,11 @@
 import socket
 from urllib.parse import urlsplit
 
-from cli.control.host import LEADER, container
-from cli.control.job import Job, State, holds
+from cli.control.host import container
+from cli.control.job import Job, State
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
+from cli.observed.objects import is_true
+from cli.observed.pod import LEADER
 from infra.remote_command import NotStarted, run
 
 _COORDINATOR = "jobset.sigs.k8s.io/coordinator"
@@ -30,7 +32,7 @@ def servers(scope: Scope) -> Findings:
         yield not_asked("cluster", "names of pods are in their hosts file here")
         return
     pods = scope.api.request("GET", "/api/v1/namespaces/kube-system/pods", query={"labelSelector": "k8s-app=kube-dns"})
-    ready = [pod for pod in pods["items"] if holds(pod, "Ready")]
+    ready = [pod for pod in pods["items"] if is_true(pod, "Ready")]
     if ready:
         yield ok("cluster", f"{len(ready)} of {len(pods['items'])} name servers are ready")
     else:

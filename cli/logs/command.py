@@ -21,10 +21,11 @@ from cli.logs.following import Which, follow, host, hosts, leader
 from cli.logs.kept import earlier_logs
 from cli.logs.pod_log import Source
 from cli.logs.reading import Line, Window
-from cli.observed.cluster import JOBSETS, PODS, namespaces_of, newest
+from cli.observed.cluster import namespaces_of
 from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
-from cli.observed.pod import JOBSET_LABEL
+from cli.observed.paths import JOBSETS
+from cli.observed.pod import newest, pods_of
 from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
 from sandbox.site import Site
@@ -140,24 +141,23 @@ def _followed(deployed: Deployed, place: JobPlace, asked: Asked, told: Printer) 
     try:
         ended = follow(deployed.api, place.namespace, place.name, asked.which, told, window)
     except LookupError:
-        raise _missing(place) from None
-    return _status(ended, place)
+        raise _missing(deployed, place) from None
+    return _status(ended, deployed, place)
 
 
-def _status(ended: Outcome | None, place: JobPlace) -> int:
+def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
     if ended is None or ended.state == "Completed":
         return 0
-    message = f"job {place.name} has failed: {ended.reason}: {ended.message}\nSay why: multislice explain {place.name}"
-    sys.stderr.write(f"{message}\n")
+    why = f"multislice explain {place.name} {deployed.options}"
+    sys.stderr.write(f"job {place.name} has failed: {ended.reason}: {ended.message}\nSay why: {why}\n")
     return FAILED
 
 
 def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, told: Printer) -> int:
     jobset = deployed.api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
     if jobset is None and not (asked.previous and site):
-        raise _missing(place)
-    selector = {"labelSelector": f"{JOBSET_LABEL}={place.name}"}
-    pods = deployed.api.request("GET", PODS.format(place.namespace), query=selector)["items"]
+        raise _missing(deployed, place)
+    pods = pods_of(deployed.api, place.namespace, place.name)
     current = newest(pods, 0.0)
     if asked.host and current and asked.host not in [pod.host for pod in current]:
         names = ", ".join(pod.host for pod in current)
@@ -165,8 +165,8 @@ def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, 
     present = {pod.uid for pod in current}
     printed = _tell(_wanted(deployed, asked, pods, present) or _kept(site, place, asked, present), told)
     if not printed and (asked.previous or not current):
-        raise _nothing(place, asked)
-    return _status(outcome_of(jobset) if jobset else None, place)
+        raise _nothing(deployed, place, asked)
+    return _status(outcome_of(jobset) if jobset else None, deployed, place)
 
 
 def _wanted(deployed: Deployed, asked: Asked, pods: Sequence[Object], present: Collection[str]) -> list[Iterator[Line]]:
@@ -202,15 +202,16 @@ def _lines(source: Source, window: Window) -> Iterator[Line]:
             raise
 
 
-def _missing(place: JobPlace) -> Halt:
+def _missing(deployed: Deployed, place: JobPlace) -> Halt:
     return Halt(
-        f"expected job {place.name} in namespace {place.namespace}, found none; `multislice list` names those there are"
+        f"expected job {place.name} in namespace {place.namespace}, found none;"
+        f" `multislice list {deployed.options}` names those there are"
     )
 
 
-def _nothing(place: JobPlace, asked: Asked) -> Halt:
+def _nothing(deployed: Deployed, place: JobPlace, asked: Asked) -> Halt:
     if not asked.previous:
-        advice = f"ask `multislice explain {place.name}` what it waits for"
+        advice = f"ask `multislice explain {place.name} {deployed.options}` what it waits for"
         return Halt(f"expected hosts of job {place.name} that have begun, found none; {advice}")
     names = f'resource.labels.namespace_name="{place.namespace}" resource.labels.pod_name:"{place.name}-"'
     return Halt(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import urllib3
 
 from cli.logs.reading import Line, Reading, Window, moment
-from cli.observed.cluster import PODS
 from cli.observed.objects import Object
+from cli.observed.paths import PODS
 from cli.observed.pod import Pod, pod_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer
 from infra.watch import lines

@@ -1,16 +1,21 @@
 """A host of a job: its pod, as the API server tells of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cli.observed.objects import Object, condition, moment
+from cli.observed.paths import PODS
+from infra.api_server import ApiServer, Json
 
 PodKey = tuple[int, int]
 """Slice and host of a pod."""
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 """Label of pods and Jobs with the name of their JobSet."""
+
+LEADER = "slice-0-0"
+"""The host that prints a job's progress: host 0 of slice 0."""
 
 _SLICE = "jobset.sigs.k8s.io/job-index"
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -26,7 +31,7 @@ class Pod:
     uid: str
     namespace: str
     host: str
-    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
+    """Its name within the JobSet, see `host_of`."""
     phase: str
     """Pod phase, or `Terminating`."""
     node: str
@@ -49,6 +54,12 @@ def key_of(found: Object) -> PodKey:
     return int(labels[_SLICE]), int(labels[_HOST])
 
 
+def host_of(found: Object) -> str:
+    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
+    labels = found["metadata"]["labels"]
+    return "-".join(labels[label] for label in (_REPLICATED_JOB, _SLICE, _HOST))
+
+
 def pod_of(found: Object, at: float) -> Pod:
     """The pod of a JobSet; `at` stands for times that it does not tell."""
     metadata, status = found["metadata"], found.get("status", {})
@@ -61,7 +72,7 @@ def pod_of(found: Object, at: float) -> Pod:
         name=metadata["name"],
         uid=metadata["uid"],
         namespace=metadata["namespace"],
-        host=f"{labels[_REPLICATED_JOB]}-{labels[_SLICE]}-{labels[_HOST]}",
+        host=host_of(found),
         phase="Terminating" if leaving else phase,
         node=found["spec"].get("nodeName", ""),
         attempt=int(labels[_ATTEMPT]),
@@ -72,6 +83,26 @@ def pod_of(found: Object, at: float) -> Pod:
         held_up=_held_up(states),
         ended_for=_ended_for(found),
     )
+
+
+def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
+    """The newest pod of each host, in the order of slices and hosts."""
+    found: dict[tuple[int, int], Pod] = {}
+    for each in pods:
+        pod, known = pod_of(each, at), found.get(key_of(each))
+        if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
+            found[key_of(each)] = pod
+    return tuple(found[key] for key in sorted(found))
+
+
+def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
+    """The pods of a job, also those that are leaving.
+
+    Raises:
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server does not tell.
+    """
+    selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
+    return api.request("GET", PODS.format(namespace), query=selector)["items"]
 
 
 def _held_up(states: list[Mapping[str, Any]]) -> str:

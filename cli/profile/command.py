@@ -8,10 +8,11 @@ from etils import epath
 from rich.console import Console
 
 from cli.answer import Form, write
-from cli.control.host import LEADER, container
+from cli.control.host import container
 from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.pod import LEADER
 from cli.profile.captures import Capture, captures, download
 from infra.remote_command import Container, NotStarted, run
 from infra.review.table import Table

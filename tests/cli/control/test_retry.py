@@ -57,3 +57,22 @@ def test_a_job_that_runs_is_not_started_again(cluster: Cluster, stack: Deployed)
         answered(lambda console: retry(stack, None, console, as_json=True))
     assert halted.value.exit_status == 2
     assert cluster.changes == []
+
+
+@pytest.mark.usefixtures("failed")
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ('{"storage": {"existing_run": "anew", "of": "another version"}, "new": 1}', "its existing_run is anew"),
+        ("{}", "it begins at the first step"),
+        ("half of i", "it begins at the first step"),
+    ],
+)
+def test_a_specification_of_another_version_is_submitted_as_it_is(
+    cluster: Cluster, stack: Deployed, spec: str, says: str
+) -> None:
+    template = cluster.objects[JOBSET]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["spec"]["containers"][0]["env"] = [{"name": "JOB_SPEC", "value": spec}]
+    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+    told = answered(lambda console: retry(stack, None, console, as_json=True))
+    assert told["notes"][0].startswith(says)

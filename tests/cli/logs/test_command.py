@@ -84,7 +84,7 @@ def test_a_job_that_waits_has_no_lines_and_is_told_so(server: Played, tmp_path: 
 def test_a_job_that_is_not_there_is_told(server: Played, tmp_path: Path) -> None:
     server.collections[JOBSETS] = []
     for follow in (False, True):
-        with pytest.raises(Halt, match="expected job tiny in namespace research, found none; `multislice list`"):
+        with pytest.raises(Halt, match="expected job tiny in namespace research, found none; `multislice list -s dev`"):
             read(server, replace(ASKED, follow=follow), tmp_path)
 
 
