@@ -13,7 +13,7 @@ def container(job: Job, host: str) -> Container:
     Raises:
         Halt: no such host runs; names those that do.
     """
-    running = {host_of(pod): pod for pod in job.pods() if _runs(pod)}
+    running = running_hosts(job)
     if host not in running:
         names = ", ".join(sorted(running)) or "none"
         raise Halt(
@@ -22,6 +22,11 @@ def container(job: Job, host: str) -> Container:
         )
     pod = running[host]
     return Container(job.place.namespace, pod["metadata"]["name"], pod["spec"]["containers"][0]["name"])
+
+
+def running_hosts(job: Job) -> dict[str, Json]:
+    """The pods that run, by the names of their hosts."""
+    return {host_of(pod): pod for pod in job.pods() if _runs(pod)}
 
 
 def _runs(pod: Json) -> bool:

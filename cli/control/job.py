@@ -21,6 +21,8 @@ REFUSED = 2
 """Exit status when the job's state does not allow what was asked."""
 
 _POLL_SECONDS = 0.5
+_SLACK_SECONDS = 60.0
+"""For the controllers, beyond the hosts' own time to save."""
 
 
 class State(StrEnum):
@@ -94,6 +96,11 @@ class Job:
         templates = [each["template"]["spec"]["template"] for each in self.jobset["spec"]["replicatedJobs"]]
         return max(template["spec"].get("terminationGracePeriodSeconds", 30) for template in templates)
 
+    @property
+    def patience_seconds(self) -> float:
+        """How long its end may take."""
+        return self.grace_seconds + _SLACK_SECONDS
+
     def pods(self) -> list[Json]:
         """Those that are there, ending ones too."""
         return pods_of(self.api, self.place.namespace, self.place.name)
@@ -152,6 +159,9 @@ def asking(what: str) -> Generator[None]:
     except ApiError as error:
         advice = "; ask who may run `up`: docs/security.md says what members of a team may do" * (error.status == 403)
         raise Halt(f"expected the cluster to {what}, got: {error}{advice}") from None
+    except BrokenPipeError:
+        # Whoever reads the answer has gone, which is no fault of the cluster.
+        raise
     except UNREACHABLE as error:
         raise Halt(
             f"expected the cluster to {what}, but it does not answer: {error}; see `multislice doctor`"
@@ -159,13 +169,23 @@ def asking(what: str) -> Generator[None]:
 
 
 def wait(holds: Callable[[], Any], seconds: float) -> bool:
-    """Whether it came to hold in time."""
+    """Whether it came to hold in time, over moments in which the API server is away.
+
+    Raises:
+        ApiError, urllib3.exceptions.HTTPError, OSError: it is away when the time is over.
+    """
     deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
+    while True:
+        over = time.monotonic() > deadline
+        try:
+            if holds():
+                return True
+        except UNREACHABLE:
+            if over:
+                raise
+        if over:
             return False
         time.sleep(_POLL_SECONDS)
-    return True
 
 
 def _owners(found: Json) -> list[Json]:

@@ -15,7 +15,7 @@ from cli.control.declared import declarer, submission
 from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
-from cli.halt import Halt
+from cli.halt import INTERRUPTED, Halt
 from cli.observed.kind import variables
 from cli.observed.paths import JOBSETS
 from infra.api_server import APPLY_PATCH, UNREACHABLE, Json
@@ -41,8 +41,7 @@ def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool)
     again, manager = submission(failed.jobset, failed.workload), declarer(failed.jobset)
     with asking(f"take job {place.name} once more (nothing was changed)"):
         _rehearse(failed, again, manager)
-    end(failed)
-    _submit(failed, again, manager)
+    _replace(stack, failed, again, manager)
     with asking(f"tell of job {place.name}"):
         state = find(stack.api, place).state
     checkpoint = last_checkpoint(stack.job_folder(place))
@@ -59,6 +58,19 @@ def _rehearse(failed: Job, again: Json, manager: str | None) -> None:
     name = failed.place.name
     other = name[:-1] + ("x" if name[-1] != "x" else "y")
     _make(failed, again | {"metadata": again["metadata"] | {"name": other}}, manager, {"dryRun": "All"})
+
+
+def _replace(stack: Deployed, failed: Job, again: Json, manager: str | None) -> None:
+    """Between the end of the old job and the new one, Ctrl-C would leave neither: it is told, with the way back."""
+    try:
+        end(failed)
+        _submit(failed, again, manager)
+    except KeyboardInterrupt:
+        raise Halt(
+            f"stopped while job {failed.place.name} was replaced, so it may be gone; see: multislice list"
+            f" {stack.options}\nIf it is, `pulumi up --refresh --stack {stack.stack}` makes it",
+            INTERRUPTED,
+        ) from None
 
 
 def _submit(failed: Job, again: Json, manager: str | None) -> None:

@@ -13,8 +13,8 @@ from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.objects import condition
 
-_SLACK_SECONDS = 60.0
-"""For the controllers, beyond the hosts' own time to save."""
+_ENDED = ("Succeeded", "Failed")
+"""Phases of pods that hold no chips any more, of slices that were done before the others."""
 
 
 def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: bool) -> int:
@@ -71,9 +71,9 @@ def _set_active(job: Job, *, active: bool) -> None:
 
 
 def _wait_for_rest(job: Job) -> None:
-    seconds = job.grace_seconds + _SLACK_SECONDS
+    seconds = job.patience_seconds
     with asking(f"tell of job {job.place.name}"):
-        if wait(lambda: not job.pods(), seconds):
+        if wait(lambda: all(pod.get("status", {}).get("phase") in _ENDED for pod in job.pods()), seconds):
             return
     raise Halt(
         f"job {job.place.name} was suspended, but some of its pods were still there {seconds:.0f} s later; look at"

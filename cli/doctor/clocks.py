@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from cli.doctor.check import Findings, Scope, fault, ok
+from cli.doctor.google import NotAsked
 from cli.observed.objects import is_true
 
 _HERE_SECONDS = 10.0
@@ -30,7 +31,7 @@ def nodes(scope: Scope) -> Findings:
     renewed = {
         lease["metadata"]["name"]: datetime.fromisoformat(lease["spec"]["renewTime"])
         for lease in scope.listed(_LEASES)
-        if lease["metadata"]["name"] in ready
+        if lease["metadata"]["name"] in ready and lease["spec"].get("renewTime")
     }
     off = {name: (now - then).total_seconds() for name, then in renewed.items()}
     wrong = {name: seconds for name, seconds in off.items() if abs(seconds) > _NODE_SECONDS}
@@ -47,5 +48,7 @@ def _now(scope: Scope) -> datetime:
     answer = scope.api.open("/version", {})
     try:
         return parsedate_to_datetime(answer.headers["Date"])
+    except (KeyError, ValueError):
+        raise NotAsked("the API server does not say what time it is") from None
     finally:
         answer.close()

@@ -17,7 +17,7 @@ def slices(scope: Scope) -> Findings:
     pools: defaultdict[str, list[Json]] = defaultdict(list)
     for node in scope.listed("/api/v1/nodes"):
         if _TPU in node["metadata"]["labels"]:
-            pools[node["metadata"]["labels"][NODE_POOL_LABEL]].append(node)
+            pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
     if not pools:
         yield fault("slices", "the cluster has no TPU node", f"see pools; `pulumi up --refresh --stack {scope.stack}`")
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}

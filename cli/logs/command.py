@@ -84,14 +84,20 @@ def logs(deployed: Deployed, asked: Asked, sandbox: Path | None, console: Consol
     Raises:
         Halt: there is no such job, host or log, or the cluster does not answer.
     """
-    place = _place(deployed, asked.job)
     told = Printer(console, named=asked.all_hosts, as_json=asked.as_json)
     try:
+        place = _place(deployed, asked.job)
         if asked.follow:
             return _followed(deployed, place, asked, told)
         return _read(deployed, place, asked, existing(sandbox) if sandbox else None, told)
+    except BrokenPipeError:
+        # Whoever reads the lines has gone, which is no fault of the cluster.
+        raise
     except UNREACHABLE as fault:
-        raise Halt(f"expected the cluster to give the logs of job {place.name}, got: {fault}; try again") from None
+        doctor = f"multislice doctor {deployed.options}"
+        raise Halt(
+            f"expected the cluster to give the logs of a job, got: {fault}\nTry again, or run: {doctor}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -163,18 +169,27 @@ def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, 
         names = ", ".join(pod.host for pod in current)
         raise Halt(f"--host must name a host of job {place.name} ({names}), got {asked.host!r}")
     present = {pod.uid for pod in current}
-    printed = _tell(_wanted(deployed, asked, pods, present) or _kept(site, place, asked, present), told)
+    unread: list[str] = []
+    printed = _tell(_wanted(deployed, asked, pods, present, unread) or _kept(site, place, asked, present), told)
+    if unread:
+        lines = "\n".join(f"  {line}" for line in unread)
+        raise Halt(f"expected the logs of all hosts that are asked for, got none, or a part, of:\n{lines}")
     if not printed and (asked.previous or not current):
         raise _nothing(deployed, place, asked)
     return _status(outcome_of(jobset) if jobset else None, deployed, place)
 
 
-def _wanted(deployed: Deployed, asked: Asked, pods: Sequence[Object], present: Collection[str]) -> list[Iterator[Line]]:
-    """The logs of the pods that the cluster still has: the newest of each host, or those before."""
+def _wanted(
+    deployed: Deployed, asked: Asked, pods: Sequence[Object], present: Collection[str], unread: list[str]
+) -> list[Iterator[Line]]:
+    """The logs of the pods that the cluster still has: the newest of each host, or those before.
+
+    `unread` gets what kept one of them from being read, once that was tried.
+    """
     window = asked.window(datetime.now(UTC))
     of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != asked.previous]
     uids = {pod.uid for pod in newest(of_start, 0.0) if asked.which(pod.host)}
-    return [_lines(Source.of(deployed.api, pod), window) for pod in of_start if pod["metadata"]["uid"] in uids]
+    return [_lines(Source.of(deployed.api, pod), window, unread) for pod in of_start if pod["metadata"]["uid"] in uids]
 
 
 def _kept(site: Site | None, place: JobPlace, asked: Asked, present: Collection[str]) -> list[Iterator[Line]]:
@@ -193,13 +208,13 @@ def _tell(logs: Sequence[Iterator[Line]], told: Printer) -> bool:
     return count > 0
 
 
-def _lines(source: Source, window: Window) -> Iterator[Line]:
-    """A pod that has not begun, or is gone by now, has no lines."""
+def _lines(source: Source, window: Window, unread: list[str]) -> Iterator[Line]:
+    """A pod that has not begun, or is gone by now, has no lines; a node that is away keeps nobody else's back."""
     try:
         yield from source.read(window)
-    except ApiError as fault:
-        if fault.status not in (400, 404):
-            raise
+    except UNREACHABLE as fault:
+        if not isinstance(fault, ApiError) or fault.status not in (400, 404):
+            unread.append(f"{source.pod.host} on node {source.pod.node}: {fault}")
 
 
 def _missing(deployed: Deployed, place: JobPlace) -> Halt:

@@ -56,8 +56,8 @@ def follow(
 
     Raises:
         LookupError: there is no such JobSet.
-        ApiError, urllib3.exceptions.HTTPError, OSError: the API server cannot be asked at first. Later on it is
-            asked until it answers.
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server cannot be asked at first, or lets this user
+            read no log. When it is away later on it is asked until it answers.
     """
     following = _Following(api, namespace, jobset, which, window)
     following.begin()
@@ -102,7 +102,7 @@ class _Following:
                 on_line(self._lines.get(timeout=_POLL_SECONDS))
                 continue
             except queue.Empty:
-                pass
+                self._see_that_it_is_allowed()
             if self._outcome and last_words is None:
                 last_words = time.monotonic() + _LAST_WORDS_SECONDS
                 self._look_once_more()
@@ -114,6 +114,12 @@ class _Following:
             watch.close()
         for log in self._logs.values():
             log.stop()
+
+    def _see_that_it_is_allowed(self) -> None:
+        with self._lock:
+            refused = [log.refused for log in self._logs.values() if log.refused]
+        if refused:
+            raise refused[0]
 
     def _all_told(self) -> bool:
         with self._lock:

@@ -96,6 +96,31 @@ def test_a_job_by_hand_is_found_in_the_namespaces_of_the_teams(server: Played, t
         read(server, replace(ASKED, job="x"), tmp_path)
 
 
+def test_a_cluster_that_does_not_answer_is_told_whoever_is_asked_for(tmp_path: Path) -> None:
+    with playing(running()) as gone:
+        pass
+    for job in ("tiny", "hand"):
+        with pytest.raises(
+            Halt, match="expected the cluster to give the logs of a job, got: .*\nTry again, or run: mul"
+        ):
+            read(gone, replace(ASKED, job=job), tmp_path)
+
+
+def test_a_node_that_is_away_keeps_no_other_hosts_lines_back(server: Played, tmp_path: Path) -> None:
+    server.refused[f"{PODS}/tiny-slice-1-1-0abcd/log"] = 502
+    shown = Console(file=io.StringIO(), width=100)
+    with pytest.raises(Halt, match="got none, or a part, of:\n  slice-1-1 on node gke-slice-1-1: no"):
+        logs(stack(server, tmp_path), replace(ASKED, all_hosts=True), None, shown)
+    assert isinstance(shown.file, io.StringIO)
+    assert len(shown.file.getvalue().splitlines()) == 6
+
+
+def test_who_may_read_no_log_is_not_left_waiting(server: Played, tmp_path: Path) -> None:
+    server.refused[f"{PODS}/tiny-slice-0-0-0abcd/log"] = 403
+    with pytest.raises(Halt, match="give the logs of a job, got: no"):
+        read(server, replace(ASKED, follow=True), tmp_path)
+
+
 def test_the_start_before_is_read_while_its_pods_are_there(server: Played, tmp_path: Path) -> None:
     server.change(PODS, api_objects.pod(0, 0, attempt=1, created=72))
     server.write("tiny-slice-0-0-1abcd", "2026-01-05T12:01:30.000000000Z again")
