@@ -12,10 +12,11 @@ from typing import Any
 from cli.deployed import Deployed, JobPlace
 from cli.observed import kueue
 from cli.observed.objects import Object, condition, conditions, is_true, moment
-from cli.observed.pod import JOBSET_LABEL, Pod, key_of, pod_of
+from cli.observed.pod import JOBSET_LABEL, REPLICATED_JOB_LABEL, Pod, key_of, pod_of
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
 from infra.flavors import API_VERSION, NODE_POOL_LABEL
+from infra.placement import HEAD
 from workloads.spec import BAD_HOST_KEY
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
@@ -127,7 +128,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 **_of_jobset(jobset, namespace),
                 workload=held,
                 position=kueue.position(workloads, held) if held else None,
-                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, [])),
+                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, []) if _of_slice(each)),
                 pods=newest(own_pods, at),
                 events=_events(events, about, at),
             )
@@ -145,7 +146,7 @@ def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
 def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
     queue = metadata.get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
-    jobs: list[dict[str, Any]] = spec["replicatedJobs"]
+    jobs: list[dict[str, Any]] = [job for job in spec["replicatedJobs"] if job["name"] != HEAD]
     return {
         "place": JobPlace(metadata["name"], namespace, queue),
         "uid": metadata["uid"],
@@ -162,13 +163,18 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
 
 
 def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
-    """The newest pod of each host, in the order of slices and hosts."""
-    found: dict[tuple[int, int], Pod] = {}
+    """The newest pod of each host, a head before all others, then in the order of slices and hosts."""
+    found: dict[tuple[str, int, int], Pod] = {}
     for each in pods:
-        pod, known = pod_of(each, at), found.get(key_of(each))
+        key = (each["metadata"]["labels"][REPLICATED_JOB_LABEL], *key_of(each))
+        pod, known = pod_of(each, at), found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
-            found[key_of(each)] = pod
+            found[key] = pod
     return tuple(found[key] for key in sorted(found))
+
+
+def _of_slice(found: Object) -> bool:
+    return found["metadata"]["labels"].get(REPLICATED_JOB_LABEL) != HEAD
 
 
 def _slice_job(found: Object) -> SliceJob:

@@ -12,8 +12,10 @@ PodKey = tuple[int, int]
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 """Label of pods and Jobs with the name of their JobSet."""
 
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Label of the same with the name of their replicated job."""
+
 _SLICE = "jobset.sigs.k8s.io/job-index"
-_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 _HOST = "batch.kubernetes.io/job-completion-index"
 
@@ -44,7 +46,7 @@ class Pod:
 
 
 def key_of(found: Object) -> PodKey:
-    """Which host of its job the pod is."""
+    """Which host of its replicated job the pod is."""
     labels = found["metadata"]["labels"]
     return int(labels[_SLICE]), int(labels[_HOST])
 
@@ -61,7 +63,7 @@ def pod_of(found: Object, at: float) -> Pod:
         name=metadata["name"],
         uid=metadata["uid"],
         namespace=metadata["namespace"],
-        host=f"{labels[_REPLICATED_JOB]}-{labels[_SLICE]}-{labels[_HOST]}",
+        host=f"{labels[REPLICATED_JOB_LABEL]}-{labels[_SLICE]}-{labels[_HOST]}",
         phase="Terminating" if leaving else phase,
         node=found["spec"].get("nodeName", ""),
         attempt=int(labels[_ATTEMPT]),
