@@ -14,10 +14,11 @@ from cli.observed import kueue
 from cli.observed.kind import kind_of
 from cli.observed.objects import Object, condition, conditions, is_true, moment
 from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
-from cli.observed.pod import JOBSET_LABEL, newest
+from cli.observed.pod import JOBSET_LABEL, REPLICATED_JOB_LABEL, newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
 from infra.flavors import NODE_POOL_LABEL
+from infra.placement import HEAD
 from workloads.spec import BAD_HOST_KEY
 
 _ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
@@ -121,7 +122,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 **_of_jobset(jobset, namespace),
                 workload=held,
                 position=kueue.position(workloads, held) if held else None,
-                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, [])),
+                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, []) if _of_slice(each)),
                 pods=newest(own_pods, at),
                 events=_events(events, about, at),
             )
@@ -139,7 +140,7 @@ def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
 def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
     queue = metadata.get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
-    jobs: list[dict[str, Any]] = spec["replicatedJobs"]
+    jobs: list[dict[str, Any]] = [job for job in spec["replicatedJobs"] if job["name"] != HEAD]
     return {
         "place": JobPlace(metadata["name"], namespace, queue),
         "kind": kind_of(found),
@@ -154,6 +155,10 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
         "terminal": status.get("terminalState", ""),
         "conditions": conditions(found),
     }
+
+
+def _of_slice(found: Object) -> bool:
+    return found["metadata"]["labels"].get(REPLICATED_JOB_LABEL) != HEAD
 
 
 def _slice_job(found: Object) -> SliceJob:

@@ -16,9 +16,10 @@ JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 
 LEADER = "slice-0-0"
 """The host that prints a job's progress: host 0 of slice 0."""
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Label of the same with the name of their replicated job."""
 
 _SLICE = "jobset.sigs.k8s.io/job-index"
-_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 _HOST = "batch.kubernetes.io/job-completion-index"
 
@@ -49,7 +50,7 @@ class Pod:
 
 
 def key_of(found: Object) -> PodKey:
-    """Which host of its job the pod is."""
+    """Which host of its replicated job the pod is."""
     labels = found["metadata"]["labels"]
     return int(labels[_SLICE]), int(labels[_HOST])
 
@@ -57,7 +58,7 @@ def key_of(found: Object) -> PodKey:
 def host_of(found: Object) -> str:
     """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
     labels = found["metadata"]["labels"]
-    return "-".join(labels[label] for label in (_REPLICATED_JOB, _SLICE, _HOST))
+    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, _SLICE, _HOST))
 
 
 def pod_of(found: Object, at: float) -> Pod:
@@ -86,12 +87,13 @@ def pod_of(found: Object, at: float) -> Pod:
 
 
 def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
-    """The newest pod of each host, in the order of slices and hosts."""
-    found: dict[tuple[int, int], Pod] = {}
+    """The newest pod of each host, a head before all others, then in the order of slices and hosts."""
+    found: dict[tuple[str, int, int], Pod] = {}
     for each in pods:
-        pod, known = pod_of(each, at), found.get(key_of(each))
+        key = (each["metadata"]["labels"][REPLICATED_JOB_LABEL], *key_of(each))
+        pod, known = pod_of(each, at), found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
-            found[key_of(each)] = pod
+            found[key] = pod
     return tuple(found[key] for key in sorted(found))
 
 
