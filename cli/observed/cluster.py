@@ -140,14 +140,14 @@ def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
 def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
     queue = metadata.get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
-    jobs: list[dict[str, Any]] = [job for job in spec["replicatedJobs"] if job["name"] != HEAD]
+    jobs: list[dict[str, Any]] = spec["replicatedJobs"]
     return {
         "place": JobPlace(metadata["name"], namespace, queue),
         "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),
         "suspended": bool(spec.get("suspend", False)),
-        "slices": sum(job.get("replicas", 1) for job in jobs),
+        "slices": sum(job.get("replicas", 1) for job in jobs if job["name"] != HEAD),
         "hosts": sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs),
         "restarts": status.get("restarts", 0),
         "restarts_counted": status.get("restartsCountTowardsMax", 0),
