@@ -55,6 +55,12 @@ class Deployed:
             words += ["--sandbox", str(self.sandbox)] if self.sandbox != SANDBOX else []
         return shlex.join(words)
 
+    @property
+    def namespaces(self) -> list[str]:
+        """Where its jobs may be: those of its teams."""
+        queues: Mapping[str, str] = self.outputs.get("queues", {})
+        return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
+
     def job(self, name: str | None) -> JobPlace:
         """The job of that name; None: the only one.
 

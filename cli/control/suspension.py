@@ -23,7 +23,7 @@ def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: boo
     Raises:
         Halt: there is no such job, it has ended, or the cluster refuses.
     """
-    job = queued(stack.api, stack.job(name))
+    job = queued(stack, name)
     changes = job.state is not State.SUSPENDED
     if changes:
         _set_active(job, active=False)
@@ -49,7 +49,7 @@ def resume(stack: Deployed, name: str | None, console: Console, *, as_json: bool
     Raises:
         Halt: there is no such job, it has ended, or the cluster refuses.
     """
-    job = queued(stack.api, stack.job(name))
+    job = queued(stack, name)
     changes = job.state is State.SUSPENDED
     if changes:
         _set_active(job, active=True)
