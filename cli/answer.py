@@ -18,6 +18,11 @@ class Form(StrEnum):
     MARKDOWN = "markdown"
 
 
+def form(*, as_json: bool) -> Form:
+    """Of a command that has these two alone."""
+    return Form.JSON if as_json else Form.TEXT
+
+
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
     """Write the answer in that form: the whole of it as JSON, or what a person reads of it."""
     # Commands that fail early, or show their help, do without the program's modules.

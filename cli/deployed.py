@@ -55,6 +55,12 @@ class Deployed:
             words += ["--sandbox", str(self.sandbox)] if self.sandbox != SANDBOX else []
         return shlex.join(words)
 
+    @property
+    def namespaces(self) -> list[str]:
+        """Where its jobs may be: those of its teams."""
+        queues: Mapping[str, str] = self.outputs.get("queues", {})
+        return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
+
     def job(self, name: str | None) -> JobPlace:
         """The job of that name; None: the only one.
 
@@ -94,8 +100,15 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
         ) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")
-    jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
-    return Deployed(stack, outputs, _api(outputs, sandbox), _storage(outputs, sandbox), jobs, sandbox)
+    try:
+        jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
+        storage = _storage(outputs, sandbox)
+    except (KeyError, TypeError) as error:
+        raise Halt(
+            f"expected stack {stack!r} to tell what this version reads, got no {error}; another version brought it up:"
+            f" run `pulumi up --stack {stack}`"
+        ) from None
+    return Deployed(stack, outputs, _api(outputs, sandbox), storage, jobs, sandbox)
 
 
 def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":

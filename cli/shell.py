@@ -36,9 +36,10 @@ def shell(stack: Deployed, name: str | None, host: str, command: str | None, *, 
     """
     if as_json and command is None:
         raise Halt("expected --command with --json, for a shell has no answer; say which command to run")
-    place = stack.job(name)
+    job = find(stack, name)
+    place = job.place
     with asking(f"tell of job {place.name}"):
-        where = container(find(stack.api, place), host)
+        where = container(job, host)
     words = _SHELL if command is None else ("sh", "-c", command)
     try:
         with asking(f"run a command on host {host} of job {place.name}"):

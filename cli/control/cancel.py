@@ -20,10 +20,8 @@ def cancel(stack: Deployed, name: str | None, console: Console, *, yes: bool, as
     Raises:
         Halt: there is no such job, it has ended, nobody agreed, or the cluster refuses.
     """
-    place = stack.job(name)
-    folder = stack.job_folder(place)
-    with asking(f"tell of job {place.name}"):
-        job = find(stack.api, place)
+    job = find(stack, name)
+    place, folder = job.place, stack.job_folder(job.place)
     if job.state in ENDED:
         raise Halt(f"expected a job that waits or runs, but {place.name} is {job.state}; nothing was changed", REFUSED)
     agree(f"Cancel job {place.name}, which is {job.state}? {last_checkpoint(folder)}.", yes=yes)
@@ -39,7 +37,7 @@ def cancel(stack: Deployed, name: str | None, console: Console, *, yes: bool, as
         done="cancelled",
         state=None,
         checkpoint=last_checkpoint(folder),
-        notes=gone,
+        notes=gone if place in stack.jobs else ("nobody but who submitted it submits it again",),
     )
     tell(outcome, console, as_json=as_json)
     return 0

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from cli.deployed import JobPlace
+from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.observed.objects import is_true
 from cli.observed.paths import JOBSETS, WORKLOADS
+from cli.observed.place import place_of
 from cli.observed.pod import pods_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
 
@@ -111,13 +112,15 @@ class Job:
         return found if found and found.uid == self.uid else None
 
 
-def find(api: ApiServer, place: JobPlace) -> Job:
-    """The job of that name.
+def find(stack: Deployed, name: str | None) -> Job:
+    """The job of that name, of the stack or submitted by hand to a namespace of its teams; None: the stack's only one.
 
     Raises:
-        Halt: its JobSet is not there.
+        Halt: it is not there, or cannot be asked for.
     """
-    found = Job.find(api, place)
+    with asking("tell of a job"):
+        place = place_of(stack, name)
+        found = Job.find(stack.api, place)
     if found is None:
         raise Halt(
             f"expected job {place.name} in namespace {place.namespace}, got none: it was cancelled, or never submitted;"
@@ -127,14 +130,14 @@ def find(api: ApiServer, place: JobPlace) -> Job:
     return found
 
 
-def queued(api: ApiServer, place: JobPlace) -> Job:
+def queued(stack: Deployed, name: str | None) -> Job:
     """The job of that name, which Kueue can still admit or hold back.
 
     Raises:
         Halt: it is not there, has ended, or is of no queue; or the cluster refuses.
     """
-    with asking(f"tell of job {place.name}"):
-        found = find(api, place)
+    found = find(stack, name)
+    place = found.place
     if found.state in ENDED or found.state is State.ENDING:
         raise Halt(
             f"expected a job that waits or runs, but {place.name} is {found.state}; nothing was changed", REFUSED

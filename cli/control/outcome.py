@@ -4,7 +4,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from cli.answer import Form, write
+from cli.answer import form, write
 from cli.control.checkpoint import Checkpoint
 from cli.control.job import State
 from infra.review.table import Table
@@ -38,4 +38,4 @@ def tell(outcome: Outcome, console: Console, *, as_json: bool) -> None:
         rows=(),
         notes=(*told, *outcome.notes),
     )
-    write(outcome.model_dump_json(indent=1), [table], Form.JSON if as_json else Form.TEXT, console)
+    write(outcome.model_dump_json(indent=1), [table], form(as_json=as_json), console)

@@ -25,7 +25,7 @@ def priority(stack: Deployed, name: str | None, priority: str, console: Console,
     Raises:
         Halt: there is no such job or priority, the job has ended, or the cluster refuses.
     """
-    job = queued(stack.api, stack.job(name))
+    job = queued(stack, name)
     value = _value(job, priority)
     before = _label(job)
     if before != priority:
@@ -33,16 +33,15 @@ def priority(stack: Deployed, name: str | None, priority: str, console: Console,
             _set(job, priority)
             if not wait(lambda: _known(job, value), _KUEUE_SECONDS):
                 raise Halt(f"the label of job {job.place.name} was changed, but Kueue has not followed; see its log")
-    notes = (
-        f"{before or 'none'} before, {priority} ({value}) now; the queue goes by it at once",
-        f"write job.priority: {priority} in the stack file too, or `pulumi up --refresh` takes it back",
-    )
+    notes = [f"{before or 'none'} before, {priority} ({value}) now; the queue goes by it at once"]
+    if job.place in stack.jobs:
+        notes.append(f"write job.priority: {priority} in the stack file too, or `pulumi up --refresh` takes it back")
     outcome = Outcome(
         job=job.place.name,
         namespace=job.place.namespace,
         done="nothing" if before == priority else "priority changed",
         state=job.state,
-        notes=() if before == priority else notes,
+        notes=() if before == priority else tuple(notes),
     )
     tell(outcome, console, as_json=as_json)
     return 0

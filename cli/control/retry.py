@@ -33,17 +33,15 @@ def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool)
     Raises:
         Halt: there is no such job, it has not failed, or the cluster refuses.
     """
-    place = stack.job(name)
-    with asking(f"tell of job {place.name}"):
-        failed = find(stack.api, place)
+    failed = find(stack, name)
+    place = failed.place
     if failed.state is not State.FAILED:
         raise Halt(f"expected a job that has failed, but {place.name} is {failed.state}; nothing was changed", REFUSED)
     again, manager = submission(failed.jobset, failed.workload), declarer(failed.jobset)
     with asking(f"take job {place.name} once more (nothing was changed)"):
         _rehearse(failed, again, manager)
     _replace(stack, failed, again, manager)
-    with asking(f"tell of job {place.name}"):
-        state = find(stack.api, place).state
+    state = find(stack, place.name).state
     checkpoint = last_checkpoint(stack.job_folder(place))
     notes = (_goes_on(again, checkpoint), "restarts count anew, and so do its max_hours")
     outcome = Outcome(

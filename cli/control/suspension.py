@@ -12,9 +12,10 @@ from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.objects import condition
+from infra.api_server import Json
 
 _ENDED = ("Succeeded", "Failed")
-"""Phases of pods that hold no chips any more, of slices that were done before the others."""
+"""Phases of pods."""
 
 
 def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: bool) -> int:
@@ -23,7 +24,7 @@ def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: boo
     Raises:
         Halt: there is no such job, it has ended, or the cluster refuses.
     """
-    job = queued(stack.api, stack.job(name))
+    job = queued(stack, name)
     changes = job.state is not State.SUSPENDED
     if changes:
         _set_active(job, active=False)
@@ -49,7 +50,7 @@ def resume(stack: Deployed, name: str | None, console: Console, *, as_json: bool
     Raises:
         Halt: there is no such job, it has ended, or the cluster refuses.
     """
-    job = queued(stack.api, stack.job(name))
+    job = queued(stack, name)
     changes = job.state is State.SUSPENDED
     if changes:
         _set_active(job, active=True)
@@ -73,12 +74,17 @@ def _set_active(job: Job, *, active: bool) -> None:
 def _wait_for_rest(job: Job) -> None:
     seconds = job.patience_seconds
     with asking(f"tell of job {job.place.name}"):
-        if wait(lambda: all(pod.get("status", {}).get("phase") in _ENDED for pod in job.pods()), seconds):
+        if wait(lambda: all(map(_was_done, job.pods())), seconds):
             return
     raise Halt(
         f"job {job.place.name} was suspended, but some of its pods were still there {seconds:.0f} s later; look at"
         f" them: kubectl get pods -n {job.place.namespace}"
     )
+
+
+def _was_done(pod: Json) -> bool:
+    """Whether the pod is of a slice that was done before the others: it holds no chips, and nobody removes it."""
+    return pod.get("status", {}).get("phase") in _ENDED and "deletionTimestamp" not in pod["metadata"]
 
 
 def _after_resume(job: Job) -> tuple[str, ...]:

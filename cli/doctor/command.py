@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cli import stack_file
-from cli.answer import Form, write
+from cli.answer import form, write
 from cli.deployed import deployed
 from cli.doctor import apis, clocks, credentials, dns, nodes, queues, quota, versions
 from cli.doctor.check import Check, Findings, Scope, Verdict, fault, not_asked
@@ -47,7 +47,10 @@ def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool)
     """Examine a stack; the exit status. `sandbox` is the folder of the one that it stands in; None: Google Cloud."""
     checks = tuple(examine(_scope(stack, sandbox)))
     write(
-        Report(stack=stack, checks=checks).model_dump_json(indent=1), [_table(stack, checks)], _form(as_json), console
+        Report(stack=stack, checks=checks).model_dump_json(indent=1),
+        [_table(stack, checks)],
+        form(as_json=as_json),
+        console,
     )
     return ILL if any(check.verdict is Verdict.FAULT for check in checks) else 0
 
@@ -108,10 +111,6 @@ def _google(settings: "Settings | None", sandbox: Path | None) -> Google | NotAs
         return google(settings.cloud.project, settings.cloud.region)
     except NotAsked as why:
         return why
-
-
-def _form(as_json: bool) -> Form:
-    return Form.JSON if as_json else Form.TEXT
 
 
 def _table(stack: str, checks: tuple[Check, ...]) -> Table:

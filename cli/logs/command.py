@@ -21,10 +21,10 @@ from cli.logs.following import Which, follow, host, hosts, leader
 from cli.logs.kept import earlier_logs
 from cli.logs.pod_log import Source
 from cli.logs.reading import Line, Window
-from cli.observed.cluster import namespaces_of
 from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
 from cli.observed.paths import JOBSETS
+from cli.observed.place import place_of
 from cli.observed.pod import newest, pods_of
 from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
@@ -86,7 +86,7 @@ def logs(deployed: Deployed, asked: Asked, sandbox: Path | None, console: Consol
     """
     told = Printer(console, named=asked.all_hosts, as_json=asked.as_json)
     try:
-        place = _place(deployed, asked.job)
+        place = place_of(deployed, asked.job)
         if asked.follow:
             return _followed(deployed, place, asked, told)
         return _read(deployed, place, asked, existing(sandbox) if sandbox else None, told)
@@ -127,19 +127,6 @@ def _colour(name: str) -> str:
     """The same for a host whenever it is asked for."""
     slice_index, host_index = (int(part) for part in name.rsplit("-", 2)[1:])
     return _COLOURS[(slice_index * 3 + host_index) % len(_COLOURS)]
-
-
-def _place(deployed: Deployed, name: str | None) -> JobPlace:
-    """A job of the stack, or one that was submitted by hand."""
-    if name is None or any(job.name == name for job in deployed.jobs):
-        return deployed.job(name)
-    for namespace in namespaces_of(deployed):
-        try:
-            if deployed.api.find(f"{JOBSETS.format(namespace)}/{name}"):
-                return JobPlace(name, namespace, "")
-        except ApiError:
-            continue  # A namespace that one may not look into has no job of one's own.
-    return deployed.job(name)
 
 
 def _followed(deployed: Deployed, place: JobPlace, asked: Asked, told: Printer) -> int:

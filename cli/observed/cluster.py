@@ -14,6 +14,7 @@ from cli.observed import kueue
 from cli.observed.kind import kind_of
 from cli.observed.objects import Object, condition, conditions, is_true, moment
 from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from cli.observed.place import place_in
 from cli.observed.pod import JOBSET_LABEL, REPLICATED_JOB_LABEL, newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
@@ -68,15 +69,9 @@ class _Reader:
         return tuple(f"cannot read {', '.join(sorted(paths))}: {told}" for told, paths in sorted(self.faults.items()))
 
 
-def namespaces_of(deployed: Deployed) -> list[str]:
-    """Where the stack's jobs may be: the namespaces of its teams."""
-    queues: Mapping[str, str] = deployed.outputs.get("queues", {})
-    return sorted({*queues.values(), *(job.namespace for job in deployed.jobs)})
-
-
 def read_cluster(deployed: Deployed, at: float) -> Cluster:
     """All that can be read at the moment `at`."""
-    reader, namespaces = _Reader(deployed.api), namespaces_of(deployed)
+    reader, namespaces = _Reader(deployed.api), deployed.namespaces
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
@@ -139,10 +134,9 @@ def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
 
 def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
-    queue = metadata.get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
     jobs: list[dict[str, Any]] = spec["replicatedJobs"]
     return {
-        "place": JobPlace(metadata["name"], namespace, queue),
+        "place": place_in(found, namespace),
         "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),

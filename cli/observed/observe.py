@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cli.deployed import Deployed
+from cli.deployed import Deployed, JobPlace
 from cli.observed.cluster import Cluster, read_cluster
 from cli.observed.files import UNREAD, Files, read_files
 from cli.observed.kind import Kind
@@ -20,7 +20,7 @@ class Observer:
     """Looks at a stack as often as it is asked to; of files it remembers what it read a moment ago."""
 
     deployed: Deployed
-    _files: dict[str, tuple[float, Files]] = field(default_factory=dict[str, tuple[float, Files]])
+    _files: dict[JobPlace, tuple[float, Files]] = field(default_factory=dict[JobPlace, tuple[float, Files]])
 
     def look(self, *names: str) -> Snapshot:
         """The stack now, with the files of the jobs of these names; without a name: of all that are there."""
@@ -30,15 +30,18 @@ class Observer:
         return _snapshot(self.deployed, replace(cluster, jobs=jobs), at)
 
     def _with_files(self, job: Job, at: float) -> Job:
-        read_at, files = self._files.get(job.place.name, (0.0, UNREAD))
+        read_at, files = self._files.get(job.place, (0.0, UNREAD))
         if at - read_at >= FILES_SECONDS:
             files = _files_of(self.deployed, job)
-            self._files[job.place.name] = (at, files)
+            self._files[job.place] = (at, files)
         return replace(job, files=files)
 
 
 def _files_of(deployed: Deployed, job: Job) -> Files:
-    """Another program keeps its files as it likes."""
+    """Another program keeps its files as it likes; so does somebody else's job that has the name of the stack's."""
+    own = {place.name: place.namespace for place in deployed.jobs}
+    if own.get(job.place.name, job.place.namespace) != job.place.namespace:
+        return UNREAD
     match job.kind:
         case Kind.TRAINING:
             return read_files(deployed.job_folder(job.place))
@@ -54,13 +57,12 @@ def job_of(deployed: Deployed, snapshot: Snapshot, name: str | None) -> Job:
     Raises:
         Halt: there is none, or it takes a name to know; names those there are.
     """
-    found = [job for job in snapshot.jobs if job.place.name == name]
-    if len(found) == 1:
+    # The stack's own come first, and are meant where somebody else's has the same name.
+    found = [job for job in snapshot.jobs if name in (None, job.place.name)]
+    if found and (name is not None or len(deployed.jobs) == 1):
         return found[0]
-    own = {job.name for job in deployed.jobs}
-    seen = (*deployed.jobs, *(job.place for job in snapshot.jobs if job.place.name not in own))
-    place = deployed.job(None) if name is None else replace(deployed, jobs=seen).job(name)
-    return snapshot.job(place.name)
+    jobs = deployed.jobs if name is None else tuple(job.place for job in snapshot.jobs)
+    return snapshot.job(replace(deployed, jobs=jobs).job(name).name)
 
 
 def named(deployed: Deployed, name: str | None) -> tuple[str, ...]:

@@ -228,13 +228,12 @@ class Snapshot:
     """What could not be read, and why."""
 
     def job(self, name: str) -> Job:
-        """The job of that name.
+        """The first job of that name.
 
         Raises:
-            KeyError: it was not looked at.
+            StopIteration: it was not looked at.
         """
-        found = {job.place.name: job for job in self.jobs}
-        return found[name]
+        return next(job for job in self.jobs if job.place.name == name)
 
     def queue_of(self, job: Job) -> Queue | None:
         """The queue that the job waits in or was admitted by."""

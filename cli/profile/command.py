@@ -7,7 +7,7 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from cli.answer import Form, write
+from cli.answer import form, write
 from cli.control.host import container, running_hosts
 from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.deployed import Deployed
@@ -44,9 +44,9 @@ def profile(
     Raises:
         Halt: the job does not train, the cluster refuses, or the profile does not come in time.
     """
-    place = stack.job(name)
+    job = find(stack, name)
+    place = job.place
     with asking(f"tell of job {place.name}"):
-        job = find(stack.api, place)
         leader = container(job, LEADER)
         hosts = len(running_hosts(job))
     if kind_of(job.jobset) is not Kind.TRAINING:
@@ -117,4 +117,4 @@ def _tell(told: Profiled, target: epath.Path, console: Console, *, as_json: bool
         rows=(),
         notes=(f"{told.size_bytes / 1e6:.1f} MB in {told.folder}", f"look at it: xprof --logdir {target}"),
     )
-    write(told.model_dump_json(indent=1), [table], Form.JSON if as_json else Form.TEXT, console)
+    write(told.model_dump_json(indent=1), [table], form(as_json=as_json), console)

@@ -82,7 +82,8 @@ OF_TRAINER = (
         "0m",
         "page",
         f"{_ONE_JOB} restarted {VALUE} times within an hour.",
-        "The report says why each start ended. A crash that comes back uses up max_restarts; preemptions do not.",
+        "`multislice explain JOB -s STACK` says why each start ended. A crash that comes back uses up"
+        " max_restarts; preemptions do not.",
     ),
     Alert(
         "TrainerSlowHost",
@@ -107,8 +108,8 @@ OF_TRAINER = (
         "0m",
         "ticket",
         f"A bad host of {_ONE_JOB} was set aside with its slice within the last 6 hours.",
-        "The job goes on elsewhere if slices are free. Find the marked nodes, have them repaired or replaced, and take"
-        " the taint off: docs/operations.md, A bad host.",
+        "The job goes on elsewhere if slices are free. `multislice doctor -s STACK` names the marked nodes: have"
+        " them repaired or replaced, and take the taint off: docs/operations.md, A bad host.",
     ),
 )
 
@@ -122,8 +123,8 @@ OF_QUEUES = (
         "6h",
         "ticket",
         f"{VALUE} jobs wait in queue {{{{ $labels.cluster_queue }}}}, and none was admitted for 6 hours.",
-        "kubectl describe workload in the team's namespace says why: the queue is full with longer jobs, or the job"
-        " fits no quota. multislice review tells which of the two it is for the stack's own job.",
+        "`multislice explain JOB -s STACK` says why: the queue is full with longer jobs, or the job fits no quota."
+        " Kueue's own words are those of kubectl describe workload in the team's namespace.",
     ),
     Alert(
         "KueueQueueInactive",

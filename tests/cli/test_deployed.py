@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,25 @@ def test_a_stack_that_was_never_up_is_told(tmp_path: Path, monkeypatch: pytest.M
     pulumi(tmp_path, monkeypatch, prints='{"bill": {}}')
     with pytest.raises(Halt, match="got one without a cluster; run `pulumi up --stack dev`"):
         deployed("dev", None)
+
+
+@pytest.mark.parametrize("jobs", [[{"name": "one"}], ["one"]])
+def test_a_stack_of_another_version_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[object]):
+    pulumi(tmp_path, monkeypatch, prints=json.dumps({"endpoint": "gke.example", "cluster": "dev", "jobs": jobs}))
+    with pytest.raises(Halt, match="what this version reads, got no .*: run `pulumi up --stack dev`"):
+        deployed("dev", None)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "options"),
+    [
+        (None, "-s dev"),
+        (Path(".sandbox"), "-s dev --engine sandbox"),
+        (Path("/a b"), "-s dev --engine sandbox --sandbox '/a b'"),
+    ],
+)
+def test_a_command_line_names_the_stack_where_it_stands(sandbox: Path | None, options: str):
+    assert replace(stack(), sandbox=sandbox).options == options
 
 
 def test_missing_credentials_are_told_with_the_command_that_gives_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

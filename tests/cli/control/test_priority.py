@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from cli.control.priority import priority
@@ -55,3 +57,13 @@ def test_a_job_that_has_ended_keeps_its_priority(cluster: Cluster, stack: Deploy
     with pytest.raises(Halt, match="but train is completed"):
         answered(lambda console: priority(stack, None, "high", console, as_json=True))
     assert cluster.changes == []
+
+
+def test_a_job_that_somebody_submitted_by_hand_is_no_business_of_the_stack_file(
+    cluster: Cluster, stack: Deployed
+) -> None:
+    other = replace(stack, jobs=(), outputs={"queues": {"team-queue": "research"}})
+    told = answered(lambda console: priority(other, "train", "normal", console, as_json=True))
+    assert (told["done"], told["namespace"]) == ("nothing", "research")
+    with pytest.raises(Halt, match=r"one of stack dev's jobs \(none\), got 'other'"):
+        answered(lambda console: priority(other, "other", "normal", console, as_json=True))

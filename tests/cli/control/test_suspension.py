@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from cli.control.suspension import resume, suspend
@@ -23,8 +25,14 @@ def test_a_job_is_suspended_by_its_workload_and_its_pods_are_waited_for(cluster:
 
 def test_hosts_that_were_done_before_are_not_waited_for(cluster: Cluster, stack: Deployed) -> None:
     cluster.objects[f"{PODS}/train-0"] = pod("train-0") | {"status": {"phase": "Succeeded"}}
+    leaving = pod("train-1") | {"status": {"phase": "Failed"}}
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-05T12:00:00Z"
+    cluster.objects[f"{PODS}/train-1"] = leaving
+    gone = threading.Timer(0.3, cluster.objects.pop, (f"{PODS}/train-1",))
+    gone.start()
     told = answered(lambda console: suspend(stack, "train", console, as_json=True))
     assert told["done"] == "suspended"
+    assert f"{PODS}/train-1" not in cluster.objects
 
 
 def test_a_suspended_job_comes_back_into_its_queue(cluster: Cluster, stack: Deployed) -> None:

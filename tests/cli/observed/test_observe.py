@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,15 @@ def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: P
     found["spec"]["replicatedJobs"] = [job, head]
     server.change(JOBSETS, found)
     assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").hosts == 5
+
+
+def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server: Played, tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    deployed = stack(server, tmp_path)
+    theirs = replace(deployed, outputs={**deployed.outputs, "queues": {"research": "research", "product": "product"}})
+    twin = api_objects.jobset() | {"metadata": {**api_objects.jobset()["metadata"], "uid": "theirs"}}
+    server.collections[JOBSETS.replace("research", "product")] = [twin]
+    found = Observer(theirs).look("tiny")
+    steps = {job.place.namespace: job.files.training.step for job in found.jobs if job.place.name == "tiny"}
+    assert steps == {"research": 5, "product": 0}
+    assert job_of(theirs, found, "tiny").place.namespace == "research"

@@ -5,6 +5,7 @@ from rich.console import Console
 
 from cli.halt import Halt
 from cli.profile.command import profile
+from infra.api_server import Json
 from tests.cli.control.cluster import JOBSET, PODS, WORKLOAD, Cluster, jobset, running, workload
 
 _LABELS = {
@@ -20,7 +21,8 @@ _LABELS = {
     [("JOB_SPEC", "found no run; a profile takes a job that trains"), ("HOME", "but train runs another program")],
 )
 def test_a_job_that_does_not_train_is_not_recorded(tmp_path: Path, variable: str, says: str) -> None:
-    found, pod = jobset(), {"metadata": {"name": "train-0", "labels": _LABELS}, "status": {"phase": "Running"}}
+    found = jobset()
+    pod: Json = {"metadata": {"name": "train-0", "labels": _LABELS}, "status": {"phase": "Running"}}
     pod["spec"] = {"containers": [{"name": "main"}]}
     template = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     template["spec"]["containers"][0]["env"] = [{"name": variable, "value": "{}"}]
