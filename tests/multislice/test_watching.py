@@ -1,13 +1,19 @@
+from pathlib import Path
+
 import pytest
 
+from multislice.call import Call
 from multislice.following import Line
-from multislice.watching import Screen, Shown
+from multislice.submission import submit
+from multislice.watching import Screen, Shown, cancel, watched
+from tests.multislice.known import Objects, place
+from tests.multislice.test_submission import PACKED, WISH
 
 BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 
 
 def shown(which: Shown, capsys: pytest.CaptureFixture[str], *lines: tuple[str, str]) -> tuple[list[str], Screen]:
-    screen = Screen(which)
+    screen = Screen("x", which)
     for host, text in lines:
         screen.line(Line(host, text))
     return capsys.readouterr().out.splitlines(), screen
@@ -27,3 +33,56 @@ def test_each_host_has_its_own_window_and_the_leaders_ends_the_wait(capsys: pyte
     found, screen = shown("all", capsys, *lines)
     assert found == ["[slice-0-0] a", "[slice-1-0] b"]
     assert not screen.ended.is_set()
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects()
+
+
+@pytest.fixture
+def call(tmp_path: Path, objects: Objects) -> Call:
+    """One that was submitted just now."""
+    return submit(PACKED, WISH, place(tmp_path, objects))
+
+
+def test_a_call_that_has_ended_is_not_cancelled(
+    call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(iter(objects.found.values()))["status"] = {"conditions": [{"type": "Completed", "status": "True"}]}
+    cancel([call])
+    assert objects.found
+    assert f"call {call.id} has ended (returned); multislice.attach(" in capsys.readouterr().err
+
+
+def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_it(
+    call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = submit(PACKED, WISH, call.place)
+    objects.fails[call.id] = OSError("no route")
+    cancel([call, other])
+    assert [path.rpartition("/")[2] for path in objects.found] == [call.id]
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"call {call.id} is not cancelled and may run on" in first
+    assert f"end it by multislice.attach({call.id!r}, stack='local').cancel()" in first
+    assert f"call {other.id} is cancelled" in second
+
+
+def test_a_second_interruption_says_how_to_find_what_is_not_cancelled(
+    call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects.fails["DELETE"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        cancel([call])
+    said = f"call {call.id} may run on; find it by multislice.attach({call.id!r}, stack='local')"
+    assert said in capsys.readouterr().err
+
+
+def test_an_interrupted_wait_cancels_the_call(call: Call, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multislice.watching.tell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watched(call, "leader")
+    assert not objects.found

@@ -107,7 +107,7 @@ def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
     called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
     assert called.codes == [ExitCode.FUNCTION_RAISED]
     assert called.outcome
-    with pytest.raises(ValueError, match=r"the result\['state'\]\[0\] is a lock; make it inside the function"):
+    with pytest.raises(ValueError, match=r"its value cannot come back:\nthe result\['state'\]\[0\] is a lock"):
         called.outcome.result()
 
 
