@@ -4,13 +4,14 @@ import functools
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from infra.jobs import Priority
 from multislice.call import Call
-from multislice.errors import Refused
+from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, of_input
 from multislice.packing import Code, function_name, pack
 from multislice.place import place
@@ -87,17 +88,26 @@ class Function[**P, R]:
             for each, value in zip(packed, values, strict=True):
                 calls.append(submit(each, self._target.wish, found))
                 tell_input(calls[-1], reprlib.repr(value))
-            outcomes = [call.outcome(None, functools.partial(tell, call)) for call in calls]
+            outcomes = [_awaited(call) for call in calls]
         except BaseException:
             cancel(calls)
             raise
-        # Not before all are here, or an interruption would lose those that are.
-        for call, outcome in zip(calls, outcomes, strict=True):
-            call.taken(outcome)
+        # Not before all are here, or an interruption would lose those that are; of this one nobody need hear.
+        with suppress(KeyboardInterrupt):
+            for call, outcome in zip(calls, outcomes, strict=True):
+                call.taken(outcome)
         return [of_input(outcome, value) for outcome, value in zip(outcomes, values, strict=True)]
 
     def __reduce__(self) -> Any:
         return itself, (self.function,)
+
+
+def _awaited(call: Call) -> Outcome:
+    """What became of one call of many, which stops no other, whatever it was."""
+    try:
+        return call.outcome(None, functools.partial(tell, call))
+    except CallError as fault:
+        return Outcome(None, error=fault)
 
 
 def run[**P, R](

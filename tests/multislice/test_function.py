@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import multislice
-from multislice import Refused
+from multislice import BucketFailed, Refused
 from tests.multislice.known import Objects, carries_out, place
 
 
@@ -115,6 +115,32 @@ def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path)
     assert {path.parts[-2] for path in files(tmp_path) if path.name == "arguments.pkl"} == {
         path.rpartition("/")[2] for path, jobset in objects.found.items() if "Failed" in str(jobset["status"])
     }
+
+
+def test_a_result_that_cannot_be_read_is_the_error_of_its_input_alone(objects: Objects, tmp_path: Path) -> None:
+    stack = place(tmp_path, objects)
+    carry_out = carries_out(stack)
+
+    def spoil(jobset: Any) -> None:
+        carry_out(jobset)
+        if len(objects.found) == 1:
+            path = stack.folder(jobset["metadata"]["name"]).path
+            (tmp_path / path / "returned.pkl").unlink()
+            (tmp_path / path / "returned.pkl").mkdir()
+
+    objects.on_create = spoil
+    first, second = on_slices(len).map(["a", "bb"])
+    assert isinstance(first.error, BucketFailed)
+    assert second.result() == 2
+    assert len(objects.found) == 2
+
+
+def test_an_interruption_after_the_last_result_loses_none(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multislice.call.Call.taken", interrupted)
+    assert [outcome.value for outcome in on_slices(len).map(["a", "bb"])] == [1, 2]
 
 
 def test_an_input_that_cannot_travel_is_refused_before_any_is_submitted(objects: Objects) -> None:
