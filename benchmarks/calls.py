@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import multislice
-from multislice.following import Line, follow, leader
+from cli.logs.following import follow, leader
+from cli.logs.reading import Line
 from workloads.progress import FunctionEnded
 
 _FIRST_LINE = "the first line"

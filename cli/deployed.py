@@ -3,6 +3,7 @@
 Owns the way from a stack's name to these; what is asked of them is each command's affair.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
 from cli.environments.files import OURS
 from cli.halt import Halt
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import SANDBOX, existing
+
+CALLS = "calls"
+"""Folder of the checkpoint bucket for what calls of functions leave."""
 
 if TYPE_CHECKING:
     from infra.api_server import ApiServer
@@ -39,6 +43,17 @@ class Deployed:
     storage: str
     """Root of its checkpoint bucket: `gs://BUCKET`, or a folder of the sandbox."""
     jobs: tuple[JobPlace, ...]
+    sandbox: Path | None = None
+    """Folder of the one that it stands in; None: it stands in Google Cloud."""
+
+    @property
+    def options(self) -> str:
+        """How a command line names it, such as `-s dev --engine sandbox`."""
+        words = ["-s", self.stack]
+        if self.sandbox is not None:
+            words += ["--engine", "sandbox"]
+            words += ["--sandbox", str(self.sandbox)] if self.sandbox != SANDBOX else []
+        return shlex.join(words)
 
     def job(self, name: str | None) -> JobPlace:
         """The job of that name; None: the only one.
@@ -56,6 +71,10 @@ class Deployed:
     def job_folder(self, job: JobPlace) -> str:
         """Where the job keeps its runs."""
         return f"{self.storage}/{job.name}"
+
+    def call_folder(self, job: JobPlace) -> str:
+        """Where the hosts of a call leave what they have to tell; the call is the job."""
+        return f"{self.storage}/{CALLS}/{job.name}"
 
 
 def deployed(stack: str, sandbox: Path | None) -> Deployed:
@@ -76,7 +95,7 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")
     jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
-    return Deployed(stack, outputs, _api(outputs, sandbox), _storage(outputs, sandbox), jobs)
+    return Deployed(stack, outputs, _api(outputs, sandbox), _storage(outputs, sandbox), jobs, sandbox)
 
 
 def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":

@@ -16,6 +16,8 @@ from sandbox.site import Site
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells give it."""
+UNREAD = 141
+"""Exit status when whoever reads the answer has gone, such as `head`; as shells give it."""
 
 
 class Halt(Exception):
@@ -55,10 +57,17 @@ def changing(site: Site) -> Generator[None]:
 def exit_status(command: Callable[[], int]) -> int:
     """Run `command`; what ends it early goes to stderr as a message without a traceback."""
     try:
-        return command()
+        status = command()
+        # What is still to be written is part of the command.
+        sys.stdout.flush()
     except (Halt, ProgramsError, SandboxError) as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status if isinstance(error, Halt) else 1
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         return INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # Rich ends the program so when its reader has gone. What is left Python would try to write at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+    return status

@@ -37,4 +37,4 @@ app.add_typer(operate.commands)
 app.add_typer(control.commands)
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="multislice")

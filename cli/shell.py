@@ -22,6 +22,8 @@ from infra.remote_command import Channel, Container, NotStarted, RemoteCommand, 
 
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 _BLOCK_BYTES = 1 << 15
+_SILENCE_SECONDS = 20.0
+"""Proxies and load balancers cut connections on which nobody says anything for some minutes."""
 _COMMAND_SECONDS = 24 * 3600.0
 """Longer than anybody waits for one command."""
 
@@ -71,7 +73,10 @@ def _talk(remote: RemoteCommand, *, terminal: bool) -> int:
             open_things.enter_context(_raw(typed))
         sources: list[Any] = [remote, typed, *([resized] if resized is not None else [])]
         while True:
-            ready, _, _ = select.select(sources, [], [])
+            # What was decrypted already, `select` does not see.
+            ready = [remote] if remote.pending() else select.select(sources, [], [], _SILENCE_SECONDS)[0]
+            if not ready:
+                remote.ping()
             if remote in ready and not _heard(remote):
                 return remote.exit_code or 0
             if resized is not None and resized in ready:
@@ -82,17 +87,14 @@ def _talk(remote: RemoteCommand, *, terminal: bool) -> int:
 
 
 def _heard(remote: RemoteCommand) -> bool:
-    """Write what the command has said; False when it has ended."""
-    while True:
-        said = remote.receive()
-        if said is None:
-            return False
-        stream = sys.stderr if said[0] is Channel.ERRORS else sys.stdout
-        stream.buffer.write(said[1])
-        stream.buffer.flush()
-        # What was decrypted already, `select` does not see.
-        if not remote.pending():
-            return True
+    """Write what the command says next; False when it has ended."""
+    said = remote.receive()
+    if said is None:
+        return False
+    stream = sys.stderr if said[0] is Channel.ERRORS else sys.stdout
+    stream.buffer.write(said[1])
+    stream.buffer.flush()
+    return True
 
 
 def _typed(remote: RemoteCommand, source: int) -> bool:

@@ -16,6 +16,8 @@ from sandbox.daemon import CHECKOUT
 if TYPE_CHECKING:
     from infra.settings import Settings
 
+FOLDER = CHECKOUT / "stacks"
+"""Of the settings files."""
 PREFIX = "tpu-multislice:"
 """Of the program's own keys below `config`."""
 _ADVICE = "Nothing was started. Repair the file and run the command again"
@@ -25,18 +27,22 @@ class _StackFile(BaseModel):
     config: dict[str, object]
 
 
-def find(stack: str, folder: Path = CHECKOUT / "stacks") -> Path:
+def names(folder: Path | None = None) -> list[str]:
+    """The stacks that have a settings file, in the checkout's folder unless another one is meant."""
+    return sorted(stack_name(path) for path in (folder or FOLDER).glob("Pulumi.*.yaml"))
+
+
+def find(stack: str, folder: Path | None = None) -> Path:
     """The settings file of `stack`.
 
     Raises:
         Halt: there is none; the message lists the stacks there are.
     """
+    folder = folder or FOLDER
     path = folder / f"Pulumi.{stack}.yaml"
     if not path.is_file():
-        names = sorted(file.name.split(".")[1] for file in folder.glob("Pulumi.*.yaml"))
-        raise Halt(
-            f"--stack must name a file {folder}/Pulumi.STACK.yaml, got {stack!r}; choose one of: {', '.join(names)}"
-        )
+        choice = ", ".join(names(folder))
+        raise Halt(f"--stack must name a file {folder}/Pulumi.STACK.yaml, got {stack!r}; choose one of: {choice}")
     return path
 
 

@@ -12,14 +12,13 @@ from typing import Self
 
 from cli.logs.following import follow, leader
 from cli.logs.reading import Line
-from cli.observed.cluster import JOBSETS, PODS
 from cli.observed.objects import Object
+from cli.observed.paths import JOBSETS, PODS, WORKLOADS
 from cli.observed.pod import JOBSET_LABEL
 from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Snapshot
 from infra.api_server import UNREACHABLE, Json
-from infra.flavors import API_VERSION
 from infra.watch import Watch
 from sandbox.access import administrator
 from sandbox.site import Site
@@ -50,10 +49,9 @@ class Watcher:
         self._stopped = threading.Event()
         self._log = threading.Thread(target=self._follow_leader, daemon=True)
         job, pods = f"metadata.name={target.jobset}", f"{JOBSET_LABEL}={target.jobset}"
-        workloads = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
         self._watches = [
             self._watch(JOBSETS, {"fieldSelector": job}, reduce.jobset),
-            self._watch(workloads, {}, reduce.workload),
+            self._watch(WORKLOADS, {}, reduce.workload),
             self._watch(PODS, {"labelSelector": pods}, reduce.pod),
         ]
 

@@ -105,14 +105,19 @@ def binding(name: str) -> Manifest:
 
 
 def _trainers(namespaces: Sequence[str]) -> Manifest:
-    """A pod may mark the node it is on: so it gets there by holding its chips, which Kueue counts."""
+    """A pod may mark the node it is on: so it gets there by holding its chips, which Kueue counts.
+
+    One without a token marks none, such as the head of a job that runs by Pathways, wherever it is.
+    """
+    token = "s, has(s.serviceAccountToken)"
     chips = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
     return policy(
         TRAINERS,
         [_NEW_PODS],
         {
-            f"a pod of the account {SERVICE_ACCOUNT} holds {TPU_RESOURCE}": (
+            f"a pod of the account {SERVICE_ACCOUNT} holds {TPU_RESOURCE}, or has no token": (
                 f"object.spec.containers.exists(c, quantity({chips}).isGreaterThan(quantity('0')))"
+                f" || !object.spec.?volumes.orValue([]).exists(v, v.?projected.?sources.orValue([]).exists({token}))"
             ),
             f"a pod of the account {SERVICE_ACCOUNT} leaves nodeName to the scheduler": "!has(object.spec.nodeName)",
         },

@@ -85,12 +85,16 @@ class ApiServer:
         """One call; what the API server answers.
 
         Raises:
-            ApiError: the API server refused.
+            ApiError: the API server refused, or something else than one answered.
             urllib3.exceptions.HTTPError: it cannot be reached.
         """
         content = None if body is None else json.dumps(body).encode()
         answer = self._send(method, self._url(path, query), content, content_type, preload=True)
-        return json.loads(answer.data)
+        try:
+            return json.loads(answer.data)
+        except ValueError:
+            got = answer.data.decode(errors="replace").strip()[:200]
+            raise ApiError(answer.status, "NotJson", f"expected JSON of {self.url}, got {got!r}") from None
 
     def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
         """The object at `path`, or None."""

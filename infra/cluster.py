@@ -12,6 +12,7 @@ import pulumi_gcp as gcp
 from infra import stack_file
 from infra.addresses import SYSTEM_PODS_PER_NODE
 from infra.network import POD_RANGE, SERVICE_RANGE, Network
+from infra.placement import SYSTEM_POOL
 
 CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """The service account's roles say what a node may do; scopes only repeat it less well."""
@@ -161,7 +162,7 @@ def _maintenance(settings: stack_file.Cluster) -> gcp.container.ClusterMaintenan
 def _system_pool_args(args: ClusterArgs, cluster: gcp.container.Cluster) -> gcp.container.NodePoolArgs:
     container = gcp.container
     return container.NodePoolArgs(
-        name="system",
+        name=SYSTEM_POOL,
         cluster=cluster.name,
         location=args.cloud.region,
         node_locations=[args.cloud.zone],

@@ -69,7 +69,7 @@ def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
     """The project's repositories, but the stack's own one, that images of its jobs lie in, by a name for each."""
     project, own = settings.cloud.project, RepositoryPlace(settings.cloud.region, settings.cluster.name)
     trainer = _foreign(settings.image.reference or "", project, own) if settings.image else None
-    containers = [job.image for job in settings.jobs.values() if isinstance(job, ContainerJob)]
+    containers = [image for job in settings.jobs.values() if isinstance(job, ContainerJob) for image in job.images]
     others = {place for image in containers if (place := _foreign(image, project, own))} - {trainer}
     named = {f"images-{place.location}-{place.repository_id}": place for place in others}
     return ({"foreign-images": trainer} if trainer else {}) | dict(sorted(named.items()))

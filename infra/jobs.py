@@ -15,6 +15,7 @@ from infra.names import JobName, PinnedImage, PortName, VariableName
 from workloads.spec import CallSpec, DataSpec, MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
+Backend = Literal["direct", "pathways"]
 
 HOURS_PER_YEAR = 8760
 
@@ -57,6 +58,9 @@ class Job(Spec):
     here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
     max_hours: Annotated[float, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
     """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
+    backend: Backend = "direct"
+    """`direct`: the program runs on every host and drives its chips. `pathways`: it runs once, on the head, and
+    drives the chips of all hosts by way of Pathways. Kind `container` alone, with the section `pathways`."""
     host_network: bool = False
     """Pods use the interfaces of their host: faster between slices, but they act as the service
     account of the nodes, which is then granted the buckets."""
@@ -86,8 +90,24 @@ class TrainingJob(Job):
     """Unset: one replica per slice, parameters sharded over the whole slice."""
 
 
+class Pathways(Spec):
+    """The Pathways runtime of a job with `backend: pathways`. See `docs/jobs.md`."""
+
+    server_image: PinnedImage
+    """Of resource manager and workers, by digest: `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server`. Google
+    makes one for each version of JAX; it must be that of the program."""
+    proxy_image: PinnedImage
+    """Of the server that the program talks to, of the same version:
+    `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server`."""
+    head_vcpus: Annotated[int, Field(ge=6)] = 48
+    """What the head asks of a system node: a sixth for the resource manager, a third for the proxy, the rest for the
+    program. On a slice of one host the head shares that host instead, and this may not be set."""
+    head_memory_gib: Annotated[int, Field(ge=7)] = 217
+    """The same of memory: a seventh, and three sevenths each for proxy and program."""
+
+
 class ContainerJob(Job):
-    """Runs a program of your own, one container on every host of the slices. See `docs/jobs.md`."""
+    """Runs a program of your own: on every host of the slices, or by Pathways on the head. See `docs/jobs.md`."""
 
     kind: Literal["container"]
     image: PinnedImage
@@ -99,7 +119,14 @@ class ContainerJob(Job):
     env: Mapping[VariableName, str] = {}
     """Environment variables in plain; what nobody may read belongs to `secrets`."""
     ports: Mapping[PortName, Annotated[int, Field(ge=1, le=65535)]] = {}
-    """Ports that the program listens on, on every host."""
+    """Ports that the program listens on, wherever it runs."""
+    pathways: Pathways | None = None
+    """With `backend: pathways`, and with no other."""
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """All that its pods run."""
+        return (self.image, *((self.pathways.server_image, self.pathways.proxy_image) if self.pathways else ()))
 
 
 class FunctionJob(Job):

@@ -14,18 +14,19 @@ the node's service account and lose their own, but the pod network costs some ba
 slices (https://github.com/apple/axlearn/pull/641).
 
 Exit codes mean something of the trainer's alone. Any other program that ends with one other than 0 restarts all
-slices, and that counts, unless its pod was disrupted.
+slices, and that counts, unless its pod was disrupted. By Pathways the same holds of head and workers; the job has
+succeeded when the head has, whatever the workers do then.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from infra import placement
-from infra.jobs import ContainerJob, Job
-from infra.placement import Manifest
-from infra.pods import pod_template
-from infra.programs import TRAINER, container_name
+from infra import pathways, placement
+from infra.jobs import ContainerJob, Job, Pathways
+from infra.placement import HEAD, SLICES, Manifest
+from infra.pods import head_template, pod_template
+from infra.programs import PROGRAM, TRAINER, container_name
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 
@@ -33,7 +34,6 @@ JOBSET_NAMESPACE = "jobset-system"
 MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
-_REPLICATED_JOB = "slice"
 _SECONDS_PER_HOUR = 3600
 NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
 """Codes after which a restart uses up none of `max_restarts`."""
@@ -41,7 +41,9 @@ NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
 
 def render(submission: Submission) -> Manifest:
     """The JobSet."""
-    annotations = placement.jobset_annotations(submission.groups, submission.placement)
+    runtime = pathways.runtime(submission.job)
+    kept = placement.slice_annotations(submission.groups, submission.placement)
+    annotations = placement.request_annotations(submission.groups) | ({} if runtime else kept)
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -53,11 +55,36 @@ def render(submission: Submission) -> Manifest:
         },
         "spec": {
             # Its name is a label of every pod, for whoever needs to be told where the others meet.
-            "coordinator": {"replicatedJob": _REPLICATED_JOB, "jobIndex": 0, "podIndex": 0},
-            "successPolicy": {"operator": "All"},
+            "coordinator": {"replicatedJob": HEAD if runtime else SLICES, "jobIndex": 0, "podIndex": 0},
             "failurePolicy": _failure_policy(submission.job),
-            "replicatedJobs": [_slices(submission)],
+            **(_head_and_slices(submission, runtime, kept) if runtime else _slices_alone(submission)),
         },
+    }
+
+
+def _slices_alone(submission: Submission) -> Manifest:
+    job = _indexed(submission, container_name(submission.job), submission.slices.hosts, pod_template(submission))
+    return {"successPolicy": {"operator": "All"}, "replicatedJobs": [_replicated(SLICES, submission.slices.count, job)]}
+
+
+def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[str, str]) -> Manifest:
+    head = _indexed(submission, PROGRAM, 1, head_template(submission, runtime))
+    slices = _indexed(submission, pathways.WORKER, submission.slices.hosts, pod_template(submission))
+    count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
+    if pathways.colocated(submission.shape):
+        # Together: the head goes where the worker is.
+        return {
+            "successPolicy": success,
+            "replicatedJobs": [_replicated(HEAD, 1, head), _replicated(SLICES, count, slices)],
+        }
+    return {
+        "successPolicy": success,
+        # Workers ask the resource manager for their part as soon as they run.
+        "startupPolicy": {"startupPolicyOrder": "InOrder"},
+        "replicatedJobs": [
+            _replicated(HEAD, 1, head, placement.head_annotations()),
+            _replicated(SLICES, count, slices, kept),
+        ],
     }
 
 
@@ -68,18 +95,21 @@ def _labels(job: Job) -> dict[str, str]:
     return labels
 
 
-def _slices(submission: Submission) -> Manifest:
-    """A Job for each slice, a pod for each host."""
-    slices = submission.slices
-    job: Manifest = {
-        "parallelism": slices.hosts,
-        "completions": slices.hosts,
+def _indexed(submission: Submission, container: str, pods: int, template: Manifest) -> Manifest:
+    """A Job of so many pods, whose end is told by `container`."""
+    return {
+        "parallelism": pods,
+        "completions": pods,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": _pod_failure_rules(submission.job)},
-        "template": pod_template(submission),
+        "podFailurePolicy": {"rules": _pod_failure_rules(submission.job, container)},
+        "template": template,
     }
-    return {"name": _REPLICATED_JOB, "replicas": slices.count, "template": {"spec": job}}
+
+
+def _replicated(name: str, replicas: int, job: Manifest, annotations: Mapping[str, str] | None = None) -> Manifest:
+    metadata = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
+    return {"name": name, "replicas": replicas, "template": {**metadata, "spec": job}}
 
 
 def _failure_policy(job: Job) -> Manifest:
@@ -114,27 +144,27 @@ def _exit_message(codes: Iterable[ExitCode]) -> str:
     return f"^Container {TRAINER} for pod .* failed with exit code ({alternatives}) matching FailJob rule"
 
 
-def _pod_failure_rules(job: Job) -> list[Manifest]:
+def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     """Fails the Job with a message that names the first pod that failed and its exit code."""
     # Eviction, preemption, node deletion: whatever code the dying process came to return.
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
     # that was killed leaves no word of its own.
     if isinstance(job, ContainerJob):
-        return [disrupted, _exit_rule(job, (ExitCode.DONE,), "NotIn")]
+        return [disrupted, _exit_rule(container, (ExitCode.DONE,), "NotIn")]
     return [
-        _exit_rule(job, FATAL_CODES),
+        _exit_rule(container, FATAL_CODES),
         disrupted,
-        _exit_rule(job, NOT_THE_JOBS_FAULT),
-        _exit_rule(job, (*FATAL_CODES, *NOT_THE_JOBS_FAULT), "NotIn"),
+        _exit_rule(container, NOT_THE_JOBS_FAULT),
+        _exit_rule(container, (*FATAL_CODES, *NOT_THE_JOBS_FAULT), "NotIn"),
     ]
 
 
-def _exit_rule(job: Job, codes: Iterable[ExitCode], operator: Literal["In", "NotIn"] = "In") -> Manifest:
+def _exit_rule(container: str, codes: Iterable[ExitCode], operator: Literal["In", "NotIn"] = "In") -> Manifest:
     return {
         "action": "FailJob",
         "onExitCodes": {
-            "containerName": container_name(job),
+            "containerName": container,
             "operator": operator,
             "values": sorted(int(code) for code in codes),
         },

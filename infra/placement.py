@@ -8,6 +8,9 @@ nodes come from and who counts them:
   since followers would wait for a leader that Kueue still holds back;
 - nodes that come for waiting pods (flex-start): affinity, told to the scheduler and the autoscaler;
 - nodes that come by request (queued): nothing, for a request brings one slice by itself.
+
+The head of a job that runs by Pathways has no chips. It goes to a system node, one to each, or, where the slice has
+one host, to that host. Nothing else keeps such a slice together: its only pod has all its chips.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,6 +26,15 @@ type Manifest = dict[str, object]
 type Groups = Mapping[str, SliceGroup]
 type Way = Placement | Literal["affinity", "request"]
 
+SLICES, HEAD = "slice", "head"
+"""Names of a JobSet's replicated jobs: a Job for each slice, and the one for the head of a job that has one. The
+longer of them, twice the job's name and what JobSet adds make a label of 63 characters."""
+SYSTEM_POOL = "system"
+"""The node pool of the cluster's CPU nodes."""
+
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_HOST = "kubernetes.io/hostname"
+_OF_JOBSET, _OF_REPLICATED_JOB = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """Pod label that is the same for the hosts of one slice and for no others."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -49,13 +61,33 @@ def rewrites_node_selector(groups: Groups) -> bool:
     return len(groups) > 1 or any(isinstance(group.capacity, Queued) for group in groups.values())
 
 
-def jobset_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
-    """Annotations of the JobSet that place it."""
+def request_annotations(groups: Groups) -> dict[str, str]:
+    """Annotations of the JobSet that say what is asked of a queued group."""
     run_seconds = [group.capacity.max_run_seconds for group in groups.values() if isinstance(group.capacity, Queued)]
-    request = {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
-    if way(groups.values(), placement) == "exclusive-topology":
-        return {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODE_POOL_LABEL, **request}
-    return request
+    return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
+
+
+def slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
+    """Annotations that keep each slice in one node pool: of the JobSet, or of its slices alone if it has a head."""
+    return {_EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
+
+
+def head_annotations() -> dict[str, str]:
+    """Annotations that keep two heads from one system node."""
+    return {_EXCLUSIVE: _HOST}
+
+
+def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
+    """Where the head of the job named `job` goes: fields of its pods' spec."""
+    if not colocated:
+        return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}
+    of_slice: Manifest = {"matchLabels": {_OF_JOBSET: job, _OF_REPLICATED_JOB: SLICES}}
+    beside: Manifest = {"topologyKey": _HOST, "labelSelector": of_slice}
+    return {
+        "nodeSelector": node_selector(groups),
+        "tolerations": tolerations(groups),
+        "affinity": {"podAffinity": {_REQUIRED: [beside]}},
+    }
 
 
 def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
@@ -92,26 +124,28 @@ def tolerations(groups: Groups) -> list[Manifest]:
     return [*wanted, *({"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _BROKEN_CONTACT)]
 
 
-def affinity(groups: Groups, placement: Placement) -> Manifest:
-    """Affinity of the pods, empty if they need none."""
+def affinity(groups: Groups, placement: Placement, *, colocated: bool = False) -> Manifest:
+    """Affinity of the pods, empty if they need none; `colocated`: the job's head comes to their host."""
     rules: Manifest = {}
     if len(groups) > 1:
         one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
         # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that one.
         rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
     if way(groups.values(), placement) == "affinity":
-        rules |= _one_pool_for_each_slice()
+        rules |= _one_pool_for_each_slice(colocated)
     return rules
 
 
-def _one_pool_for_each_slice() -> Manifest:
+def _one_pool_for_each_slice(colocated: bool) -> Manifest:
     """Exclusive topology for pools without nodes, told to the scheduler and the autoscaler alone.
 
     JobSet lets followers through its webhook once their leader runs, but an empty pool gets its
     nodes only if the pods of all hosts wait for them.
     """
-    of_jobsets: Manifest = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
-    term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": of_jobsets}
+    others: list[Manifest] = [{"key": _OF_JOBSET, "operator": "Exists"}]
+    if colocated:
+        others.append({"key": _OF_REPLICATED_JOB, "operator": "NotIn", "values": [HEAD]})
+    term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": {"matchExpressions": others}}
     together = {**term, "matchLabelKeys": [_JOB_KEY]}
     apart = {**term, "mismatchLabelKeys": [_JOB_KEY], "namespaceSelector": {}}
     return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}

@@ -1,4 +1,4 @@
-"""The pod template of a job: one pod for each host.
+"""The pod templates of a job: one pod for each host, and one for the head of a job that runs by Pathways.
 
 Owns what a pod is given and may do, and its volumes. What runs in it is the business of `infra.programs`, where it
 goes of `infra.placement`, what its end means of `infra.jobset`.
@@ -8,8 +8,11 @@ process for each NUMA node there as well; the trainer needs no second one, and o
 each host is one rule for all generations.
 """
 
-from infra import placement, programs
+from collections.abc import Mapping, Sequence
+
+from infra import pathways, placement, programs
 from infra.accelerators import TPU_RESOURCE, SliceShape
+from infra.jobs import Pathways
 from infra.placement import Manifest
 from infra.submission import Submission
 from workloads.spec import API_ACCESS_PATH
@@ -19,6 +22,8 @@ SERVICE_ACCOUNT = "trainer"
 
 _REQUESTED_SHARE = 0.75
 """Share of a machine's CPU and memory that its pod requests."""
+_HALF_THE_SHARE = _REQUESTED_SHARE / 2
+"""The same of each of two pods that share a machine."""
 _HOST_NETWORK: Manifest = {
     "hostNetwork": True,
     # Without it such pods ask the node's resolver, which does not know their peers.
@@ -67,17 +72,58 @@ def admitted_pods(*, host_network: bool) -> dict[str, str]:
 
 
 def pod_template(submission: Submission) -> Manifest:
-    """Metadata and spec of the pods."""
-    annotations = {
-        **placement.pod_annotations(submission.groups, submission.placement, submission.slices.hosts),
-        **({"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}),
-    }
-    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": _pod(submission)}
+    """Metadata and spec of the pods that hold the chips."""
+    kept = placement.pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
+    runtime = pathways.runtime(submission.job)
+    if runtime is None:
+        container = programs.program(submission) | {"resources": resources(submission.shape)}
+        return _template(submission, kept | _mount_annotations(submission), _place(submission), [container])
+    shared = pathways.colocated(submission.shape)
+    own = resources(submission.shape, _HALF_THE_SHARE if shared else _REQUESTED_SHARE)
+    container = pathways.worker(submission, runtime) | {"resources": own}
+    return _template(submission, kept, _place(submission, colocated=shared), [container], with_data=False)
 
 
-def _pod(submission: Submission) -> Manifest:
-    affinity = placement.affinity(submission.groups, submission.placement)
+def head_template(submission: Submission, runtime: Pathways) -> Manifest:
+    """Metadata and spec of the head: the program, and beside it the servers of Pathways."""
+    shared = pathways.colocated(submission.shape)
+    shares = _head_resources(submission.shape if shared else None, runtime)
+    manager, proxy = pathways.servers(submission, runtime)
+    return _template(
+        submission,
+        _mount_annotations(submission),
+        placement.head_place(submission.groups, submission.job.name, colocated=shared),
+        [programs.program(submission) | {"resources": shares[2]}],
+        [manager | {"resources": shares[0]}, proxy | {"resources": shares[1]}],
+    )
+
+
+def _place(submission: Submission, *, colocated: bool = False) -> Manifest:
+    affinity = placement.affinity(submission.groups, submission.placement, colocated=colocated)
     return {
+        "nodeSelector": placement.node_selector(submission.groups),
+        "tolerations": placement.tolerations(submission.groups),
+        **({"affinity": affinity} if affinity else {}),
+    }
+
+
+def _mount_annotations(submission: Submission) -> dict[str, str]:
+    return {"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}
+
+
+def _template(
+    submission: Submission,
+    annotations: Mapping[str, str],
+    place: Manifest,
+    containers: Sequence[Manifest],
+    sidecars: Sequence[Manifest] = (),
+    *,
+    with_data: bool = True,
+) -> Manifest:
+    """Pods that run `containers` on nodes that `place` names; `with_data`: they see the mounted bucket."""
+    bucket = submission.mounted_bucket if with_data else None
+    confined = {"securityContext": CONFINED_CONTAINER, "volumeMounts": _mounts(submission, bucket)}
+    spec: Manifest = {
         "restartPolicy": "Never",
         "serviceAccountName": SERVICE_ACCOUNT,
         # The metadata server gives Google credentials; of the API server the pod needs `_api_access` alone.
@@ -85,15 +131,15 @@ def _pod(submission: Submission) -> Manifest:
         "securityContext": CONFINED_POD,
         **(_HOST_NETWORK if submission.job.host_network else {}),
         "terminationGracePeriodSeconds": submission.job.grace_seconds,
-        "nodeSelector": placement.node_selector(submission.groups),
-        "tolerations": placement.tolerations(submission.groups),
-        **({"affinity": affinity} if affinity else {}),
-        "containers": [_container(submission)],
-        "volumes": _volumes(submission),
+        **place,
+        **({"initContainers": [container | confined for container in sidecars]} if sidecars else {}),
+        "containers": [container | confined for container in containers],
+        "volumes": _volumes(submission, bucket),
     }
+    return {**({"metadata": {"annotations": dict(annotations)}} if annotations else {}), "spec": spec}
 
 
-def _volumes(submission: Submission) -> list[Manifest]:
+def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     volumes: list[Manifest] = [
         # The default of 64 MiB is too small for libtpu's transfers between host and chips.
         {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}},
@@ -102,14 +148,14 @@ def _volumes(submission: Submission) -> list[Manifest]:
     ]
     if _marks_its_node(submission):
         volumes.append(_api_access())
-    if submission.mounted_bucket:
+    if bucket:
         # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
-        bucket: Manifest = {
+        files: Manifest = {
             "driver": "gcsfuse.csi.storage.gke.io",
             "readOnly": True,
-            "volumeAttributes": {"bucketName": submission.mounted_bucket, "mountOptions": "implicit-dirs"},
+            "volumeAttributes": {"bucketName": bucket, "mountOptions": "implicit-dirs"},
         }
-        volumes.append({"name": _DATASETS, "csi": bucket})
+        volumes.append({"name": _DATASETS, "csi": files})
     return volumes
 
 
@@ -126,24 +172,19 @@ def _api_access() -> Manifest:
     return {"name": _API_ACCESS, "projected": {"sources": sources}}
 
 
-def _container(submission: Submission) -> Manifest:
+def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": _SHARED_MEMORY, "mountPath": "/dev/shm"},
         {"name": _TEMPORARY, "mountPath": "/tmp"},
     ]
     if _marks_its_node(submission):
         mounts.append({"name": _API_ACCESS, "mountPath": API_ACCESS_PATH, "readOnly": True})
-    if submission.mounted_bucket:
+    if bucket:
         mounts.append({"name": _DATASETS, "mountPath": "/datasets", "readOnly": True})
-    return {
-        **programs.program(submission),
-        "resources": resources(submission.shape),
-        "securityContext": CONFINED_CONTAINER,
-        "volumeMounts": mounts,
-    }
+    return mounts
 
 
-def resources(shape: SliceShape) -> Manifest:
+def resources(shape: SliceShape, share: float = _REQUESTED_SHARE) -> Manifest:
     """What a pod takes of its host: all chips, and most of the rest.
 
     So much that no second large pod fits beside the trainer, yet no more than remains when kubelet
@@ -151,6 +192,24 @@ def resources(shape: SliceShape) -> Manifest:
     a memory limit would kill it, /dev/shm and all, while memory is free. Kubelet bounds all pods alike.
     """
     chips = str(shape.chips_per_host)
-    cpu = str(int(_REQUESTED_SHARE * shape.vcpus_per_host))
-    memory = f"{int(_REQUESTED_SHARE * shape.memory_gib_per_host)}Gi"
-    return {"requests": {"cpu": cpu, "memory": memory, TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+    vcpus, memory_gib = _part_of_host(shape, share)
+    return {"requests": {**_requests(vcpus, memory_gib), TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+
+
+def _head_resources(shared: SliceShape | None, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
+    """What resource manager, proxy and program take of a system node, or of the host that they share."""
+    vcpus, memory_gib = runtime.head_vcpus, runtime.head_memory_gib
+    if shared:
+        vcpus, memory_gib = _part_of_host(shared, _HALF_THE_SHARE)
+    manager, proxy = (vcpus // 6, memory_gib // 7), (vcpus // 3, 3 * memory_gib // 7)
+    program = (vcpus - manager[0] - proxy[0], memory_gib - manager[1] - proxy[1])
+    first, second, third = ({"requests": _requests(*part)} for part in (manager, proxy, program))
+    return first, second, third
+
+
+def _part_of_host(shape: SliceShape, share: float) -> tuple[int, int]:
+    return int(share * shape.vcpus_per_host), int(share * shape.memory_gib_per_host)
+
+
+def _requests(vcpus: int, memory_gib: int) -> Manifest:
+    return {"cpu": str(vcpus), "memory": f"{memory_gib}Gi"}

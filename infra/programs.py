@@ -12,6 +12,7 @@ MEGASCALE_COORDINATOR_ADDRESS for JobSets with chips
 from collections.abc import Mapping
 from typing import Any
 
+from infra import pathways
 from infra.jobs import ContainerJob, FunctionJob, Job
 from infra.placement import Manifest
 from infra.submission import Submission
@@ -126,6 +127,8 @@ def _python(submission: Submission, module: str, told: Mapping[str, str]) -> dic
 
 
 def _container(submission: Submission, job: ContainerJob) -> Manifest:
+    by_pathways = pathways.runtime(job) is not None
+    usual = {"HOME": _USUAL_VARIABLES["HOME"]} if by_pathways else _USUAL_VARIABLES
     named = {name: list(words) for name, words in (("command", job.command), ("args", job.args)) if words}
     return {
         "name": PROGRAM,
@@ -134,11 +137,12 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
         "env": [
             {"name": FOLDER_VARIABLE, "value": submission.folder},
             *_of_the_run(submission),
-            *({"name": name, "value": value} for name, value in (_USUAL_VARIABLES | dict(job.env)).items()),
+            *({"name": name, "value": value} for name, value in (usual | dict(job.env)).items()),
+            *(pathways.variables() if by_pathways else ()),
             *_secrets(submission),
         ],
         "ports": [
-            {"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT},
+            *([] if by_pathways else [{"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT}]),
             *({"name": name, "containerPort": port} for name, port in job.ports.items()),
         ],
     }

@@ -9,7 +9,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
@@ -107,6 +107,10 @@ class RemoteCommand:
         for start in range(0, len(data), _BLOCK_BYTES):
             self._send(Channel.INPUT, data[start : start + _BLOCK_BYTES])
 
+    def ping(self) -> None:
+        """Say that one is there: who is silent for long is taken for gone by what lies between."""
+        self._tell(self._connection.ping)
+
     def end_input(self) -> None:
         """No more input comes."""
         if self._stdin:
@@ -119,7 +123,8 @@ class RemoteCommand:
     def receive(self, timeout_seconds: float | None = None) -> tuple[Channel, bytes] | None:
         """What the command says next, on OUTPUT or ERRORS; None when it has ended.
 
-        It may be nothing: nodes say that to begin with, and whoever selects must not wait here for more.
+        It may be nothing: nodes say that to begin with, and servers that they are there; whoever selects must not wait
+        here for more.
 
         Raises:
             NotStarted: there was never a command.
@@ -131,7 +136,7 @@ class RemoteCommand:
             if message is None:
                 raise ConnectionError("the connection to the command ended before the command did")
             if not message:
-                continue
+                return Channel.OUTPUT, b""
             channel, data = message[0], message[1:]
             if channel == Channel.STATUS:
                 self.exit_code = exit_code(json.loads(data))
@@ -148,21 +153,26 @@ class RemoteCommand:
         self._connection.shutdown()
 
     def _send(self, channel: Channel, data: bytes) -> None:
+        self._tell(lambda: self._connection.send_binary(bytes([channel]) + data))
+
+    def _tell(self, send: Callable[[], object]) -> None:
         try:
-            self._connection.send_binary(bytes([channel]) + data)
-        except websocket.WebSocketException as error:
-            raise ConnectionError(str(error)) from error
+            send()
+        except (websocket.WebSocketException, OSError) as error:
+            raise ConnectionError(f"the connection to the command broke: {error}") from error
 
     def _message(self, timeout_seconds: float | None) -> bytes | None:
         self._connection.settimeout(timeout_seconds)
         try:
-            code, frame = self._connection.recv_data_frame()
+            code, frame = self._connection.recv_data_frame(control_frame=True)
         except websocket.WebSocketTimeoutException as error:
             raise TimeoutError("the command said nothing in time") from error
         except websocket.WebSocketConnectionClosedException:
             return None
         except websocket.WebSocketException as error:
             raise ConnectionError(str(error)) from error
+        if code in (websocket.ABNF.OPCODE_PING, websocket.ABNF.OPCODE_PONG):
+            return b""
         return None if code == websocket.ABNF.OPCODE_CLOSE else frame.data
 
 

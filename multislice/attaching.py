@@ -4,11 +4,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError
 from infra.calls import spec_of
 from multislice.call import Call
 from multislice.errors import CallError, CallGone, Refused
-from multislice.place import JOBSETS, Place, place
+from multislice.place import Place, place
 from multislice.reaching import bucket, cluster
 from multislice.submission import is_call_name
 from workloads.spec import CallSpec

@@ -11,23 +11,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from cli.logs.pod_log import Source
+from cli.logs.reading import WHOLE
+from cli.observed.paths import JOBSETS, WORKLOADS
+from cli.observed.pod import LEADER, host_of, pods_of
 from infra.api_server import UNREACHABLE, Json
 from infra.calls import KEPT_SECONDS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack
 from multislice.failures import host_failure
-from multislice.following import LEADER, host_of, log_lines, pods
+from multislice.function_log import of_function
 from multislice.outcome import Outcome, found_outcome
-from multislice.place import JOBSETS, Place
+from multislice.place import Place
 from multislice.reaching import bucket, cluster
 from multislice.status import State, Status, queued, status_of
-from multislice.window import of_function
 from workloads.call.folder import OUTPUT, Seals
 from workloads.spec import CallSpec
 
 _POLL_SECONDS = 0.5
 _FIRST_LOOK_SECONDS, _LAST_LOOK_SECONDS = 0.1, 5.0
 """Into the bucket, where every look costs a request, while other hosts are still at work."""
-_WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
 
 
 def ignore(_: object) -> None:
@@ -126,9 +128,11 @@ class Call:
             CallGone: the host has no log, or none any more.
         """
         try:
-            for pod in pods(self.place.api, self.namespace, self.id):
-                if host_of(pod) == host:
-                    return "\n".join(of_function(self.id, log_lines(self.place.api, pod, follow=False)))
+            there = pods_of(self.place.api, self.namespace, self.id)
+            pods = [pod for pod in there if host_of(pod) == host]
+            if newest := max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None):
+                lines = Source.of(self.place.api, newest).read(WHOLE)
+                return "\n".join(of_function(self.id, (line.text for line in lines)))
         except UNREACHABLE as error:
             raise CallGone(f"{host} of call {self.id} has no log yet: {error}") from None
         raise CallGone(f"{host} of call {self.id} has no log: it has not begun, or is gone ({self.status()})")
@@ -180,7 +184,7 @@ class Call:
 
     def _waits_for(self, jobset: Json) -> Status:
         """The state of a call that Kueue holds back, and why."""
-        found = self.place.api.request("GET", _WORKLOADS.format(self.namespace))["items"]
+        found = self.place.api.request("GET", WORKLOADS.format(self.namespace))["items"]
         uid = jobset["metadata"]["uid"]
         for workload in found:
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", [])):

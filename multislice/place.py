@@ -9,15 +9,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cli.deployed import Deployed, deployed
+from cli.deployed import CALLS, Deployed, deployed
 from cli.halt import Halt
 from infra.api_server import ApiServer
 from infra.calls import OUTPUT, CallSettings
 from multislice.errors import NoSuchStack, Refused
 from sandbox.site import load
 from workloads.call.folder import CallFolder, gcs
-
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,11 @@ class Place:
 
     def folder(self, call: str) -> CallFolder:
         """Of a call's files."""
-        return CallFolder(self.filesystem, f"{self.settings.bucket}/calls/{call}")
+        return CallFolder(self.filesystem, f"{self.settings.bucket}/{CALLS}/{call}")
 
     def url(self, call: str) -> str:
         """The same folder, as hosts find it."""
-        return f"gs://{self.settings.bucket}/calls/{call}"
+        return f"gs://{self.settings.bucket}/{CALLS}/{call}"
 
     def again(self, call: str) -> str:
         """The expression by which a call is found again."""

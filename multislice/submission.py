@@ -6,13 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from cli.observed.paths import JOBSETS
 from infra.api_server import UNREACHABLE, ApiError
 from infra.calls import CallJob, call_jobset
 from infra.jobs import HOURS_PER_YEAR, Priority
 from multislice.call import Call
 from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused
 from multislice.packing import Packed
-from multislice.place import JOBSETS, Place
+from multislice.place import Place
 from multislice.reaching import bucket
 from workloads.call.parcel import Parcel
 from workloads.spec import CallSpec

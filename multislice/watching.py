@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
+from cli.logs.following import follow, hosts, leader
+from cli.logs.reading import Line
+from cli.observed.pod import LEADER
 from infra.api_server import UNREACHABLE
 from multislice.call import Call
 from multislice.errors import CallError
-from multislice.following import LEADER, Line, follow, hosts, leader
+from multislice.function_log import FunctionLog
 from multislice.outcome import Outcome
 from multislice.status import State, Status
-from multislice.window import Window
 
 Shown = Literal["leader", "all"]
 """The first host of the first slice, whose value is the result; or every host, with its name."""
@@ -26,7 +28,7 @@ _LAST_LINES_SECONDS = 3.0
 
 
 class Screen:
-    """Shows what the function prints while it runs, each host's own window of its log."""
+    """Shows what the function prints while it runs, each host's own part of its log."""
 
     def __init__(self, call: str, shown: Shown) -> None:
         self.ended = threading.Event()
@@ -35,15 +37,15 @@ class Screen:
         """Nothing more is shown."""
         self._call = call
         self._shown: Shown = shown
-        self._windows: dict[str, Window] = {}
+        self._logs: dict[str, FunctionLog] = {}
 
     def line(self, line: Line) -> None:
         """Take the next line of a host."""
-        window = self._windows.setdefault(line.host, Window(self._call))
-        text = window.line(line.text)
+        log = self._logs.setdefault(line.host, FunctionLog(self._call))
+        text = log.line(line.text)
         if text is not None and not self.closed:
             print(text if self._shown == "leader" else f"[{line.host}] {text}", flush=True)
-        if window.ended and line.host == LEADER:
+        if log.ended and line.host == LEADER:
             self.ended.set()
 
 

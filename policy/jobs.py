@@ -5,7 +5,7 @@ with a job is the business of the rules.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ class SliceJob:
     replicas: int
     job: Any
     """Specification of the Jobs."""
+    annotations: Mapping[str, Any]
+    """Of the JobSet and of this replicated job."""
 
     @property
     def pod(self) -> Any:
@@ -90,7 +92,13 @@ class SliceJob:
 def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
     """All that want chips."""
     found = (
-        SliceJob(job_set, at(job, "name"), int(at(job, "replicas") or 1), at(job, "template", "spec"))
+        SliceJob(
+            job_set,
+            at(job, "name"),
+            int(at(job, "replicas") or 1),
+            at(job, "template", "spec"),
+            _annotations(job_set.properties) | _annotations(at(job, "template")),
+        )
         for job_set in of_kind(resources, "JobSet")
         for job in every(job_set.properties, "spec", "replicatedJobs")
     )
@@ -110,6 +118,10 @@ def of_jobs(check: Callable[[SliceJob], Iterable[str]]) -> Callable[[Declared], 
 def pools_of(job: SliceJob, pools: Iterable[TpuPool]) -> list[TpuPool]:
     """The slices that a job may run on."""
     return [pool for pool in pools if job.may_run_on(pool.labels)]
+
+
+def _annotations(declared: Any) -> dict[str, Any]:
+    return dict(at(declared, "metadata", "annotations") or {})
 
 
 def _json(text: str) -> Any:

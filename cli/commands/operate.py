@@ -24,7 +24,7 @@ def status(
     sandbox: Sandbox = SANDBOX,
     json: Json = False,
 ) -> None:
-    """Slices, queues and a job: its step, loss, time left and dollars so far. With --watch, 2: the job failed."""
+    """Slices, queues and a job: step, loss, time left and dollars so far. Exit status 2: with --watch, it failed."""
     if watch and json:
         raise typer.BadParameter("expected one of --watch and --json, got both; leave one out")
     from cli.status import command
@@ -98,14 +98,16 @@ def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on, at 127.0.0.1. 0: a free one.")] = 0,
     engine: On = Engine.PULUMI,
     sandbox: Sandbox = SANDBOX,
+    json: Annotated[bool, typer.Option("--json", help="Where it is served, as one JSON object.")] = False,
 ) -> None:
     """One live page of a stack, its queues, jobs, hosts and dollars, for browsers of this machine."""
-    from threading import Event
-
     from cli.dashboard import command
 
-    console = Console(highlight=False)
-    run(lambda: command.dashboard(_deployed(stack, engine, sandbox), port, console, Event()))
+    def answer() -> int:
+        found = _deployed(stack, engine, sandbox)
+        return command.dashboard(found, port, Console(highlight=False), command.feed_of(found), json=json)
+
+    run(answer)
 
 
 @commands.command()

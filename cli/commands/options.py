@@ -8,12 +8,18 @@ from typing import Annotated
 import typer
 
 from cli.answer import Form
+from cli.completion import jobs, stacks
 from cli.halt import exit_status
 
-Stack = Annotated[str, typer.Option("--stack", "-s", help="Name of the file stacks/Pulumi.STACK.yaml.")]
+Stack = Annotated[
+    str, typer.Option("--stack", "-s", help="Name of the file stacks/Pulumi.STACK.yaml.", autocompletion=stacks)
+]
 Json = Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="For a comment on a pull request.")]
-Job = Annotated[str | None, typer.Argument(metavar="JOB", help="Name of a job. Unset: the stack's only one.")]
+Job = Annotated[
+    str | None,
+    typer.Argument(metavar="JOB", help="Name of a job. Unset: the stack's only one.", autocompletion=jobs),
+]
 
 
 class Engine(StrEnum):

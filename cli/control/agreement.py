@@ -13,7 +13,7 @@ def agree(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not (sys.stdin and sys.stdin.isatty()):
         raise Halt(f"{question}\nexpected somebody to agree, got no terminal to ask; agree with --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

@@ -13,9 +13,6 @@ from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
 
-_SLACK_SECONDS = 60.0
-"""For the controllers, beyond the hosts' own time to save."""
-
 
 def cancel(stack: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
     """End a job and wait until its hosts have; the exit status.
@@ -57,8 +54,8 @@ def end(job: Job) -> None:
     options = {"kind": "DeleteOptions", "propagationPolicy": "Foreground", "preconditions": {"uid": job.uid}}
     with asking(f"delete job {job.place.name}"):
         job.api.delete(job.path, options)
-        if not wait(lambda: job.now() is None, job.grace_seconds + _SLACK_SECONDS):
+        if not wait(lambda: job.now() is None, job.patience_seconds):
             raise Halt(
-                f"job {job.place.name} is being deleted, but was not gone {job.grace_seconds + _SLACK_SECONDS:.0f} s"
-                f" later; look at its pods: kubectl get pods -n {job.place.namespace}"
+                f"job {job.place.name} is being deleted, but was not gone {job.patience_seconds:.0f} s later;"
+                f" look at its pods: kubectl get pods -n {job.place.namespace}"
             )

@@ -2,17 +2,9 @@
 
 from cli.control.job import REFUSED, Job
 from cli.halt import Halt
+from cli.observed.pod import host_of
 from infra.api_server import Json
 from infra.remote_command import Container
-
-LEADER = "slice-0-0"
-"""The host that prints the job's progress: slice 0, host 0 of it."""
-
-_NAME_LABELS = (
-    "jobset.sigs.k8s.io/replicatedjob-name",
-    "jobset.sigs.k8s.io/job-index",
-    "batch.kubernetes.io/job-completion-index",
-)
 
 
 def container(job: Job, host: str) -> Container:
@@ -21,7 +13,7 @@ def container(job: Job, host: str) -> Container:
     Raises:
         Halt: no such host runs; names those that do.
     """
-    running = {host_name(pod): pod for pod in job.pods() if _runs(pod)}
+    running = running_hosts(job)
     if host not in running:
         names = ", ".join(sorted(running)) or "none"
         raise Halt(
@@ -32,9 +24,9 @@ def container(job: Job, host: str) -> Container:
     return Container(job.place.namespace, pod["metadata"]["name"], pod["spec"]["containers"][0]["name"])
 
 
-def host_name(pod: Json) -> str:
-    """`<replicated job>-<slice>-<host>`, the name of the host within its job."""
-    return "-".join(pod["metadata"]["labels"][label] for label in _NAME_LABELS)
+def running_hosts(job: Job) -> dict[str, Json]:
+    """The pods that run, by the names of their hosts."""
+    return {host_of(pod): pod for pod in job.pods() if _runs(pod)}
 
 
 def _runs(pod: Json) -> bool:

@@ -12,18 +12,17 @@ from typing import Any, Self
 
 from cli.deployed import JobPlace
 from cli.halt import Halt
+from cli.observed.objects import is_true
+from cli.observed.paths import JOBSETS, WORKLOADS
+from cli.observed.pod import pods_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.flavors import API_VERSION
 
 REFUSED = 2
 """Exit status when the job's state does not allow what was asked."""
 
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
-WORKLOADS = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
-PODS = "/api/v1/namespaces/{}/pods"
-JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
-
 _POLL_SECONDS = 0.5
+_SLACK_SECONDS = 60.0
+"""For the controllers, beyond the hosts' own time to save."""
 
 
 class State(StrEnum):
@@ -89,7 +88,7 @@ class Job:
             return State(terminal.lower())
         if self.workload and not self.workload["spec"].get("active", True):
             return State.SUSPENDED
-        return State.RUNNING if self.workload and holds(self.workload, "Admitted") else State.QUEUED
+        return State.RUNNING if self.workload and is_true(self.workload, "Admitted") else State.QUEUED
 
     @property
     def grace_seconds(self) -> int:
@@ -97,10 +96,14 @@ class Job:
         templates = [each["template"]["spec"]["template"] for each in self.jobset["spec"]["replicatedJobs"]]
         return max(template["spec"].get("terminationGracePeriodSeconds", 30) for template in templates)
 
+    @property
+    def patience_seconds(self) -> float:
+        """How long its end may take."""
+        return self.grace_seconds + _SLACK_SECONDS
+
     def pods(self) -> list[Json]:
         """Those that are there, ending ones too."""
-        query = {"labelSelector": f"{JOBSET_LABEL}={self.place.name}"}
-        return self.api.request("GET", PODS.format(self.place.namespace), query=query)["items"]
+        return pods_of(self.api, self.place.namespace, self.place.name)
 
     def now(self) -> Self | None:
         """The same job as it is now; None: it is gone, or another one has its name."""
@@ -144,17 +147,6 @@ def queued(api: ApiServer, place: JobPlace) -> Job:
     return found
 
 
-def holds(found: Json, condition: str) -> bool:
-    """Whether the condition of that type is true."""
-    return said(found, condition).get("status") == "True"
-
-
-def said(found: Json, condition: str) -> Json:
-    """The condition of that type; empty if nobody has said it."""
-    told: list[Json] = found.get("status", {}).get("conditions", [])
-    return next((each for each in told if each["type"] == condition), {})
-
-
 @contextmanager
 def asking(what: str) -> Generator[None]:
     """Asks the API server for something; its refusal is told in a sentence.
@@ -167,6 +159,9 @@ def asking(what: str) -> Generator[None]:
     except ApiError as error:
         advice = "; ask who may run `up`: docs/security.md says what members of a team may do" * (error.status == 403)
         raise Halt(f"expected the cluster to {what}, got: {error}{advice}") from None
+    except BrokenPipeError:
+        # Whoever reads the answer has gone, which is no fault of the cluster.
+        raise
     except UNREACHABLE as error:
         raise Halt(
             f"expected the cluster to {what}, but it does not answer: {error}; see `multislice doctor`"
@@ -174,13 +169,23 @@ def asking(what: str) -> Generator[None]:
 
 
 def wait(holds: Callable[[], Any], seconds: float) -> bool:
-    """Whether it came to hold in time."""
+    """Whether it came to hold in time, over moments in which the API server is away.
+
+    Raises:
+        ApiError, urllib3.exceptions.HTTPError, OSError: it is away when the time is over.
+    """
     deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
+    while True:
+        over = time.monotonic() > deadline
+        try:
+            if holds():
+                return True
+        except UNREACHABLE:
+            if over:
+                raise
+        if over:
             return False
         time.sleep(_POLL_SECONDS)
-    return True
 
 
 def _owners(found: Json) -> list[Json]:

@@ -5,19 +5,21 @@ object. Before the old one goes, the API server judges the new one under a name 
 """
 
 from collections.abc import Mapping
-from typing import Any
 
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from cli.control.cancel import end
 from cli.control.checkpoint import Checkpoint, last_checkpoint
 from cli.control.declared import declarer, submission
-from cli.control.job import JOBSETS, REFUSED, Job, State, asking, find, wait
+from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
-from cli.halt import Halt
+from cli.halt import INTERRUPTED, Halt
+from cli.observed.kind import variables
+from cli.observed.paths import JOBSETS
 from infra.api_server import APPLY_PATCH, UNREACHABLE, Json
-from workloads.spec import JOB_SPEC_VARIABLE, JobSpec
+from workloads.spec import JOB_SPEC_VARIABLE
 
 _SUBMIT_SECONDS = 60.0
 """Patience with webhooks that are away, once the old job is gone."""
@@ -39,8 +41,7 @@ def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool)
     again, manager = submission(failed.jobset, failed.workload), declarer(failed.jobset)
     with asking(f"take job {place.name} once more (nothing was changed)"):
         _rehearse(failed, again, manager)
-    end(failed)
-    _submit(failed, again, manager)
+    _replace(stack, failed, again, manager)
     with asking(f"tell of job {place.name}"):
         state = find(stack.api, place).state
     checkpoint = last_checkpoint(stack.job_folder(place))
@@ -57,6 +58,19 @@ def _rehearse(failed: Job, again: Json, manager: str | None) -> None:
     name = failed.place.name
     other = name[:-1] + ("x" if name[-1] != "x" else "y")
     _make(failed, again | {"metadata": again["metadata"] | {"name": other}}, manager, {"dryRun": "All"})
+
+
+def _replace(stack: Deployed, failed: Job, again: Json, manager: str | None) -> None:
+    """Between the end of the old job and the new one, Ctrl-C would leave neither: it is told, with the way back."""
+    try:
+        end(failed)
+        _submit(failed, again, manager)
+    except KeyboardInterrupt:
+        raise Halt(
+            f"stopped while job {failed.place.name} was replaced, so it may be gone; see: multislice list"
+            f" {stack.options}\nIf it is, `pulumi up --refresh --stack {stack.stack}` makes it",
+            INTERRUPTED,
+        ) from None
 
 
 def _submit(failed: Job, again: Json, manager: str | None) -> None:
@@ -95,13 +109,17 @@ def _goes_on(again: Json, checkpoint: Checkpoint) -> str:
 
 def _existing_run(again: Json) -> str | None:
     """Of the trainer's specification; None: it runs another program."""
-    for replicated in again["spec"]["replicatedJobs"]:
-        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
-            for variable in _variables(container):
-                if variable["name"] == JOB_SPEC_VARIABLE:
-                    return JobSpec.model_validate_json(variable["value"]).storage.existing_run
-    return None
+    told = next((each.get("value", "") for each in variables(again) if each["name"] == JOB_SPEC_VARIABLE), "")
+    try:
+        # Another version may have written it, so no more is asked of it than this.
+        return _Spec.model_validate_json(told).storage.existing_run
+    except ValidationError:
+        return None
 
 
-def _variables(container: Json) -> list[dict[str, Any]]:
-    return container.get("env") or []
+class _Storage(BaseModel):
+    existing_run: str
+
+
+class _Spec(BaseModel):
+    storage: _Storage

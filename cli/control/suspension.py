@@ -7,13 +7,14 @@ no Workload, so `up`, with or without a refresh, leaves a suspended job suspende
 from rich.console import Console
 
 from cli.control.checkpoint import last_checkpoint
-from cli.control.job import Job, State, asking, queued, said, wait
+from cli.control.job import Job, State, asking, queued, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.objects import condition
 
-_SLACK_SECONDS = 60.0
-"""For the controllers, beyond the hosts' own time to save."""
+_ENDED = ("Succeeded", "Failed")
+"""Phases of pods that hold no chips any more, of slices that were done before the others."""
 
 
 def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: bool) -> int:
@@ -35,7 +36,7 @@ def suspend(stack: Deployed, name: str | None, console: Console, *, as_json: boo
         checkpoint=last_checkpoint(stack.job_folder(job.place)),
         notes=(
             "it holds no chips",
-            f"`multislice resume {job.place.name}` puts it back into its queue; `up` does not",
+            f"`multislice resume {job.place.name} {stack.options}` puts it back into its queue; `up` does not",
         ),
     )
     tell(outcome, console, as_json=as_json)
@@ -70,9 +71,9 @@ def _set_active(job: Job, *, active: bool) -> None:
 
 
 def _wait_for_rest(job: Job) -> None:
-    seconds = job.grace_seconds + _SLACK_SECONDS
+    seconds = job.patience_seconds
     with asking(f"tell of job {job.place.name}"):
-        if wait(lambda: not job.pods(), seconds):
+        if wait(lambda: all(pod.get("status", {}).get("phase") in _ENDED for pod in job.pods()), seconds):
             return
     raise Halt(
         f"job {job.place.name} was suspended, but some of its pods were still there {seconds:.0f} s later; look at"
@@ -83,7 +84,7 @@ def _wait_for_rest(job: Job) -> None:
 def _after_resume(job: Job) -> tuple[str, ...]:
     """Where it is now, and who had suspended it if it was Kueue: its time was over, or its hosts never came up."""
     assert job.workload is not None
-    evicted = said(job.workload, "Evicted")
+    evicted = condition(job.workload, "Evicted")
     ended_by_kueue = evicted.get("reason", "") not in ("", "Deactivated") and evicted.get("status") == "True"
     why = (f"Kueue had suspended it: {evicted['message']}",) if ended_by_kueue else ()
     return (f"it waits in queue {job.place.queue} until its chips are free", *why)

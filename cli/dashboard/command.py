@@ -1,5 +1,6 @@
 """`multislice dashboard`: serves until Ctrl-C."""
 
+import sys
 import threading
 
 from rich.console import Console
@@ -8,16 +9,16 @@ from cli.dashboard.feed import Feed
 from cli.dashboard.server import ADDRESS, Dashboard
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.json import as_json
 from cli.observed.observe import Observer
 
 
-def dashboard(deployed: Deployed, port: int, console: Console, stop: threading.Event) -> int:
-    """Serve the page until `stop` is set, or Ctrl-C; the exit status.
+def dashboard(deployed: Deployed, port: int, console: Console, feed: Feed, *, json: bool) -> int:
+    """Serve the page until the feed is closed, or Ctrl-C; the exit status.
 
     Raises:
         Halt: the port is taken.
     """
-    feed = Feed(Observer(deployed).look)
     try:
         server = Dashboard(feed, port)
     except OSError as fault:
@@ -25,14 +26,25 @@ def dashboard(deployed: Deployed, port: int, console: Console, stop: threading.E
     thread = threading.Thread(target=server.serve_forever, name="dashboard", daemon=True)
     feed.start()
     thread.start()
-    console.print(f"stack {deployed.stack}: {server.url}\nEnd with Ctrl-C", soft_wrap=True)
+    if json:
+        console.out(as_json({"stack": deployed.stack, "url": server.url, "state": f"{server.url}state"}))
+        console.file.flush()
+    else:
+        console.print(f"stack {deployed.stack}: {server.url}\nEnd with Ctrl-C", soft_wrap=True)
     try:
-        stop.wait()
+        feed.wait()
     except KeyboardInterrupt:
-        console.print("the page is closed; the jobs go on")
+        sys.stderr.write("the page is closed; the jobs go on\n")
     finally:
         feed.close()
         server.shutdown()
         thread.join()
         server.server_close()
+    if feed.failed:
+        raise Halt("the page is closed, for what is above kept it from being shown; the jobs go on")
     return 0
+
+
+def feed_of(deployed: Deployed) -> Feed:
+    """Looks at the stack again and again."""
+    return Feed(Observer(deployed).look)

@@ -19,13 +19,15 @@ class Feed:
     """The newest state as JSON, for any number of readers."""
 
     def __init__(self, look: Callable[[], Snapshot]) -> None:
-        """`look` is called in a thread of the feed, and never while nobody reads."""
+        """`look` is called in a thread of the feed, and never while nobody reads. What it raises ends the feed."""
         self._look = look
         self._changed = threading.Condition()
         self._readers = 0
         self._version, self._state = 0, ""
         self._last: Snapshot | None = None
         self._closed = threading.Event()
+        self.failed = False
+        """What it shows could not be told; why is on stderr."""
         self._thread = threading.Thread(target=self._run, name="dashboard feed", daemon=True)
 
     def start(self) -> None:
@@ -42,14 +44,27 @@ class Feed:
     def closed(self) -> bool:
         return self._closed.is_set()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody reads."""
+        return self._readers == 0
+
+    def wait(self) -> None:
+        """Until it is closed."""
+        self._closed.wait()
+
     @contextmanager
-    def reading(self) -> Generator[None]:
-        """Be somebody who reads."""
+    def reading(self) -> Generator[int]:
+        """Be somebody who reads; gives the version after which states are news.
+
+        What was seen before nobody read is none: it may be hours old.
+        """
         with self._changed:
+            seen = 0 if self._readers else self._version
             self._readers += 1
             self._changed.notify_all()
         try:
-            yield
+            yield seen
         finally:
             with self._changed:
                 self._readers -= 1
@@ -68,6 +83,9 @@ class Feed:
                 if not self.closed:
                     self._tell(self._look())
                     self._closed.wait(LOOK_SECONDS)
+        except BaseException:
+            self.failed = True
+            raise
         finally:
             # Nobody shall wait for a thread that has died.
             self.close()

@@ -14,6 +14,7 @@ from typing import Any
 from cli.dashboard.feed import Feed
 
 ADDRESS = "127.0.0.1"
+_USUAL_PORT = 80
 _PAGE = Path(__file__).parent / "page"
 _FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -58,7 +59,9 @@ class Dashboard(ThreadingHTTPServer):
     @property
     def hosts(self) -> tuple[str, ...]:
         """What a request may call this server."""
-        return f"{ADDRESS}:{self.port}", f"localhost:{self.port}"
+        named = (f"{ADDRESS}:{self.port}", f"localhost:{self.port}")
+        # Browsers leave the usual port out.
+        return (*named, ADDRESS, "localhost") if self.port == _USUAL_PORT else named
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle of an answer is no error."""
@@ -87,8 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep quiet: requests are no news."""
 
     def _state(self) -> None:
-        with self.server.feed.reading():
-            found = self.server.feed.after(0, _SIGN_OF_LIFE_SECONDS)
+        with self.server.feed.reading() as seen:
+            found = self.server.feed.after(seen, _SIGN_OF_LIFE_SECONDS)
         if found is None:
             self._whole(HTTPStatus.SERVICE_UNAVAILABLE, b"the cluster has not answered yet\n")
         else:
@@ -100,8 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        version = 0
-        with self.server.feed.reading():
+        with self.server.feed.reading() as version:
             while not self.server.feed.closed:
                 found = self.server.feed.after(version, _SIGN_OF_LIFE_SECONDS)
                 if found:

@@ -1,9 +1,10 @@
 """The APIs that the stack needs: kinds of the cluster, services of the project."""
 
 from cli.doctor.check import Findings, Scope, fault, ok
+from cli.observed.paths import JOBSET_API
 from infra.flavors import API_VERSION
 
-_GROUPS = {"JobSet": "jobset.x-k8s.io/v1alpha2", "Kueue": API_VERSION}
+_GROUPS = {"JobSet": JOBSET_API, "Kueue": API_VERSION}
 _MOST_SERVICES = "200"
 
 

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from cli.control.job import holds
 from cli.doctor.check import Findings, Scope, fault, ok
+from cli.doctor.google import NotAsked
+from cli.observed.objects import is_true
 
 _HERE_SECONDS = 10.0
 """Tokens and signatures allow for some minutes; a clock that is synchronised is off by far less."""
@@ -26,11 +27,11 @@ def here(scope: Scope) -> Findings:
 def nodes(scope: Scope) -> Findings:
     """Whether the nodes and the API server agree, by the leases of those that are ready."""
     now = _now(scope)
-    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if holds(node, "Ready")}
+    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if is_true(node, "Ready")}
     renewed = {
         lease["metadata"]["name"]: datetime.fromisoformat(lease["spec"]["renewTime"])
         for lease in scope.listed(_LEASES)
-        if lease["metadata"]["name"] in ready
+        if lease["metadata"]["name"] in ready and lease["spec"].get("renewTime")
     }
     off = {name: (now - then).total_seconds() for name, then in renewed.items()}
     wrong = {name: seconds for name, seconds in off.items() if abs(seconds) > _NODE_SECONDS}
@@ -47,5 +48,7 @@ def _now(scope: Scope) -> datetime:
     answer = scope.api.open("/version", {})
     try:
         return parsedate_to_datetime(answer.headers["Date"])
+    except (KeyError, ValueError):
+        raise NotAsked("the API server does not say what time it is") from None
     finally:
         answer.close()

@@ -3,9 +3,11 @@
 import socket
 from urllib.parse import urlsplit
 
-from cli.control.host import LEADER, container
-from cli.control.job import Job, State, holds
-from cli.doctor.check import Findings, Scope, fault, not_asked, ok
+from cli.control.host import container, running_hosts
+from cli.control.job import Job, State
+from cli.doctor.check import Check, Findings, Scope, fault, not_asked, ok
+from cli.observed.objects import is_true
+from infra.api_server import Json
 from infra.remote_command import NotStarted, run
 
 _COORDINATOR = "jobset.sigs.k8s.io/coordinator"
@@ -30,7 +32,7 @@ def servers(scope: Scope) -> Findings:
         yield not_asked("cluster", "names of pods are in their hosts file here")
         return
     pods = scope.api.request("GET", "/api/v1/namespaces/kube-system/pods", query={"labelSelector": "k8s-app=kube-dns"})
-    ready = [pod for pod in pods["items"] if holds(pod, "Ready")]
+    ready = [pod for pod in pods["items"] if is_true(pod, "Ready")]
     if ready:
         yield ok("cluster", f"{len(ready)} of {len(pods['items'])} name servers are ready")
     else:
@@ -40,20 +42,25 @@ def servers(scope: Scope) -> Findings:
 def coordinator(scope: Scope) -> Findings:
     """Whether a host of each job that runs finds the job's first host."""
     for place in scope.standing.jobs:
-        job, subject = Job.find(scope.api, place), f"job {place.name}"
-        running = [pod for pod in job.pods() if pod["status"].get("phase") == "Running"] if job else []
-        if job is None or job.state is not State.RUNNING or not running:
-            yield not_asked(subject, "it does not run")
-            continue
-        name = running[0]["metadata"]["labels"].get(_COORDINATOR, "")
-        where = container(job, LEADER)
-        try:
-            ended = run(scope.api, where, ("python", "-c", _LOOK, name), timeout_seconds=_SECONDS)
-        except NotStarted as error:
-            yield not_asked(subject, f"its container has no Python: {error}")
-            continue
-        if ended.exit_code:
-            told = f"{LEADER} does not find {name}: {ended.errors.decode(errors='replace').strip().splitlines()[-1:]}"
-            yield fault(subject, told, f"kubectl get service {place.name} -n {place.namespace}")
+        job = Job.find(scope.api, place)
+        hosts = running_hosts(job) if job and job.state is State.RUNNING else {}
+        if job and hosts:
+            yield _found(job, *min(hosts.items()))
         else:
-            yield ok(subject, f"{name} is {ended.output.decode().strip()}")
+            yield not_asked(f"job {place.name}", "it does not run")
+
+
+def _found(job: Job, host: str, pod: Json) -> Check:
+    """Whether a host finds the address by which all hosts meet."""
+    place, name = job.place, pod["metadata"]["labels"].get(_COORDINATOR, "")
+    subject, fix = f"job {place.name}", f"kubectl get service {place.name} -n {place.namespace}"
+    try:
+        ended = run(job.api, container(job, host), ("python", "-c", _LOOK, name), timeout_seconds=_SECONDS)
+    except NotStarted as error:
+        return not_asked(subject, f"its container has no Python: {error}")
+    except TimeoutError:
+        return fault(subject, f"{host} has not found {name} within {_SECONDS:.0f} s", fix)
+    if ended.exit_code:
+        last = "".join(ended.errors.decode(errors="replace").strip().splitlines()[-1:])
+        return fault(subject, f"{host} does not find {name}: {last}", fix)
+    return ok(subject, f"{name} is {ended.output.decode().strip()}")

@@ -43,12 +43,15 @@ class Google:
             answer = self.pool.request(
                 "GET", url, headers={"Authorization": f"Bearer {self.token}"}, timeout=_SECONDS, retries=False
             )
-            content: dict[str, Any] = json.loads(answer.data)
+            content: Any = json.loads(answer.data)
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise NotAsked(f"{service} does not answer: {error}") from None
         if answer.status >= 300:
-            said = content.get("error", {}).get("message", answer.reason)
+            error = content.get("error") if isinstance(content, dict) else None
+            said = error.get("message", answer.reason) if isinstance(error, dict) else answer.reason
             raise NotAsked(f"{service} refuses: {said}")
+        if not isinstance(content, dict):
+            raise NotAsked(f"{service} answers with what is no object")
         return content
 
 

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
-from cli.control.job import holds, said
 from cli.doctor.check import Check, Findings, Scope, fault, ok
+from cli.observed.objects import condition, is_true
 from infra.api_server import Json
 from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL
 from workloads.spec import BAD_HOST_KEY
@@ -17,7 +17,7 @@ def slices(scope: Scope) -> Findings:
     pools: defaultdict[str, list[Json]] = defaultdict(list)
     for node in scope.listed("/api/v1/nodes"):
         if _TPU in node["metadata"]["labels"]:
-            pools[node["metadata"]["labels"][NODE_POOL_LABEL]].append(node)
+            pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
     if not pools:
         yield fault("slices", "the cluster has no TPU node", f"see pools; `pulumi up --refresh --stack {scope.stack}`")
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
@@ -42,10 +42,10 @@ def pools(scope: Scope) -> Findings:
 def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
     marked = [_name(node) for node in nodes if _tainted(node)]
     cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]
-    silent = [_name(node) for node in nodes if not holds(node, "Ready")]
+    silent = [_name(node) for node in nodes if not is_true(node, "Ready")]
     wanted = hosts.get(nodes[0]["metadata"]["labels"].get(SLICE_GROUP_LABEL, ""), len(nodes))
     if silent:
-        why = said(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no word")
+        why = condition(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no word")
         return fault(subject, f"not ready: {', '.join(silent)}: {why}", f"kubectl describe node {silent[0]}")
     if marked:
         told = f"marked as bad hosts: {', '.join(marked)}"

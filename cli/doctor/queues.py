@@ -1,7 +1,8 @@
 """Queues: whether they admit, and whether a job would be taken."""
 
-from cli.control.job import JOBSETS, WORKLOADS, holds, said
 from cli.doctor.check import Check, Findings, Scope, fault, ok
+from cli.observed.objects import condition, is_true
+from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
 from infra.api_server import ApiError, Json
 from infra.flavors import API_VERSION
 
@@ -22,7 +23,7 @@ def controllers(scope: Scope) -> Findings:
     """Whether JobSet and Kueue run."""
     for namespace in ("jobset-system", "kueue-system"):
         for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
-            subject, available = deployment["metadata"]["name"], said(deployment, "Available")
+            subject, available = deployment["metadata"]["name"], condition(deployment, "Available")
             if available.get("status") == "True":
                 yield ok(subject, "available")
             else:
@@ -47,7 +48,7 @@ def waiting(scope: Scope) -> Findings:
     """Who waits, and for what."""
     for namespace in sorted({place.namespace for place in scope.standing.jobs}):
         workloads = scope.listed(WORKLOADS.format(namespace))
-        waits = [each for each in workloads if not holds(each, "QuotaReserved") and not holds(each, "Finished")]
+        waits = [each for each in workloads if not is_true(each, "QuotaReserved") and not is_true(each, "Finished")]
         why = "; ".join(_why(each) for each in waits)
         yield ok(f"namespace {namespace}", f"{len(waits)} wait: {why}" if waits else "nobody waits")
 
@@ -55,14 +56,14 @@ def waiting(scope: Scope) -> Findings:
 def _active(subject: str, found: Json | None, stack: str) -> Check:
     if found is None:
         return fault(subject, "it is not there", f"pulumi up --refresh --stack {stack}")
-    told = said(found, "Active")
+    told = condition(found, "Active")
     if told.get("status") == "True":
         return ok(subject, told.get("message", "active"))
     return fault(subject, told.get("message", "Kueue has said nothing of it"), "kubectl describe clusterqueue")
 
 
 def _why(workload: Json) -> str:
-    why = said(workload, "QuotaReserved").get("message", "not looked at yet")
+    why = condition(workload, "QuotaReserved").get("message", "not looked at yet")
     return f"{workload['metadata']['name']}: {why}"
 
 
@@ -71,7 +72,7 @@ def _small(queue: str) -> Json:
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": JOBSET_API,
         "kind": "JobSet",
         "metadata": {"name": "rehearsed-by-doctor", "labels": {_QUEUE_LABEL: queue}},
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},

@@ -5,6 +5,7 @@ from typing import Any
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import Google
+from cli.observed.kueue import count
 from infra.accelerators import TPU_RESOURCE
 from infra.api_server import Json
 from infra.capacity import FlexStart, Queued
@@ -90,9 +91,9 @@ def _given(cluster_queues: list[Json]) -> dict[str, int]:
 
 
 def _nominal(resource: Json) -> int:
-    return int(resource["nominalQuota"]) if resource["name"] == TPU_RESOURCE else 0
+    return count(resource["nominalQuota"]) if resource["name"] == TPU_RESOURCE else 0
 
 
 def _chips(node: Json) -> int:
     allocatable: dict[str, Any] = node["status"].get("allocatable", {})
-    return int(allocatable.get(TPU_RESOURCE, 0))
+    return count(allocatable.get(TPU_RESOURCE, 0))

@@ -22,7 +22,11 @@ def nodes(scope: Scope) -> Findings:
     """Whether the nodes are no newer than the API server, nor much older."""
     server = scope.api.request("GET", "/version")["gitVersion"]
     kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed("/api/v1/nodes")}
-    apart = {name: version for name, version in kubelets.items() if not 0 <= _minor(server) - _minor(version) <= 3}
+    apart = {
+        name: version
+        for name, version in kubelets.items()
+        if not 0 <= _minor(server) - _minor(version) <= _KUBELET_MINORS
+    }
     if apart:
         name, version = next(iter(apart.items()))
         said = f"the API server is {server}, and of {len(apart)} nodes the first, {name}, is {version}"

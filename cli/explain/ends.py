@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from cli.explain.exits import meaning
 from cli.explain.finding import Cause, Finding, counted
+from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Snapshot, State
-from cli.view.render import duration, exit_words
+from cli.view.render import code_words, duration, exit_words
 
 _SILENT_STEPS = 20
 """A job that has done no step for as long as so many take, and a minute at least, is worth a look."""
@@ -24,7 +25,7 @@ def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     if unknown > 0:
         what = f"The job restarted {counted(unknown, 'time')} without a word of any host."
         told = tuple(_said(job))
-        yield Finding(Cause.RESTARTED, what, None, told, (f"multislice logs {job.place.name} -s {snapshot.stack} -p",))
+        yield Finding(Cause.RESTARTED, what, None, told, (f"multislice logs {job.place.name} {snapshot.options} -p",))
 
 
 def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
@@ -36,41 +37,58 @@ def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     last = _end_of(snapshot, job, job.restarts)
     over = f" It had restarted {counted(job.restarts_counted, 'time')}, as often as it may." if _over(job) else ""
     what = f"The job has failed. {last.what if last else 'No host left word of it.'}{over}"
-    retry = f"try again from its last checkpoint: multislice retry {job.place.name} -s {snapshot.stack}"
     evidence = (*(last.evidence if last else ()), *words)
-    yield Finding(Cause.FAILED, what, said.since if said else None, evidence, (*(last.next if last else ()), retry))
+    advice = (*(last.next if last else ()), *_try_again(snapshot, job))
+    yield Finding(Cause.FAILED, what, said.since if said else None, evidence, advice)
 
 
 def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """That a job is complete, or goes on, or has done no step for long."""
-    training, at = job.files.training, job.files.last_step_at
     if job.state is State.COMPLETED:
-        said = job.said("Completed")
-        what = f"The job is complete, after {counted(training.step, 'step')}."
+        said, step = job.said("Completed"), job.files.training.step
+        what = f"The job is complete, after {counted(step, 'step')}." if step else "The job is complete."
         yield Finding(Cause.COMPLETED, what, said.since if said else None)
-    if job.state is not State.RUNNING:
-        return
+    elif job.state is State.RUNNING and job.kind is Kind.TRAINING:
+        yield _trains(snapshot, job)
+    elif job.state is State.RUNNING:
+        program = "the function" if job.kind is Kind.FUNCTION else "the program"
+        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        since = max((pod.started or 0.0 for pod in job.pods), default=None)
+        yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
+
+
+def _trains(snapshot: Snapshot, job: Job) -> Finding:
+    training, at = job.files.training, job.files.last_step_at
     quiet = snapshot.at - at if at else 0.0
     if training.step and quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
-        advice = f"see what they do: multislice logs {job.place.name} -s {snapshot.stack} --all --since 10m"
+        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
         hang = (
             "after training.step_timeout_minutes the hosts end by themselves, with exit code 24, and the job restarts"
         )
-        yield Finding(Cause.SILENT, what, at, (f"last step: {training.step} of {training.steps}",), (advice, hang))
-    elif training.step:
+        return Finding(Cause.SILENT, what, at, (f"last step: {training.step} of {training.steps}",), (advice, hang))
+    if training.step:
         left = duration(training.seconds_left())
-        what = f"The job runs: step {training.step} of {training.steps}, {left} left."
-        yield Finding(Cause.RUNNING, what, None)
-    else:
-        what = "All hosts run, and the first step has not ended: JAX compiles, or restores a checkpoint."
-        yield Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
+        return Finding(Cause.RUNNING, f"The job runs: step {training.step} of {training.steps}, {left} left.", None)
+    what = "All hosts run, and the first step has not ended: JAX compiles, or restores a checkpoint."
+    return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
+
+
+def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
+    command = f"multislice retry {job.place.name} {snapshot.options}"
+    match job.kind:
+        case Kind.TRAINING:
+            return (f"try again from its last checkpoint: {command}",)
+        case Kind.CONTAINER:
+            return (f"try again: {command}",)
+        case Kind.FUNCTION:
+            return ()  # Whoever called it has been told, and calls again.
 
 
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     """How the start after `attempt` restarts ended, by the first host that failed in it."""
-    names = {"job": job.place.name, "stack": snapshot.stack}
+    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
     records = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= job.created]
     # Who lost a peer knows nothing; the peer's own word, if it left one, came first or comes later.
     records.sort(key=lambda fail: (fail.code == _PEER_LOST, fail.at))
@@ -78,19 +96,21 @@ def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     killed.sort(key=lambda pod: (pod.exit_code == _PEER_LOST, pod.host))
     if records and (records[0].code != _PEER_LOST or not killed):
         first = records[0]
-        means = meaning(first.code)
-        what = f"Restart {attempt + 1}: " if attempt < job.restarts else ""
-        what += f"host {first.host} exited {exit_words(first.code)}: {means.what}."
+        means, what = meaning(first.code, job.kind), _ended(job, attempt, first.host, first.code)
         told = (f"{first.host}: {first.cause}",)
         return Finding(Cause.RESTARTED, what, first.at, told, (means.next.format(**names),))
     if killed:
         pod = killed[0]
-        means = meaning(pod.exit_code or 0)
-        what = f"Restart {attempt + 1}: " if attempt < job.restarts else ""
-        what += f"host {pod.host} exited {exit_words(pod.exit_code)}: {means.what}."
+        means, what = meaning(pod.exit_code or 0, job.kind), _ended(job, attempt, pod.host, pod.exit_code or 0)
         told = (f"{pod.name} on {pod.node}", *((pod.ended_for,) if pod.ended_for else ()))
         return Finding(Cause.RESTARTED, what, pod.created, told, (means.next.format(**names),))
     return None
+
+
+def _ended(job: Job, attempt: int, host: str, code: int) -> str:
+    which = f"Restart {attempt + 1}: " if attempt < job.restarts else ""
+    words = code_words(code) if job.kind is Kind.CONTAINER else exit_words(code)
+    return f"{which}host {host} exited {words}: {meaning(code, job.kind).what}."
 
 
 def _over(job: Job) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from cli.explain.finding import Cause, Finding, counted
 from cli.observed.pod import Pod
 from cli.observed.snapshot import Job, Snapshot
+from workloads.spec import BAD_HOST_KEY
 
 _REFUSED = ("JobCreationFailed", "FailedCreate")
 """Reasons of events that tell of Jobs and pods which the API server does not take."""
@@ -14,7 +15,7 @@ _FOLLOWERS_WAIT = "follower pod"
 
 def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     """About a job that Kueue has admitted and that has not ended."""
-    doctor = f"multislice doctor -s {snapshot.stack}"
+    doctor = f"multislice doctor {snapshot.options}"
     yield from _refused(job)
     yield from _without_node(snapshot, job, doctor)
     yield from _on_lost_nodes(snapshot, job, doctor)
@@ -41,7 +42,7 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
     evidence += [f"{node.name} is not ready: {node.not_ready}" for node in away]
     what = f"{counted(len(waiting), 'host')} of the job {'has' if len(waiting) == 1 else 'have'} no node"
     if marked:
-        back = f"take a node back when it is sound: kubectl taint nodes {marked[0].name} tpu-multislice.dev/bad-host-"
+        back = f"take a node back when it is sound: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
         since = min(pod.created for pod in waiting)
         yield Finding(Cause.BAD_HOST, f"{what}: those left are of a bad slice.", since, tuple(evidence), (doctor, back))
         return

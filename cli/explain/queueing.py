@@ -61,7 +61,7 @@ def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not looked at the job: its controller is down, or the queue that it names does not exist."
     evidence = (f"its queue is {job.place.queue}", *_names(snapshot))
-    return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor -s {snapshot.stack}",))
+    return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor {snapshot.options}",))
 
 
 def _names(snapshot: Snapshot) -> tuple[str, ...]:
@@ -91,14 +91,14 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     advice = (
         f"open it: teams.{name}.admission: open in the stack file of {snapshot.stack}, then `pulumi up`"
         if held
-        else f"see what it lacks: multislice doctor -s {snapshot.stack}"
+        else f"see what it lacks: multislice doctor {snapshot.options}"
     )
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
 
 def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, since: float) -> Finding:
     place = f" It is number {job.position} in line." if job.position else ""
-    raise_priority = f"let it go first: multislice priority {job.place.name} high -s {snapshot.stack}"
+    raise_priority = f"let it go first: multislice priority {job.place.name} high {snapshot.options}"
     evidence = (said.message,)
     if found := _TOO_SMALL.search(said.message):
         what = f"The job asks for {workload.chips} chips, and its queue can have {found[2]} at most: it waits for ever."
@@ -110,7 +110,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, 
         return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
     if "topology" in said.message:
         what = f"The quota has room, but no slice has all its hosts free and ready.{place}"
-        advice = f"see which hosts are missing: multislice status -s {snapshot.stack}"
+        advice = f"see which hosts are missing: multislice status {snapshot.options}"
         return Finding(Cause.NO_SLICE_FREE, what, since, evidence, (advice,))
     what = f"Kueue has not admitted the job yet.{place}"
     return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
@@ -129,7 +129,7 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
     said = workload.said("QuotaReserved")
     told = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
     what = "The job has its quota and waits for Google Cloud to bring its slices."
-    advice = f"nothing is to be done; watch it: multislice status -s {snapshot.stack} --watch"
+    advice = f"nothing is to be done; watch it: multislice status {snapshot.options} --watch"
     yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, told, (advice,))
 
 
@@ -146,7 +146,7 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
     goes_on = "nothing is to be done: it goes on from its last checkpoint when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was put back into its queue for {_preemptor(snapshot, preempted)}.{back}"
-        first = f"let it go first: multislice priority {job.place.name} high -s {snapshot.stack}"
+        first = f"let it go first: multislice priority {job.place.name} high {snapshot.options}"
         yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else (goes_on, first))
         return
     reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)
@@ -168,7 +168,7 @@ def _preemptor(snapshot: Snapshot, said: Condition) -> str:
 def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
     said = workload.said("Evicted") or workload.said("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
-    resume = f"multislice resume {job.place.name} -s {snapshot.stack}"
+    resume = f"multislice resume {job.place.name} {snapshot.options}"
     if _TIME_OVER in words or "maximum execution time" in words:
         what, advice = "The job has used up job.max_hours, and is never admitted again.", "raise job.max_hours, then "
     elif _TRIES_OVER in words or "re-queue" in words:

@@ -21,10 +21,11 @@ from cli.logs.following import Which, follow, host, hosts, leader
 from cli.logs.kept import earlier_logs
 from cli.logs.pod_log import Source
 from cli.logs.reading import Line, Window
-from cli.observed.cluster import JOBSETS, PODS, namespaces_of, newest
+from cli.observed.cluster import namespaces_of
 from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
-from cli.observed.pod import JOBSET_LABEL
+from cli.observed.paths import JOBSETS
+from cli.observed.pod import newest, pods_of
 from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
 from sandbox.site import Site
@@ -83,14 +84,20 @@ def logs(deployed: Deployed, asked: Asked, sandbox: Path | None, console: Consol
     Raises:
         Halt: there is no such job, host or log, or the cluster does not answer.
     """
-    place = _place(deployed, asked.job)
     told = Printer(console, named=asked.all_hosts, as_json=asked.as_json)
     try:
+        place = _place(deployed, asked.job)
         if asked.follow:
             return _followed(deployed, place, asked, told)
         return _read(deployed, place, asked, existing(sandbox) if sandbox else None, told)
+    except BrokenPipeError:
+        # Whoever reads the lines has gone, which is no fault of the cluster.
+        raise
     except UNREACHABLE as fault:
-        raise Halt(f"expected the cluster to give the logs of job {place.name}, got: {fault}; try again") from None
+        doctor = f"multislice doctor {deployed.options}"
+        raise Halt(
+            f"expected the cluster to give the logs of a job, got: {fault}\nTry again, or run: {doctor}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -140,41 +147,49 @@ def _followed(deployed: Deployed, place: JobPlace, asked: Asked, told: Printer) 
     try:
         ended = follow(deployed.api, place.namespace, place.name, asked.which, told, window)
     except LookupError:
-        raise _missing(place) from None
-    return _status(ended, place)
+        raise _missing(deployed, place) from None
+    return _status(ended, deployed, place)
 
 
-def _status(ended: Outcome | None, place: JobPlace) -> int:
+def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
     if ended is None or ended.state == "Completed":
         return 0
-    message = f"job {place.name} has failed: {ended.reason}: {ended.message}\nSay why: multislice explain {place.name}"
-    sys.stderr.write(f"{message}\n")
+    why = f"multislice explain {place.name} {deployed.options}"
+    sys.stderr.write(f"job {place.name} has failed: {ended.reason}: {ended.message}\nSay why: {why}\n")
     return FAILED
 
 
 def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, told: Printer) -> int:
     jobset = deployed.api.find(f"{JOBSETS.format(place.namespace)}/{place.name}")
     if jobset is None and not (asked.previous and site):
-        raise _missing(place)
-    selector = {"labelSelector": f"{JOBSET_LABEL}={place.name}"}
-    pods = deployed.api.request("GET", PODS.format(place.namespace), query=selector)["items"]
+        raise _missing(deployed, place)
+    pods = pods_of(deployed.api, place.namespace, place.name)
     current = newest(pods, 0.0)
     if asked.host and current and asked.host not in [pod.host for pod in current]:
         names = ", ".join(pod.host for pod in current)
         raise Halt(f"--host must name a host of job {place.name} ({names}), got {asked.host!r}")
     present = {pod.uid for pod in current}
-    printed = _tell(_wanted(deployed, asked, pods, present) or _kept(site, place, asked, present), told)
+    unread: list[str] = []
+    printed = _tell(_wanted(deployed, asked, pods, present, unread) or _kept(site, place, asked, present), told)
+    if unread:
+        lines = "\n".join(f"  {line}" for line in unread)
+        raise Halt(f"expected the logs of all hosts that are asked for, got none, or a part, of:\n{lines}")
     if not printed and (asked.previous or not current):
-        raise _nothing(place, asked)
-    return _status(outcome_of(jobset) if jobset else None, place)
+        raise _nothing(deployed, place, asked)
+    return _status(outcome_of(jobset) if jobset else None, deployed, place)
 
 
-def _wanted(deployed: Deployed, asked: Asked, pods: Sequence[Object], present: Collection[str]) -> list[Iterator[Line]]:
-    """The logs of the pods that the cluster still has: the newest of each host, or those before."""
+def _wanted(
+    deployed: Deployed, asked: Asked, pods: Sequence[Object], present: Collection[str], unread: list[str]
+) -> list[Iterator[Line]]:
+    """The logs of the pods that the cluster still has: the newest of each host, or those before.
+
+    `unread` gets what kept one of them from being read, once that was tried.
+    """
     window = asked.window(datetime.now(UTC))
     of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != asked.previous]
     uids = {pod.uid for pod in newest(of_start, 0.0) if asked.which(pod.host)}
-    return [_lines(Source.of(deployed.api, pod), window) for pod in of_start if pod["metadata"]["uid"] in uids]
+    return [_lines(Source.of(deployed.api, pod), window, unread) for pod in of_start if pod["metadata"]["uid"] in uids]
 
 
 def _kept(site: Site | None, place: JobPlace, asked: Asked, present: Collection[str]) -> list[Iterator[Line]]:
@@ -193,24 +208,25 @@ def _tell(logs: Sequence[Iterator[Line]], told: Printer) -> bool:
     return count > 0
 
 
-def _lines(source: Source, window: Window) -> Iterator[Line]:
-    """A pod that has not begun, or is gone by now, has no lines."""
+def _lines(source: Source, window: Window, unread: list[str]) -> Iterator[Line]:
+    """A pod that has not begun, or is gone by now, has no lines; a node that is away keeps nobody else's back."""
     try:
         yield from source.read(window)
-    except ApiError as fault:
-        if fault.status not in (400, 404):
-            raise
+    except UNREACHABLE as fault:
+        if not isinstance(fault, ApiError) or fault.status not in (400, 404):
+            unread.append(f"{source.pod.host} on node {source.pod.node}: {fault}")
 
 
-def _missing(place: JobPlace) -> Halt:
+def _missing(deployed: Deployed, place: JobPlace) -> Halt:
     return Halt(
-        f"expected job {place.name} in namespace {place.namespace}, found none; `multislice list` names those there are"
+        f"expected job {place.name} in namespace {place.namespace}, found none;"
+        f" `multislice list {deployed.options}` names those there are"
     )
 
 
-def _nothing(place: JobPlace, asked: Asked) -> Halt:
+def _nothing(deployed: Deployed, place: JobPlace, asked: Asked) -> Halt:
     if not asked.previous:
-        advice = f"ask `multislice explain {place.name}` what it waits for"
+        advice = f"ask `multislice explain {place.name} {deployed.options}` what it waits for"
         return Halt(f"expected hosts of job {place.name} that have begun, found none; {advice}")
     names = f'resource.labels.namespace_name="{place.namespace}" resource.labels.pod_name:"{place.name}-"'
     return Halt(

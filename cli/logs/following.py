@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from cli.logs.pod_log import PodLog, Source
 from cli.logs.reading import WHOLE, Line, Reading, Window
-from cli.observed.cluster import JOBSETS, PODS, newest
 from cli.observed.outcome import DELETED, Outcome, outcome_of
-from cli.observed.pod import JOBSET_LABEL, pod_of
+from cli.observed.paths import JOBSETS, PODS
+from cli.observed.pod import JOBSET_LABEL, newest, pod_of, pods_of
 from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.watch import Watch
 
@@ -56,8 +56,8 @@ def follow(
 
     Raises:
         LookupError: there is no such JobSet.
-        ApiError, urllib3.exceptions.HTTPError, OSError: the API server cannot be asked at first. Later on it is
-            asked until it answers.
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server cannot be asked at first, or lets this user
+            read no log. When it is away later on it is asked until it answers.
     """
     following = _Following(api, namespace, jobset, which, window)
     following.begin()
@@ -84,14 +84,6 @@ class _Following:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _watches: list[Watch] = field(default_factory=list[Watch])
 
-    @property
-    def _pods_path(self) -> str:
-        return PODS.format(self.namespace)
-
-    @property
-    def _selector(self) -> dict[str, str]:
-        return {"labelSelector": f"{JOBSET_LABEL}={self.jobset}"}
-
     def begin(self) -> None:
         found = self.api.find(f"{JOBSETS.format(self.namespace)}/{self.jobset}")
         if found is None:
@@ -100,7 +92,8 @@ class _Following:
         self._take_those_there()
         named = {"fieldSelector": f"metadata.name={self.jobset}"}
         self._watch(JOBSETS.format(self.namespace), named, self._jobset_changed, self._jobset_removed)
-        self._watch(self._pods_path, self._selector, self._pod_changed, self._pod_removed)
+        of_job = {"labelSelector": f"{JOBSET_LABEL}={self.jobset}"}
+        self._watch(PODS.format(self.namespace), of_job, self._pod_changed, self._pod_removed)
 
     def run(self, on_line: Callable[[Line], None]) -> Outcome:
         last_words: float | None = None
@@ -109,7 +102,7 @@ class _Following:
                 on_line(self._lines.get(timeout=_POLL_SECONDS))
                 continue
             except queue.Empty:
-                pass
+                self._see_that_it_is_allowed()
             if self._outcome and last_words is None:
                 last_words = time.monotonic() + _LAST_WORDS_SECONDS
                 self._look_once_more()
@@ -121,6 +114,12 @@ class _Following:
             watch.close()
         for log in self._logs.values():
             log.stop()
+
+    def _see_that_it_is_allowed(self) -> None:
+        with self._lock:
+            refused = [log.refused for log in self._logs.values() if log.refused]
+        if refused:
+            raise refused[0]
 
     def _all_told(self) -> bool:
         with self._lock:
@@ -144,7 +143,7 @@ class _Following:
             self._take(pod, WHOLE)
 
     def _listed(self) -> Iterable[Json]:
-        return self.api.request("GET", self._pods_path, query=self._selector)["items"]
+        return pods_of(self.api, self.namespace, self.jobset)
 
     def _watch(
         self, path: str, selector: dict[str, str], changed: Callable[[Json], None], removed: Callable[[Json], None]

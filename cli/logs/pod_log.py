@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import urllib3
 
 from cli.logs.reading import Line, Reading, Window, moment
-from cli.observed.cluster import PODS
 from cli.observed.objects import Object
+from cli.observed.paths import PODS
 from cli.observed.pod import Pod, pod_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer
 from infra.watch import lines
@@ -74,6 +74,8 @@ class PodLog:
     _ended: threading.Event = field(default_factory=threading.Event)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _response: urllib3.BaseHTTPResponse | None = None
+    refused: ApiError | None = None
+    """Why it may not be read, by this user."""
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._follow, name=self.source.pod.name, daemon=True)
@@ -127,6 +129,9 @@ class PodLog:
             try:
                 whole = self._read(follow=not ended)
             except ApiError as fault:
+                if fault.status in (401, 403):
+                    self.refused = fault
+                    return
                 # 404: the pod is gone; 400: its container never began.
                 whole = fault.status in (400, 404)
             except UNREACHABLE:

@@ -11,20 +11,15 @@ from typing import Any
 
 from cli.deployed import Deployed, JobPlace
 from cli.observed import kueue
+from cli.observed.kind import kind_of
 from cli.observed.objects import Object, condition, conditions, is_true, moment
-from cli.observed.pod import JOBSET_LABEL, Pod, key_of, pod_of
+from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from cli.observed.pod import JOBSET_LABEL, REPLICATED_JOB_LABEL, newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.flavors import API_VERSION, NODE_POOL_LABEL
+from infra.flavors import NODE_POOL_LABEL
+from infra.placement import HEAD
 from workloads.spec import BAD_HOST_KEY
-
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
-PODS = "/api/v1/namespaces/{}/pods"
-_NODES = "/api/v1/nodes"
-_QUEUES = f"/apis/{API_VERSION}/clusterqueues"
-_WORKLOADS = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
-_JOBS = "/apis/batch/v1/namespaces/{}/jobs"
-_EVENTS = "/api/v1/namespaces/{}/events"
 
 _ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
@@ -85,19 +80,19 @@ def read_cluster(deployed: Deployed, at: float) -> Cluster:
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
-            (_NODES, {"labelSelector": _ACCELERATOR}),
-            (_QUEUES, {}),
-            *((path.format(name), {}) for name in namespaces for path in (JOBSETS, _WORKLOADS, _EVENTS)),
-            *((path.format(name), of_jobset) for name in namespaces for path in (PODS, _JOBS)),
+            (NODES, {"labelSelector": _ACCELERATOR}),
+            (QUEUES, {}),
+            *((path.format(name), {}) for name in namespaces for path in (JOBSETS, WORKLOADS, EVENTS)),
+            *((path.format(name), of_jobset) for name in namespaces for path in (PODS, JOBS)),
         ]
     )
     queues: Mapping[str, str] = deployed.outputs.get("queues", {})
-    workloads = [kueue.workload(each) for name in namespaces for each in found[_WORKLOADS.format(name)]]
+    workloads = [kueue.workload(each) for name in namespaces for each in found[WORKLOADS.format(name)]]
     jobs = [job for name in namespaces for job in _jobs_in(name, found, workloads, at)]
     return Cluster(
         answered=sum(map(len, reader.faults.values())) < len(found),
-        nodes=tuple(sorted(map(_node, found[_NODES]), key=lambda node: (node.pool, node.name))),
-        queues=tuple(kueue.queue(each, dict(queues)) for each in found[_QUEUES] if each["metadata"]["name"] in queues),
+        nodes=tuple(sorted(map(_node, found[NODES]), key=lambda node: (node.pool, node.name))),
+        queues=tuple(kueue.queue(each, dict(queues)) for each in found[QUEUES] if each["metadata"]["name"] in queues),
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
         notes=reader.notes,
@@ -113,8 +108,8 @@ def _in_order(declared: Sequence[JobPlace], found: Sequence[Job]) -> list[Job]:
 
 
 def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequence[Workload], at: float) -> list[Job]:
-    pods, jobs = _by_jobset(found[PODS.format(namespace)]), _by_jobset(found[_JOBS.format(namespace)])
-    events = found[_EVENTS.format(namespace)]
+    pods, jobs = _by_jobset(found[PODS.format(namespace)]), _by_jobset(found[JOBS.format(namespace)])
+    events = found[EVENTS.format(namespace)]
     told: list[Job] = []
     for jobset in found[JOBSETS.format(namespace)]:
         name = jobset["metadata"]["name"]
@@ -127,7 +122,7 @@ def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequenc
                 **_of_jobset(jobset, namespace),
                 workload=held,
                 position=kueue.position(workloads, held) if held else None,
-                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, [])),
+                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, []) if _of_slice(each)),
                 pods=newest(own_pods, at),
                 events=_events(events, about, at),
             )
@@ -148,11 +143,12 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     jobs: list[dict[str, Any]] = spec["replicatedJobs"]
     return {
         "place": JobPlace(metadata["name"], namespace, queue),
+        "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),
         "suspended": bool(spec.get("suspend", False)),
-        "slices": sum(job.get("replicas", 1) for job in jobs),
-        "hosts_per_slice": max((job["template"]["spec"].get("parallelism", 1) for job in jobs), default=1),
+        "slices": sum(job.get("replicas", 1) for job in jobs if job["name"] != HEAD),
+        "hosts": sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs),
         "restarts": status.get("restarts", 0),
         "restarts_counted": status.get("restartsCountTowardsMax", 0),
         "max_restarts": spec.get("failurePolicy", {}).get("maxRestarts", 0),
@@ -161,14 +157,8 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     }
 
 
-def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
-    """The newest pod of each host, in the order of slices and hosts."""
-    found: dict[tuple[int, int], Pod] = {}
-    for each in pods:
-        pod, known = pod_of(each, at), found.get(key_of(each))
-        if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
-            found[key_of(each)] = pod
-    return tuple(found[key] for key in sorted(found))
+def _of_slice(found: Object) -> bool:
+    return found["metadata"]["labels"].get(REPLICATED_JOB_LABEL) != HEAD
 
 
 def _slice_job(found: Object) -> SliceJob:

@@ -8,6 +8,7 @@ from typing import Any
 from cli.deployed import Deployed
 from cli.observed.cluster import Cluster, read_cluster
 from cli.observed.files import UNREAD, Files, read_files
+from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Snapshot
 
 FILES_SECONDS = 5.0
@@ -31,9 +32,20 @@ class Observer:
     def _with_files(self, job: Job, at: float) -> Job:
         read_at, files = self._files.get(job.place.name, (0.0, UNREAD))
         if at - read_at >= FILES_SECONDS:
-            files = read_files(self.deployed.job_folder(job.place))
+            files = _files_of(self.deployed, job)
             self._files[job.place.name] = (at, files)
         return replace(job, files=files)
+
+
+def _files_of(deployed: Deployed, job: Job) -> Files:
+    """Another program keeps its files as it likes."""
+    match job.kind:
+        case Kind.TRAINING:
+            return read_files(deployed.job_folder(job.place))
+        case Kind.FUNCTION:
+            return read_files(deployed.call_folder(job.place))
+        case Kind.CONTAINER:
+            return UNREAD
 
 
 def job_of(deployed: Deployed, snapshot: Snapshot, name: str | None) -> Job:
@@ -65,6 +77,7 @@ def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:
     usd_per_hour = None if bill.get("unknown") else bill.get("usd_per_hour")
     return Snapshot(
         stack=deployed.stack,
+        options=deployed.options,
         cluster=deployed.outputs.get("cluster", ""),
         at=at,
         answered=cluster.answered,

@@ -1,10 +1,12 @@
 """A host of a job: its pod, as the API server tells of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cli.observed.objects import Object, condition, moment
+from cli.observed.paths import PODS
+from infra.api_server import ApiServer, Json
 
 PodKey = tuple[int, int]
 """Slice and host of a pod."""
@@ -12,8 +14,12 @@ PodKey = tuple[int, int]
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 """Label of pods and Jobs with the name of their JobSet."""
 
+LEADER = "slice-0-0"
+"""The host that prints a job's progress: host 0 of slice 0."""
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Label of the same with the name of their replicated job."""
+
 _SLICE = "jobset.sigs.k8s.io/job-index"
-_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 _HOST = "batch.kubernetes.io/job-completion-index"
 
@@ -26,7 +32,7 @@ class Pod:
     uid: str
     namespace: str
     host: str
-    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
+    """Its name within the JobSet, see `host_of`."""
     phase: str
     """Pod phase, or `Terminating`."""
     node: str
@@ -44,9 +50,15 @@ class Pod:
 
 
 def key_of(found: Object) -> PodKey:
-    """Which host of its job the pod is."""
+    """Which host of its replicated job the pod is."""
     labels = found["metadata"]["labels"]
     return int(labels[_SLICE]), int(labels[_HOST])
+
+
+def host_of(found: Object) -> str:
+    """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
+    labels = found["metadata"]["labels"]
+    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, _SLICE, _HOST))
 
 
 def pod_of(found: Object, at: float) -> Pod:
@@ -61,7 +73,7 @@ def pod_of(found: Object, at: float) -> Pod:
         name=metadata["name"],
         uid=metadata["uid"],
         namespace=metadata["namespace"],
-        host=f"{labels[_REPLICATED_JOB]}-{labels[_SLICE]}-{labels[_HOST]}",
+        host=host_of(found),
         phase="Terminating" if leaving else phase,
         node=found["spec"].get("nodeName", ""),
         attempt=int(labels[_ATTEMPT]),
@@ -72,6 +84,27 @@ def pod_of(found: Object, at: float) -> Pod:
         held_up=_held_up(states),
         ended_for=_ended_for(found),
     )
+
+
+def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
+    """The newest pod of each host, a head before all others, then in the order of slices and hosts."""
+    found: dict[tuple[str, int, int], Pod] = {}
+    for each in pods:
+        key = (each["metadata"]["labels"][REPLICATED_JOB_LABEL], *key_of(each))
+        pod, known = pod_of(each, at), found.get(key)
+        if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
+            found[key] = pod
+    return tuple(found[key] for key in sorted(found))
+
+
+def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
+    """The pods of a job, also those that are leaving.
+
+    Raises:
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server does not tell.
+    """
+    selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
+    return api.request("GET", PODS.format(namespace), query=selector)["items"]
 
 
 def _held_up(states: list[Mapping[str, Any]]) -> str:

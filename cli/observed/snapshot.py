@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
+from cli.observed.kind import Kind
 from cli.observed.objects import Condition
 from cli.observed.pod import Pod
 
@@ -152,12 +153,14 @@ class Job:
     """One job of the stack."""
 
     place: JobPlace
+    kind: Kind = Kind.TRAINING
     uid: str = ""
     """Empty: no JobSet has its name."""
     created: float = 0.0
     suspended: bool = False
     slices: int = 0
-    hosts_per_slice: int = 0
+    hosts: int = 0
+    """Pods that it has when all are there."""
     restarts: int = 0
     restarts_counted: int = 0
     max_restarts: int = 0
@@ -173,11 +176,6 @@ class Job:
     events: tuple[Event, ...] = ()
     """Those of the job, its Workload, its Jobs and its pods, the newest first."""
     files: Files = UNREAD
-
-    @property
-    def hosts(self) -> int:
-        """Pods that it has when all are there."""
-        return self.slices * self.hosts_per_slice
 
     @property
     def running(self) -> int:
@@ -213,6 +211,8 @@ class Snapshot:
     """All that is known at one moment."""
 
     stack: str
+    options: str
+    """How a command line names the stack, such as `-s dev --engine sandbox`."""
     cluster: str
     at: float
     answered: bool = True

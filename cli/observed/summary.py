@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Snapshot, State
 
 
@@ -12,6 +13,7 @@ class Summary:
     name: str
     namespace: str
     queue: str
+    kind: Kind
     state: State
     position: int | None
     """In its queue, from 1; None: it does not wait there."""
@@ -47,6 +49,7 @@ def summary(job: Job, at: float) -> Summary:
         name=job.place.name,
         namespace=job.place.namespace,
         queue=job.place.queue,
+        kind=job.kind,
         state=job.state,
         position=job.position,
         age_seconds=at - job.created if job.uid else None,

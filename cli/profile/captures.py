@@ -1,10 +1,13 @@
 """The profiles in the storage of a run, as `workloads.training.profile` leaves them there."""
 
+import re
 from dataclasses import dataclass
 
 from etils import epath
 
 _BELOW = ("profiles", "plugins", "profile")
+_NAME = re.compile(r"\d+-\d+-\d+")
+"""Of a capture; other tools name theirs otherwise."""
 _TRACE = ".xplane.pb"
 """Of each host, the file that XProf reads."""
 
@@ -35,7 +38,7 @@ def captures(run: epath.Path) -> dict[str, Capture]:
     folder = run.joinpath(*_BELOW)
     if not folder.exists():
         return {}
-    return {each.name: Capture(each.name, _sizes(each)) for each in folder.iterdir()}
+    return {each.name: Capture(each.name, _sizes(each)) for each in folder.iterdir() if _NAME.fullmatch(each.name)}
 
 
 def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Path:

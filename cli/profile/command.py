@@ -8,10 +8,12 @@ from etils import epath
 from rich.console import Console
 
 from cli.answer import Form, write
-from cli.control.host import LEADER, container
+from cli.control.host import container, running_hosts
 from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.kind import Kind, kind_of
+from cli.observed.pod import LEADER
 from cli.profile.captures import Capture, captures, download
 from infra.remote_command import Container, NotStarted, run
 from infra.review.table import Table
@@ -45,8 +47,10 @@ def profile(
     place = stack.job(name)
     with asking(f"tell of job {place.name}"):
         job = find(stack.api, place)
-        hosts = len(job.pods())
         leader = container(job, LEADER)
+        hosts = len(running_hosts(job))
+    if kind_of(job.jobset) is not Kind.TRAINING:
+        raise Halt(f"expected a training job, but {place.name} runs another program; nothing was recorded", REFUSED)
     target = epath.Path(output or f"profile-{place.name}")
     try:
         folder = find_run(epath.Path(stack.job_folder(place)))
@@ -56,8 +60,8 @@ def profile(
         found = _awaited(job, folder, before, hosts, wait_seconds)
         copy = download(folder, found, target)
     except NoReport as fault:
-        raise Halt(str(fault)) from None
-    except faults_of_storage() as fault:
+        raise Halt(f"{fault}; a profile takes a job that trains", REFUSED) from None
+    except (ImportError, *faults_of_storage()) as fault:
         raise Halt(f"expected to read the files of job {place.name} and to write {target}, got: {fault}") from None
     size = sum(found.sizes.values())
     told = Profiled(job=place.name, steps=found.steps, hosts=found.hosts, size_bytes=size, folder=str(copy))
@@ -89,18 +93,18 @@ def _awaited(
         new = [each for name, each in captures(run_folder).items() if name not in before]
         settled = bool(new) and new[:1] == seen[-1:] and new[0].hosts >= hosts
         seen.extend(new[:1])
-        now = job.now()
+        with asking(f"tell of job {job.place.name}"):
+            now = job.now()
         if not settled and (now is None or now.state is not State.RUNNING):
             raise Halt(f"job {job.place.name} has stopped before all its hosts had recorded the steps", REFUSED)
         return settled
 
-    with asking(f"tell of job {job.place.name}"):
-        if not wait(whole, wait_seconds):
-            there = seen[-1].hosts if seen else 0
-            raise Halt(
-                f"expected profiles of {hosts} hosts within {wait_seconds:.0f} s, got {there}; steps may take longer:"
-                f" give --wait more seconds, or look later in {run_folder}/profiles"
-            )
+    if not wait(whole, wait_seconds):
+        there = seen[-1].hosts if seen else 0
+        raise Halt(
+            f"expected profiles of {hosts} hosts within {wait_seconds:.0f} s, got {there}; steps may take longer:"
+            f" give --wait more seconds, or look later in {run_folder}/profiles"
+        )
     return seen[-1]
 
 

@@ -68,7 +68,7 @@ def answered(snapshot: Snapshot) -> Snapshot:
         return snapshot
     raise Halt(
         "expected the cluster to answer, got:\n" + "\n".join(f"  {note}" for note in snapshot.notes) + "\n"
-        "Look whether it runs and whether you may ask it: `multislice status` reads what `kubectl get` would"
+        f"Look what is in the way: multislice doctor {snapshot.options}"
     )
 
 

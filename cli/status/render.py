@@ -8,9 +8,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, State
 from cli.observed.summary import Summary, summary
-from cli.view.render import WIDTH, duration, pods_table, training_lines
+from cli.view.render import WIDTH, code_words, duration, exit_words, pods_table, training_lines
 
 _STYLES = {
     State.MISSING: "dim",
@@ -136,12 +137,12 @@ def _job(job: Job, snapshot: Snapshot, width: int) -> Iterable[RenderableType]:
 
 def _inside(job: Job, told: Summary, width: int) -> Iterable[RenderableType]:
     yield _facts(job, told)
-    if told.steps or told.state is State.RUNNING:
+    if told.steps or (told.state is State.RUNNING and told.kind is Kind.TRAINING):
         yield Text()
         yield from training_lines(job.files.training, width)
     if job.pods or told.state in (State.STARTING, State.RUNNING):
         yield Text()
-        yield pods_table(job.pods, job.hosts)
+        yield pods_table(job.pods, job.hosts, code_words if told.kind is Kind.CONTAINER else exit_words)
 
 
 def _facts(job: Job, told: Summary) -> RenderableType:

@@ -4,7 +4,7 @@ Owns what a terminal shows while things go on; what is said after the end is `cl
 """
 
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -86,13 +86,13 @@ def _inside(snapshot: Snapshot, phase: Phase, width: int) -> list[RenderableType
         case Phase.INFRASTRUCTURE if snapshot.resources.total:
             return [_bar(len(snapshot.resources.done), snapshot.resources.total, width)]
         case Phase.PODS:
-            return [pods_table(snapshot.pods.values(), snapshot.pod_count)]
+            return [pods_table(snapshot.pods.values(), snapshot.pod_count, exit_words)]
         case Phase.TRAINING:
             hint = Text(f"try: {snapshot.hint}", "dim") if snapshot.hint else Text()
             return [
                 *training_lines(snapshot.training, width),
                 Text(),
-                pods_table(snapshot.pods.values(), snapshot.pod_count),
+                pods_table(snapshot.pods.values(), snapshot.pod_count, exit_words),
                 Text(),
                 hint,
             ]
@@ -136,13 +136,16 @@ def sparkline(values: Sequence[float], columns: int) -> str:
     return "".join(_SPARKS[round((value - low) * scale)] for value in chosen)
 
 
-def pods_table(pods: Collection[Pod], expected: int) -> RenderableType:
-    """The hosts of a job that has `expected` of them, and what keeps some without a node."""
+def pods_table(pods: Collection[Pod], expected: int, words: Callable[[int], str]) -> RenderableType:
+    """The hosts of a job that has `expected` of them, and what keeps some without a node.
+
+    `words` tells what an exit code is: `exit_words` of the trainer's, `code_words` of any other program's.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("slice", "host", "phase", "node"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for pod in pods:
-        phase = Text(_pod_phase(pod), _POD_COLORS.get(pod.phase, ""))
+        phase = Text(_pod_phase(pod, words), _POD_COLORS.get(pod.phase, ""))
         _, slice_index, host_index = pod.host.rsplit("-", 2)
         table.add_row(slice_index, host_index, phase, pod.node or Text("-", "dim"))
     missing = expected - len(pods)
@@ -159,8 +162,8 @@ def waiting_lines(pods: Collection[Pod]) -> list[str]:
     return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in said.items()]
 
 
-def _pod_phase(pod: Pod) -> str:
-    return f"{pod.phase}, exit {exit_words(pod.exit_code)}" if pod.exit_code else pod.phase
+def _pod_phase(pod: Pod, words: Callable[[int], str]) -> str:
+    return f"{pod.phase}, exit {words(pod.exit_code)}" if pod.exit_code else pod.phase
 
 
 def exit_words(code: int | None) -> str:
@@ -172,10 +175,13 @@ def exit_words(code: int | None) -> str:
             return f"{code:d} ({code.name.lower().replace('_', ' ')})"
         case code if code in set(ExitCode):
             return exit_words(ExitCode(code))
-        case code if code - 128 in set(signal.Signals):
-            return f"{code} ({signal.Signals(code - 128).name})"
         case _:
-            return str(code)
+            return code_words(code)
+
+
+def code_words(code: int) -> str:
+    """The same of a program whose codes are its own: `137 (SIGKILL)`, `22`."""
+    return f"{code} ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else str(code)
 
 
 def restart_lines(snapshot: Snapshot) -> list[str]:

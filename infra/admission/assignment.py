@@ -63,7 +63,7 @@ class Assignment:
     def mode(self) -> Mode:
         """FIT, PREEMPT or NO_FIT: the worst of its pod sets."""
         modes = [choice.chosen.mode if choice.chosen else Mode.NO_FIT for choice in self.choices]
-        worst = min(modes)
+        worst = min(modes, default=Mode.FIT)
         return Mode.PREEMPT if Mode.NO_FIT < worst < Mode.FIT else worst
 
     @property

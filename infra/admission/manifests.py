@@ -4,7 +4,7 @@ Owns the reading of ClusterQueues, Workloads and JobSets, as plain dicts, into w
 `infra.admission.situation` names. An object of a live cluster is read as one that the stack renders.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, cast
 
@@ -92,6 +92,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
     conditions, admitted = _true_conditions(manifest), _admission(manifest)
     evicted = conditions.get("Evicted")
+    counted = [pods for pods in spec["podSets"] if _chips(pods)]
     return Workload(
         name=f"{metadata['namespace']}/{_owner(manifest)}",
         uid=metadata["uid"],
@@ -102,9 +103,13 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
             if evicted and evicted["reason"] in _QUEUED_ANEW
             else metadata["creationTimestamp"]
         ),
-        pod_sets=tuple(_pod_set(pods, _ended(status, pods["name"]), flavors) for pods in spec["podSets"]),
+        pod_sets=tuple(_pod_set(pods, _ended(status, pods["name"]), flavors) for pods in counted),
         admission=Admission(
-            flavors=tuple(found.get("flavors", {}).get(TPU_RESOURCE, "") for found in admitted["podSetAssignments"]),
+            flavors=tuple(
+                found.get("flavors", {}).get(TPU_RESOURCE, "")
+                for pods, found in zip(spec["podSets"], admitted["podSetAssignments"], strict=True)
+                if _chips(pods)
+            ),
             reserved_at=_seconds(conditions["QuotaReserved"]["lastTransitionTime"]),
             evicted=evicted is not None,
         )
@@ -122,25 +127,30 @@ def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Obj
         queue=queue,
         priority=priority,
         queued_at=now,
-        pod_sets=tuple(_replicated_job(job, flavors) for job in manifest["spec"]["replicatedJobs"]),
+        pod_sets=tuple(_pod_set(pods, 0, flavors) for pods in _pods_of(manifest) if _chips(pods)),
         admission=None,
     )
 
 
-def _replicated_job(job: Object, flavors: list[Object]) -> PodSet:
-    spec = job["template"]["spec"]
-    pods = {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
-    return _pod_set(pods, 0, flavors)
+def _pods_of(manifest: Object) -> Iterator[Object]:
+    """The pod sets that Kueue will see in a JobSet."""
+    for job in manifest["spec"]["replicatedJobs"]:
+        spec = job["template"]["spec"]
+        yield {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
 
 
 def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
-    pod = pods["template"]["spec"]
-    asked = [container.get("resources", {}) for container in pod["containers"]]
+    usable = usable_flavors(pods["template"]["spec"], flavors)
+    return PodSet(name=pods["name"], chips=(pods["count"] - ended) * _chips(pods), flavors=usable)
+
+
+def _chips(pods: Object) -> int:
+    """Of one pod. Where there are none Kueue counts nothing and gives no flavor."""
+    asked = [container.get("resources", {}) for container in pods["template"]["spec"]["containers"]]
     chips = [
         each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
     ]
-    count = pods["count"] - ended
-    return PodSet(name=pods["name"], chips=count * int(sum(map(amount, chips))), flavors=usable_flavors(pod, flavors))
+    return int(sum(map(amount, chips)))
 
 
 def _ended(status: Object, pods: str) -> int:

@@ -8,7 +8,7 @@ from infra.accelerators import SliceShape
 from infra.capacity import FlexStart, Queued
 from infra.faults import Fault
 from infra.jobs import ContainerJob, Job, TrainingJob, group_order
-from infra.rules import containers, training
+from infra.rules import containers, pathways, training
 from infra.rules.draft import Draft, DraftJob, Shapes, Written, listed
 from infra.stack_file import SliceGroup
 
@@ -33,6 +33,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     shape = shapes.get(job.slices.group)
     if shape:
         yield from _fallback(path, job, groups, shape)
+    yield from pathways.check(path, job, draft, shape)
     match job:
         case TrainingJob():
             yield from training.check(path, job, shape)

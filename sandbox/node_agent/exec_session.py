@@ -10,7 +10,6 @@ import json
 import os
 import pty
 import queue
-import select
 import signal
 import struct
 import termios
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any, Self
 
 import websocket
@@ -104,7 +104,7 @@ class _Session:
         self._open.callback(os.close, ended)
         while True:
             connection = self._connection.fileno()
-            ready, _, _ = select.select([connection, ended, *self._outputs], [], [], IDLE_SECONDS)
+            ready = wait([connection, ended, *self._outputs], IDLE_SECONDS)
             if not ready or (connection in ready and not self._heed()):
                 return None
             for output in self._outputs.keys() & ready:
@@ -188,7 +188,7 @@ class _Session:
 
     def _drain(self) -> None:
         """The last words: what is there now, for what the command left behind may hold its streams for ever."""
-        while ready := select.select(list(self._outputs), [], [], 0)[0]:
+        while ready := self._outputs.keys() & wait(list(self._outputs), 0):
             for output in ready:
                 self._pass_on(output)
 

@@ -74,6 +74,11 @@ def workload(chain: Chain) -> dict[str, Any]:
     return owners[JOB]
 
 
+def queued(chain: Chain) -> str:
+    """Priority of the job's workload."""
+    return workload(chain)["spec"]["priorityClassRef"]["name"]
+
+
 def test_kubectl_exec_runs_a_command_beside_the_trainer(chain: Chain) -> None:
     script = "hostname; echo $MEGASCALE_SLICE_ID; cat; exit 0"
     said = chain.kubectl("exec", "-i", leader_pod(chain), "-n", NAMESPACE, "--", "sh", "-c", script, stdin="typed\n")
@@ -130,10 +135,10 @@ def test_doctor_names_a_cordoned_host(chain: Chain) -> None:
 def test_another_priority_reaches_the_queue_and_up_can_change_it_again(chain: Chain, values: Values) -> None:
     uid = chain.jobset(JOB)["metadata"]["uid"]
     assert answer(chain, "priority", "high")["done"] == "priority changed"
-    assert workload(chain)["spec"]["priorityClassRef"]["name"] == "high"
+    assert queued(chain) == "high"
     lower = {**values, "job": {**values["job"], "priority": "low"}}
     chain.engine_on(lower).up(ignore)
-    assert workload(chain)["spec"]["priorityClassRef"]["name"] == "low"
+    wait_until(lambda: queued(chain) == "low", 30, lambda: f"the workload is queued as {queued(chain)}")
     chain.engine_on(values).up(ignore)
     assert chain.jobset(JOB)["metadata"]["uid"] == uid
 

@@ -29,7 +29,9 @@ def jobset(
         reason = "AllJobsCompleted" if terminal == "Completed" else "FailJobSetFailurePolicyAction"
         status["terminalState"] = terminal
         status["conditions"] = [condition(terminal, "True", ended, message, reason)]
-    job = {"name": "slice", "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2}}}
+    container = {"name": "trainer", "env": [{"name": "JOB_SPEC", "value": "{}"}]}
+    of_job = {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [container]}}}
+    job = {"name": "slice", "replicas": 2, "template": {"spec": of_job}}
     return {
         "metadata": {
             "name": name,

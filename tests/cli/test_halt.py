@@ -1,9 +1,11 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from cli.halt import INTERRUPTED, Halt, changing, exit_status
+from cli.halt import INTERRUPTED, UNREAD, Halt, changing, exit_status
 from sandbox.catalog import ProgramsError
 from sandbox.daemon import SandboxError
 from sandbox.site import Site
@@ -52,3 +54,20 @@ def test_an_error_that_nobody_expected_keeps_its_traceback() -> None:
 
     with pytest.raises(KeyError):
         exit_status(fail)
+
+
+@pytest.mark.parametrize(
+    "writes", ["sys.stdout.write('line' * 100_000)", "Console().print('line\\n' * 5000)", "print('short')"]
+)
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(writes: str) -> None:
+    program = (
+        f"import sys; from rich.console import Console; from cli.halt import exit_status;"
+        f" sys.stdin.read(); sys.exit(exit_status(lambda: {writes} and 0 or 0))"
+    )
+    command = [sys.executable, "-c", program]
+    ours, pipe = os.pipe()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=pipe, stderr=subprocess.PIPE) as ended:
+        os.close(ours)
+        os.close(pipe)
+        assert ended.communicate() == (None, b"")
+    assert ended.returncode == UNREAD

@@ -23,8 +23,9 @@ _HEAD = f"""# The command line
 {MADE.format("tests/documents/command_line_reference.py")}
 
 Every command, option and default, as the programs themselves parse them. [Which one does what](how-to/index.md) is
-one table. `multislice` stands for `python -m cli.multislice`, with the Python of `.venv`. Each command also has
-`--help`.
+one table. `multislice` is `bin/multislice` of the checkout, which is `python -m cli.multislice` with the Python of
+`.venv`; with that folder on the `PATH`, `multislice --install-completion` has the shell complete commands, options,
+stacks and jobs. Each command also has `--help`.
 """
 _COLUMNS = "| option | default | meaning |\n|---|---|---|\n"
 _EXIT_STATUS = re.compile(r"(?:Exit status |; )(\d+): ([^.;]+)")

@@ -42,6 +42,10 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
     # The chain on this machine.
     "make up": RunBy(f"{_CHAIN}::test_up_after_down_resumes_from_the_kept_checkpoint_and_tells_so", "assert up("),
     "make down": RunBy(f"{_CHAIN}::test_down_leaves_the_bucket_alone_and_no_node_process_or_port", "assert down("),
+    "make down ARGS=--stop-jobs": RunBy(
+        "tests/chain/test_queues.py::test_destroy_begins_with_jobs_and_queues_and_ends_with_operators_and_cluster",
+        "stop_jobs=True",
+    ),
     "make test": NotHere("runs this test"),
     "make train": RunBy(
         "tests/cli/test_train.py::test_a_job_trains_from_the_command_line_and_says_where_everything_is", "main("
@@ -132,11 +136,34 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
     ".venv/bin/python -m examples *": RunBy(
         "tests/chain/test_functions.py::test_an_example_runs_on_slices", "examples"
     ),
+    # This repository.
+    "make lint": NotHere("`make test` begins with it"),
+    "make format": NotHere("rewrites the sources that are tested"),
+    "make fuzz": RunBy(
+        "tests/fuzz/test_job_spec.py::test_a_damaged_specification_is_read_or_refused_with_its_exit_code", "@given"
+    ),
+    "make docs": RunBy("tests/documents/test_site.py::test_every_page_is_in_the_site", '"mkdocs", "build", "--strict"'),
+    "make programs": RunBy(
+        "tests/sandbox/test_programs.py::test_a_build_reports_each_program_in_turn_and_the_next_call_builds_nothing",
+        "prepare(",
+    ),
+    "make environment": NotHere(_REGISTRY),
+    "make bench": NotHere(_HOURS),
+    "make lock": NotHere(_REGISTRY),
+    "make licences": RunBy(
+        "tests/cli/ci/test_licences.py::test_every_package_of_the_image_has_a_licence_that_is_allowed", "licences"
+    ),
+    "make sbom": RunBy(
+        "tests/cli/ci/test_sbom.py::"
+        "test_the_bill_names_every_package_of_the_lock_with_its_hashes_and_licence_and_nothing_of_today",
+        "sbom",
+    ),
+    "make audit": NotHere(_REGISTRY),
+    ".venv/bin/python -m pytest *": NotHere("runs tests"),
+    "UPDATE_GOLDEN=1 .venv/bin/python -m pytest *": NotHere("rewrites the pages that are tested"),
     # Faults.
     "make chaos": RunBy("tests/chain/test_chaos.py::test_what_the_entry_of_a_fault_demands_holds", "carry_out("),
-    "make chaos ARGS=*": RunBy(
-        "tests/documents/test_reliability.py::test_every_command_is_one", "parser"
-    ),
+    "make chaos ARGS=*": RunBy("tests/documents/test_reliability.py::test_every_command_is_one", "parser"),
     ".venv/bin/python -m chaos --random *": NotHere("takes an hour and more; its figures stand in docs/reliability.md"),
     # Programs of the image.
     ".venv/bin/python -m workloads.data *": _DATA,

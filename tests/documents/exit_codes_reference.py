@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from cli.halt import INTERRUPTED
+from cli.halt import INTERRUPTED, UNREAD
 from tests.documents.command_line_reference import Command, commands
 from tests.documents.model_fields import enum_meanings, one_line
 from tests.documents.pages import MADE, ROOT
@@ -41,6 +41,7 @@ _COMMANDS = f"""## Of commands
 | 1 | no answer, or not done: the message says what was expected, what came, and what to do next |
 | 2 | of a command that answers: the answer is no; see below |
 | {INTERRUPTED} | Ctrl-C |
+| {UNREAD} | whoever reads the answer has gone, such as `head` |
 
 `make` itself ends with 2 whenever its command did not end with 0.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.documents.pages import ROOT
 
-SOURCES = ("infra", "policy", "workloads", "sandbox", "cli", "chaos")
+SOURCES = ("infra", "policy", "workloads", "sandbox", "cli", "chaos", "multislice")
 RECORDED = (
     "tests/cli/api_objects.py",
     "tests/cli/view/recordings.py",

@@ -41,9 +41,14 @@ def _alerts() -> str:
 
 
 def _section(alert: Alert) -> str:
-    summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: found[1].upper(), alert.summary)
+    summary, action = map(_with_names, (alert.summary, alert.action))
     told = "At once" if alert.lasts == "0m" else f"After {alert.lasts}"
     return (
-        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} {told}, as a {alert.severity}.\n\n{alert.action}\n\n"
+        f"### {alert.name}\n\n{summary.replace(VALUE, 'N')} {told}, as a {alert.severity}.\n\n{action}\n\n"
         f"```promql\n{alert.expression}\n```\n"
     )
+
+
+def _with_names(text: str) -> str:
+    """What an alert says, a word in capitals where it puts a label's value."""
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: found[1].upper(), text)

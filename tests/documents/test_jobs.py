@@ -8,6 +8,7 @@ import yaml
 
 from infra.jobs import ContainerJob, TrainingJob
 from infra.jobset import render
+from infra.pathways import PORTS
 from infra.programs import FOLDER_VARIABLE
 from infra.settings import parse
 from infra.submission import submission
@@ -17,9 +18,9 @@ from tests.infra.recording import Values, run_program, stack_values
 TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
 
-def _shown() -> Values:
-    (block,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-    values = stack_values("dev") | yaml.safe_load(block)
+def _shown(block: int = 0) -> Values:
+    blocks = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    values = stack_values("dev") | yaml.safe_load(blocks[block])
     del values["job"]
     return values
 
@@ -39,6 +40,17 @@ def _variables(origin: str) -> list[str]:
 def test_its_stack_file_is_accepted() -> None:
     kinds = {name: type(job) for name, job in parse(_shown()).jobs.items()}
     assert kinds == {"pretrain": TrainingJob, "probe": ContainerJob}
+
+
+def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
+    settings = parse(_shown(1))
+    rendered: Any = render(submission(settings, settings.jobs["single-controller"], None))
+    pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in rendered["spec"]["replicatedJobs"]}
+    parts = re.findall(r"^\| `(head|slice)`, with the containers? (.*?) \|", TEXT, re.MULTILINE)
+    told = {name: set(re.findall(r"`([\w-]+)`", containers)) for name, containers in parts}
+    kinds = ("initContainers", "containers")
+    assert told == {name: {each["name"] for kind in kinds for each in pod.get(kind, [])} for name, pod in pods.items()}
+    assert f"Ports {', '.join(map(str, PORTS[:-1]))} and {PORTS[-1]} are theirs." in TEXT
 
 
 def test_the_resources_it_names_are_declared() -> None:

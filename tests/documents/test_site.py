@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -15,6 +16,8 @@ ELSEWHERE = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//[^\s"'>]*"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preconnect|preload|icon))[^>]*\bhref=["']?(?:https?:)?//[^\s"'>]*"""
 )
+
+LINK = re.compile(r'(?:href|src)="(?!https?:|data:|mailto:|#)([^"#]+)')
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +37,24 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 def test_every_page_is_in_the_menu() -> None:
     assert sorted(_leaves(SETTINGS["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    lost = {
+        (page.name, link) for page in pages for link in LINK.findall(page.read_text()) if not _there(page, link, site)
+    }
+    assert lost == set()
+
+
+def test_a_link_out_of_the_site_would_be_found(site: Path) -> None:
+    assert _there(site / "how-to" / "look.html", "../index.html", site)
+    assert not _there(site / "index.html", "../README.md", site)
+
+
+def _there(page: Path, link: str, site: Path) -> bool:
+    target = (page.parent / unquote(link)).resolve()
+    return target.is_relative_to(site.resolve()) and target.exists()
 
 
 def test_no_page_loads_anything_from_another_site(site: Path) -> None:

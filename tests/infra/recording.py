@@ -59,6 +59,9 @@ class Recording:
     def of_type(self, resource_type: str) -> list[Registration]:
         return [registration for registration in self.registrations if registration.type == resource_type]
 
+    def starting(self, resource_type: str, prefix: str) -> list[Registration]:
+        return [registration for registration in self.of_type(resource_type) if registration.name.startswith(prefix)]
+
     def named(self, resource_type: str, name: str) -> Registration:
         (found,) = (registration for registration in self.of_type(resource_type) if registration.name == name)
         return found

@@ -53,10 +53,14 @@ def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values
     assert of_call["command"] == ["python", "-m", "workloads.call"]
     # Who collects metrics asks the trainer alone.
     assert of_call["ports"] == [port for port in of_job["ports"] if port["name"] != METRICS_PORT_NAME]
-    for name in ("resources", "securityContext", "volumeMounts", "image"):
+    for name in ("resources", "securityContext", "image"):
         assert of_call[name] == of_job[name]
-    for name in ("nodeSelector", "tolerations", "serviceAccountName", "volumes", "securityContext"):
+    for name in ("nodeSelector", "tolerations", "serviceAccountName", "securityContext"):
         assert template(made)["spec"][name] == template(job)["spec"][name]
+    # The trainer alone marks a bad host, so it alone gets at the API server.
+    assert of_call["volumeMounts"] == [mount for mount in of_job["volumeMounts"] if mount["name"] != "api-access"]
+    volumes = [volume for volume in template(job)["spec"]["volumes"] if volume["name"] != "api-access"]
+    assert template(made)["spec"]["volumes"] == volumes
     assert made["spec"]["failurePolicy"]["rules"] == job["spec"]["failurePolicy"]["rules"]  # pyright: ignore
     assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
 

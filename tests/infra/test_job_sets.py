@@ -27,7 +27,7 @@ def _env(program: Recording) -> list[Any]:
 
 def test_the_price_of_all_slices_of_the_job_is_there_before_its_pods_look_for_it(values: Values) -> None:
     program = run_program(_priced(values, 2.0))
-    (found,) = program.of_type(PRICE)
+    (found,) = program.starting(PRICE, "price-")
     settings = parse(values)
     chips = only_job(settings).slices.count * only_group(settings).shape.chips
     assert found.inputs["data"] == {"usd_per_hour": str(2.0 * chips)}
@@ -41,14 +41,14 @@ def test_the_price_of_all_slices_of_the_job_is_there_before_its_pods_look_for_it
 def test_another_price_changes_nothing_but_the_price_in_place(values: Values) -> None:
     before, after = run_program(_priced(values, 2.0)), run_program(_priced(values, 3.0))
     assert before.named(*JOB).inputs == after.named(*JOB).inputs
-    assert before.of_type(PRICE)[0].inputs != after.of_type(PRICE)[0].inputs
+    assert before.starting(PRICE, "price-")[0].inputs != after.starting(PRICE, "price-")[0].inputs
     (provider,) = before.of_type("pulumi:providers:kubernetes")
     assert provider.inputs["enableConfigMapMutable"] == "true"
 
 
 def test_an_unknown_price_is_not_declared() -> None:
     program = run_program(stack_values("staging"))
-    assert program.of_type(PRICE) == []
+    assert program.starting(PRICE, "price-") == []
     assert "USD_PER_HOUR" in [variable["name"] for variable in _env(program)]
 
 

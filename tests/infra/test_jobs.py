@@ -174,10 +174,11 @@ def test_wishes_against_each_other_have_no_order() -> None:
 def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded: Recording) -> None:
     namespaces = {"ablation": "research", "small": "research", "serve": "product-ml"}
     for kind, prefix in ((JOB_SET, "job"), ("kubernetes:core/v1:ConfigMap", "price")):
-        found = {each.name: each.inputs["metadata"]["namespace"] for each in recorded.of_type(kind)}
+        found = {each.name: each.inputs["metadata"]["namespace"] for each in recorded.starting(kind, f"{prefix}-")}
         assert found == {f"{prefix}-{name}": namespace for name, namespace in namespaces.items()}
     prices = {
-        each.name: each.inputs["data"]["usd_per_hour"] for each in recorded.of_type("kubernetes:core/v1:ConfigMap")
+        each.name: each.inputs["data"]["usd_per_hour"]
+        for each in recorded.starting("kubernetes:core/v1:ConfigMap", "price-")
     }
     assert prices == {"price-ablation": "86.4", "price-small": "43.2", "price-serve": "72.0"}
 
@@ -205,7 +206,8 @@ def test_secrets_go_to_the_jobs_that_name_them(several: Values) -> None:
     several["jobs"]["ablation"]["secrets"] = ["HF_TOKEN"]
     several["jobs"]["small"]["secrets"] = []
     recording = run_program(several, secret=["secrets"])
-    found = {each.name: each.inputs["stringData"]["value"] for each in recording.of_type("kubernetes:core/v1:Secret")}
+    declared = recording.starting("kubernetes:core/v1:Secret", "secrets-")
+    found = {each.name: each.inputs["stringData"]["value"] for each in declared}
     assert found == {"secrets-ablation": {"HF_TOKEN": "a"}, "secrets-serve": {"HF_TOKEN": "a", "WANDB_API_KEY": "b"}}
 
 

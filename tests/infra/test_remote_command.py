@@ -62,6 +62,23 @@ def test_that_a_command_has_begun_is_told_before_it_says_anything(api: ApiServer
         assert remote.receive(60) == (Channel.OUTPUT, b"word")
 
 
+def test_a_sign_of_life_is_answered_and_nothing_waits_for_more(api: ApiServer) -> None:
+    with RemoteCommand.start(api, HERE, ["cat"], stdin=True, terminal=False) as remote:
+        assert remote.receive(60) == (Channel.OUTPUT, b"")
+        remote.ping()
+        assert remote.receive(60) == (Channel.OUTPUT, b"")
+        remote.send(b"word")
+        assert remote.receive(60) == (Channel.OUTPUT, b"word")
+
+
+def test_a_connection_that_broke_is_not_taken_for_a_reader_that_has_gone(api: ApiServer) -> None:
+    with RemoteCommand.start(api, HERE, ["cat"], stdin=True, terminal=False) as remote:
+        socket.socket(fileno=socket.dup(remote.fileno())).shutdown(socket.SHUT_RDWR)
+        with pytest.raises(ConnectionError, match="the connection to the command broke") as broken:
+            remote.send(b"word" * 99_999)
+    assert not isinstance(broken.value, BrokenPipeError)
+
+
 @pytest.mark.parametrize(
     ("changed", "status", "says"), [({"pod": "train-9"}, 404, "train-9"), ({"name": "other"}, 404, "other")]
 )

@@ -17,7 +17,7 @@ def _program(values: Values, *names: str) -> Recording:
 
 def test_secrets_are_one_object_in_the_namespace_of_the_jobs_team(two_teams: Values) -> None:
     program = _program(two_teams, "HF_TOKEN", "WANDB_API_KEY")
-    (found,) = program.of_type(SECRET)
+    (found,) = program.starting(SECRET, "secrets-")
     assert found.inputs["metadata"] == {"name": "ablation-secrets", "namespace": "research"}
     assert rpc.is_rpc_secret(found.inputs["stringData"])
     assert found.inputs["stringData"]["value"] == {"HF_TOKEN": CANARY, "WANDB_API_KEY": CANARY}
@@ -31,7 +31,8 @@ def test_pods_take_each_variable_by_reference_and_nothing_else_changes(two_teams
 
     without, with_secrets = container(run_program(two_teams)), container(_program(two_teams, "WANDB_API_KEY"))
     reference = {"secretKeyRef": {"name": "ablation-secrets", "key": "WANDB_API_KEY"}}
-    assert with_secrets["env"] == [*without["env"], {"name": "WANDB_API_KEY", "valueFrom": reference}]
+    added = [variable for variable in with_secrets["env"] if variable not in without["env"]]
+    assert added == [{"name": "WANDB_API_KEY", "valueFrom": reference}]
     assert with_secrets | {"env": without["env"]} == without
 
 
@@ -42,4 +43,4 @@ def test_a_value_is_in_no_other_resource_and_no_output(two_teams: Values) -> Non
 
 
 def test_a_stack_without_secrets_declares_none(two_teams: Values) -> None:
-    assert run_program(two_teams | {"secrets": {}}).of_type(SECRET) == []
+    assert run_program(two_teams | {"secrets": {}}).starting(SECRET, "secrets-") == []

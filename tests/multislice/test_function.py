@@ -20,6 +20,8 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
     stack = place(tmp_path, objects)
     objects.on_create = carries_out(stack)
     monkeypatch.setattr("multislice.function.place", lambda *_: stack)
+    # Nothing is printed by hosts that are of this process.
+    monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
     return objects
 
 

@@ -1,11 +1,17 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cli.logs.reading import Line
 from multislice.call import Call
-from multislice.following import Line
+from multislice.errors import CallGone
 from multislice.submission import submit
 from multislice.watching import Screen, Shown, cancel, watched
+from tests.cli import api_objects
+from tests.cli.api_objects import HOSTS, PODS, stamped
+from tests.cli.api_server import Broken, Played, client, playing
+from tests.cli.standing import finish, running
 from tests.multislice.known import Objects, place
 from tests.multislice.test_submission import PACKED, WISH
 
@@ -15,7 +21,7 @@ BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 def shown(which: Shown, capsys: pytest.CaptureFixture[str], *lines: tuple[str, str]) -> tuple[list[str], Screen]:
     screen = Screen("x", which)
     for host, text in lines:
-        screen.line(Line(host, text))
+        screen.line(Line(host, 0, "", text))
     return capsys.readouterr().out.splitlines(), screen
 
 
@@ -33,6 +39,44 @@ def test_each_host_has_its_own_window_and_the_leaders_ends_the_wait(capsys: pyte
     found, screen = shown("all", capsys, *lines)
     assert found == ["[slice-0-0] a", "[slice-1-0] b"]
     assert not screen.ended.is_set()
+
+
+def called(server: Played, folder: Path) -> Call:
+    """A call whose JobSet is `tiny`."""
+    known = submit(PACKED, WISH, place(folder, Objects()))
+    return replace(known, id="tiny", namespace="research", place=replace(known.place, api=client(server)))
+
+
+def prints(server: Played, host: tuple[int, int], *texts: str) -> str:
+    pod = f"tiny-slice-{host[0]}-{host[1]}-0abcd"
+    server.logs[pod] = stamped(["call tiny: the function begins", *texts, "call tiny: the function has ended"], at=60)
+    return pod
+
+
+def test_whoever_waits_is_shown_all_hosts_over_a_connection_that_breaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = running()
+    for host in HOSTS:
+        pod = prints(server, host, "one", "two", "three")
+        server.breaks[pod] = [Broken(2)]
+    finish(server)
+    with playing(server):
+        assert isinstance(watched(called(server, tmp_path), "all").error, CallGone)
+    found = sorted(capsys.readouterr().out.splitlines())
+    assert found == sorted(f"[slice-{a}-{b}] {word}" for a, b in HOSTS for word in ("one", "two", "three"))
+
+
+def test_the_output_of_a_host_is_that_of_its_newest_pod(tmp_path: Path) -> None:
+    server = running()
+    prints(server, (1, 0), "before")
+    server.collections[PODS].append(api_objects.pod(1, 0, attempt=1, created=72))
+    server.logs["tiny-slice-1-0-1abcd"] = stamped(["WARNING", "call tiny: the function begins", "again"], at=80)
+    with playing(server):
+        call = called(server, tmp_path)
+        assert call.logs("slice-1-0") == "again"
+        with pytest.raises(CallGone, match="slice-7-0 of call tiny has no log"):
+            call.logs("slice-7-0")
 
 
 @pytest.fixture
@@ -82,6 +126,7 @@ def test_an_interrupted_wait_cancels_the_call(call: Call, objects: Objects, monk
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
     monkeypatch.setattr("multislice.watching.tell", interrupted)
     with pytest.raises(KeyboardInterrupt):
         watched(call, "leader")

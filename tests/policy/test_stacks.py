@@ -1,6 +1,7 @@
 """The plans of this repository keep the rules, but for what their policy files grant."""
 
 import json
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from policy.rules import ALL_RULES
 from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import ROOT, Values, run_program, stack_values, values_of
+from tests.infra.test_pathways import on_one_host, stack_with
 from tests.policy.example import faults
 from tests.policy.plans import plan_of
 
@@ -52,6 +54,11 @@ def test_every_stack_keeps_the_rules_and_each_can_be_asked(stack_file: Path, pre
 
 def test_a_stack_of_two_teams_keeps_the_rules(two_teams: Values) -> None:
     assert broken(two_teams, policy_of("dev"), preview=False) == []
+
+
+@pytest.mark.parametrize("made", [stack_with, on_one_host])
+def test_a_job_that_runs_by_pathways_keeps_the_rules(made: Callable[[Values], Values]) -> None:
+    assert broken(made(stack_values("dev")), policy_of("dev"), preview=False) == []
 
 
 def test_an_environment_keeps_the_rules_of_its_source() -> None:

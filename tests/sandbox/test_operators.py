@@ -2,7 +2,6 @@
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -39,7 +38,7 @@ def test_an_operator_of_no_replicas_does_not_run_and_is_reported_so(
     pod = {"spec": {"containers": [{"image": "registry.k8s.io/jobset/jobset:v0.12.0"}]}}
     status = {"observedGeneration": 1, "replicas": 1, "availableReplicas": 1}
     api = OneDeployment({"metadata": metadata, "spec": {"replicas": 0, "template": pod}, "status": status})
-    monkeypatch.setattr(operators, "ApiServer", SimpleNamespace(of=lambda _site: api))
+    monkeypatch.setattr(operators, "administrator", lambda _site: api)
     stop = threading.Event()
     runs = threading.Thread(target=Operators(Site(tmp_path, 201), cast("Programs", None)).run, args=(stop,))
     runs.start()

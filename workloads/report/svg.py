@@ -36,9 +36,11 @@ def document(caption: str, drawing: str, width: int, height: int) -> str:
 
     Programs that draw SVG outside of browsers know no variables of CSS and no automatic height.
     """
+    size = f"width: {width}px; height: {height}px;"
     return element(
         "svg",
-        element("style", f"{_in_light_colours(style_sheet())}svg svg {{ width: {width}px; height: {height}px; }}"),
+        # A margin would push the caption out of the picture.
+        element("style", f"{_in_light_colours(style_sheet())}svg {{ margin: 0; }} svg svg {{ {size} }}"),
         element("rect", width="100%", height="100%", class_="inner"),
         drawing,
         text(caption, 8, height + _CAPTION_HEIGHT - 6, class_="label"),

@@ -228,8 +228,9 @@ function show(found) {
   const price = found.usd_per_hour === null ? "" : `, ${dollars(found.usd_per_hour)} an hour`;
   byId("price").textContent = `cluster ${found.cluster}${price}`;
   const names = found.jobs.map(({ summary }) => summary.name);
-  const asked = decodeURIComponent(location.hash.slice(1));
-  const chosen = names.includes(asked) ? asked : names[0];
+  const asked = location.hash.slice(1);
+  // Compared as they are written in the address, for a broken one cannot be decoded.
+  const chosen = names.find((name) => encodeURIComponent(name) === asked) ?? names[0];
   showJobs(found, chosen);
   showJob(found, chosen);
   showStack(found);

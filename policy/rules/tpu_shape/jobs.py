@@ -76,14 +76,11 @@ def _ways(job: SliceJob) -> set[str]:
         [at(term, "topologyKey") for term in every(affinity, kind, _REQUIRED)]
         for kind in ("podAffinity", "podAntiAffinity")
     )
-    annotations = (
-        at(job.resource.properties, "metadata", "annotations") or {},
-        at(job.job, "template", "metadata", "annotations") or {},
-    )
+    of_pods = at(job.job, "template", "metadata", "annotations") or {}
     found = {
         "affinity": NODE_POOL_LABEL in together and NODE_POOL_LABEL in apart,
-        "exclusive topology": annotations[0].get(EXCLUSIVE_TOPOLOGY) == NODE_POOL_LABEL,
-        "topology-aware scheduling": annotations[1].get(_ONE_POOL_ANNOTATION) == NODE_POOL_LABEL,
+        "exclusive topology": job.annotations.get(EXCLUSIVE_TOPOLOGY) == NODE_POOL_LABEL,
+        "topology-aware scheduling": of_pods.get(_ONE_POOL_ANNOTATION) == NODE_POOL_LABEL,
     }
     return {way for way, there in found.items() if there}
 

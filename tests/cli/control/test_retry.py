@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ from cli.control.retry import retry
 from cli.deployed import Deployed
 from cli.halt import Halt
 from tests.cli.control.answers import answered, saved
-from tests.cli.control.cluster import JOBSET, JOBSETS, Cluster, jobset
+from tests.cli.control.cluster import JOBSET, JOBSETS, Change, Cluster, jobset
 
 MANAGER = "pulumi-kubernetes-1a2b"
 REHEARSED = f"{JOBSETS}/traix"
@@ -57,3 +58,51 @@ def test_a_job_that_runs_is_not_started_again(cluster: Cluster, stack: Deployed)
         answered(lambda console: retry(stack, None, console, as_json=True))
     assert halted.value.exit_status == 2
     assert cluster.changes == []
+
+
+@pytest.mark.usefixtures("failed")
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ('{"storage": {"existing_run": "anew", "of": "another version"}, "new": 1}', "its existing_run is anew"),
+        ("{}", "it begins at the first step"),
+        ("half of i", "it begins at the first step"),
+    ],
+)
+def test_a_specification_of_another_version_is_submitted_as_it_is(
+    cluster: Cluster, stack: Deployed, spec: str, says: str
+) -> None:
+    template = cluster.objects[JOBSET]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["spec"]["containers"][0]["env"] = [{"name": "JOB_SPEC", "value": spec}]
+    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+    told = answered(lambda console: retry(stack, None, console, as_json=True))
+    assert told["notes"][0].startswith(says)
+
+
+@pytest.mark.usefixtures("failed")
+def test_an_interruption_while_the_job_is_replaced_says_how_it_comes_back(
+    cluster: Cluster, stack: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.control.retry.end", interrupt)
+    with pytest.raises(
+        Halt, match="it may be gone; see: multislice list -s dev\nIf it is, `pulumi up --refresh"
+    ) as halted:
+        answered(lambda console: retry(stack, None, console, as_json=True))
+    assert halted.value.exit_status == 130
+    assert JOBSET in cluster.objects
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_cluster_that_is_away_for_a_moment_costs_no_job(cluster: Cluster, stack: Deployed) -> None:
+    def away(change: Change) -> None:
+        if change[0] == "DELETE":
+            cluster.refuses["GET", JOBSET] = 503, "starting"
+            cluster.refuses["PATCH", JOBSET] = 503, "starting"
+            threading.Timer(1.2, cluster.refuses.clear).start()
+
+    cluster.controllers = away
+    told = answered(lambda console: retry(stack, None, console, as_json=True))
+    assert (told["done"], JOBSET in cluster.objects) == ("retried", True)

@@ -21,6 +21,12 @@ def test_a_job_is_suspended_by_its_workload_and_its_pods_are_waited_for(cluster:
     assert (told["done"], told["state"]) == ("suspended", "suspended")
 
 
+def test_hosts_that_were_done_before_are_not_waited_for(cluster: Cluster, stack: Deployed) -> None:
+    cluster.objects[f"{PODS}/train-0"] = pod("train-0") | {"status": {"phase": "Succeeded"}}
+    told = answered(lambda console: suspend(stack, "train", console, as_json=True))
+    assert told["done"] == "suspended"
+
+
 def test_a_suspended_job_comes_back_into_its_queue(cluster: Cluster, stack: Deployed) -> None:
     cluster.objects[WORKLOAD] = workload(active=False, admitted=False)
     text = shown(lambda console: resume(stack, None, console, as_json=False))

@@ -1,5 +1,6 @@
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,13 @@ from cli.dashboard.feed import Feed
 from cli.dashboard.server import Dashboard
 from cli.observed.snapshot import Snapshot
 from tests.cli.dashboard.stacks import snapshot
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class Stack:

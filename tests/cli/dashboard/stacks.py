@@ -53,13 +53,14 @@ _JOB = Job(
     uid="j",
     created=NOW - 600,
     slices=2,
-    hosts_per_slice=2,
+    hosts=4,
     workload=_ADMITTED,
     pods=_PODS,
     events=(Event(NOW - 60, "JobSet", "tiny", "Restarting", "restarted all jobs", True),),
 )
 _STACK = Snapshot(
     "dev",
+    "-s dev",
     "dev",
     NOW,
     usd_per_hour=21.6,

@@ -1,9 +1,7 @@
 import http.client
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,20 +10,13 @@ import pytest
 
 from cli.dashboard import server as module
 from cli.dashboard.server import Dashboard
-from tests.cli.dashboard.conftest import Stack
+from tests.cli.dashboard.conftest import Stack, wait_for
 
 
 def ask(server: Dashboard, path: str, host: str | None = None) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("GET", path, headers={"Host": host} if host else {})
     return connection.getresponse()
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_state_is_all_that_the_page_shows(server: Dashboard) -> None:
@@ -62,6 +53,15 @@ def test_nobody_looks_while_nobody_reads(server: Dashboard, stack: Stack) -> Non
     assert stack.looks == 0
     ask(server, "/state").read()
     assert stack.looks > 0
+
+
+def test_what_was_seen_before_nobody_read_is_not_told(server: Dashboard, stack: Stack) -> None:
+    ask(server, "/state").read()
+    looks = stack.looks
+    wait_for(lambda: server.feed.idle)
+    stack.snapshot = replace(stack.snapshot, stack="later")
+    assert json.loads(ask(server, "/state").read())["stack"] == "later"
+    assert stack.looks > looks
 
 
 def test_a_request_by_another_name_is_refused(server: Dashboard) -> None:

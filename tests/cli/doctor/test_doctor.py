@@ -65,6 +65,10 @@ def fewer_chips(cluster: Cluster) -> None:
     cluster.objects[NODE]["status"]["allocatable"] = {}
 
 
+def quota_in_thousands(cluster: Cluster) -> None:
+    cluster.objects[QUEUE]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "2k"
+
+
 def newer_node(cluster: Cluster) -> None:
     cluster.objects[NODE]["status"]["nodeInfo"]["kubeletVersion"] = "v1.37.0"
 
@@ -108,6 +112,7 @@ def cordoned(cluster: Cluster) -> None:
         (no_right, "credentials", "namespace research", "may not submit and end jobs", "teams.NAME.members"),
         (no_kueue, "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
         (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower its quota"),
+        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower its quota"),
         (newer_node, "versions", "nodes", "pool-0-host-0, is v1.37.0", "let GKE upgrade them"),
         (other_kueue, "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
         (slow_clock, "clocks", "nodes", "pool-0-host-0 last spoke 5", "kubectl describe node pool-0-host-0"),
@@ -200,3 +205,12 @@ def test_a_failed_check_is_the_exit_status_and_everything_is_in_the_json(
     assert told["stack"] == "local"
     assert [check["verdict"] for check in told["checks"]].count("fault") == 1
     assert "--sandbox must name the folder of a sandbox" in told["checks"][0]["says"]
+
+
+def test_objects_that_are_half_there_end_no_check_with_a_traceback(tmp_path: Path) -> None:
+    cluster = healthy()
+    del cluster.objects[NODE]["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+    cluster.objects[LEASE]["spec"] = {}
+    with scope(cluster, tmp_path) as found:
+        told = {check.subject: check.says for check in examined(found)}
+    assert told["slice without a node pool"] == "1 of 2 hosts are there"

@@ -9,6 +9,7 @@ from cli.explain.exits import MEANINGS
 from cli.explain.explain import explain
 from cli.explain.finding import Cause, Finding
 from cli.observed.files import Failure, Files
+from cli.observed.kind import Kind
 from cli.observed.objects import Condition
 from cli.observed.pod import Pod
 from cli.observed.snapshot import Event, Job, Node, Queue, Snapshot, Workload
@@ -56,7 +57,7 @@ def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny")
 
 
 ADMITTED = workload(said("QuotaReserved", True), said("Admitted", True), admitted=True)
-JOB = Job(PLACE, uid="uid", created=8_000.0, slices=2, hosts_per_slice=2, max_restarts=3, workload=ADMITTED)
+JOB = Job(PLACE, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
 
 
 def pod(host: str, phase: str = "Running", **changes: object) -> Pod:
@@ -74,7 +75,7 @@ def findings(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workloa
     queue = Queue("research", "research", (), 1, 0, (said("Active", True, "Ready"),))
     own = (job.workload,) if job.workload else ()
     return explain(
-        Snapshot("dev", "dev", NOW, nodes=nodes, queues=(queue,), workloads=(*own, *others), jobs=(job,)), job
+        Snapshot("dev", "-s dev", "dev", NOW, nodes=nodes, queues=(queue,), workloads=(*own, *others), jobs=(job,)), job
     )
 
 
@@ -126,7 +127,7 @@ def test_each_refusal_of_the_queue_has_its_cause(message: str, cause: Cause) -> 
 def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason: str, words: str) -> None:
     job = replace(JOB, workload=workload(said("QuotaReserved", False, "Inadmissible", "is inactive")))
     queue = Queue("research", "research", (), 1, 0, (said("Active", False, reason, "Can't admit new workloads"),))
-    (found,) = explain(Snapshot("dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
+    (found,) = explain(Snapshot("dev", "-s dev", "dev", NOW, queues=(queue,), jobs=(job,)), job)
     assert (found.cause, words in found.what) == (Cause.QUEUE_CLOSED, True)
 
 
@@ -281,3 +282,32 @@ def test_a_complete_job_is_told_as_one() -> None:
 
 def test_every_exit_code_of_the_trainer_has_a_meaning() -> None:
     assert set(ExitCode) <= MEANINGS.keys()
+
+
+def test_a_program_of_ones_own_is_not_said_to_train() -> None:
+    found = only(replace(JOB, kind=Kind.CONTAINER, pods=PODS))
+    assert (found.cause, found.what) == (Cause.RUNNING, "All hosts run the program.")
+    assert found.next == ("see what they do: multislice logs tiny -s dev --all --since 10m",)
+    done = only(replace(JOB, kind=Kind.CONTAINER, terminal="Completed"))
+    assert done.what == "The job is complete."
+
+
+def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
+    codes = [
+        only(
+            replace(
+                JOB, kind=Kind.CONTAINER, terminal="Failed", pods=(replace(PODS[0], exit_code=code, phase="Failed"),)
+            )
+        )
+        for code in (22, 137)
+    ]
+    assert "host slice-0-0 exited 22: its program ended so, and knows why." in codes[0].what
+    assert "host slice-0-0 exited 137 (SIGKILL): it was killed without a word" in codes[1].what
+    assert codes[0].next[-1] == "try again: multislice retry tiny -s dev"
+
+
+def test_a_call_that_failed_is_not_submitted_again() -> None:
+    raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0)
+    found = only(replace(JOB, kind=Kind.FUNCTION, terminal="Failed", files=Files(failures=(raised,))))
+    assert "the function of the call raised" in found.what
+    assert [line for line in found.next if "retry" in line] == []

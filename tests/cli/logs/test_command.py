@@ -84,7 +84,7 @@ def test_a_job_that_waits_has_no_lines_and_is_told_so(server: Played, tmp_path: 
 def test_a_job_that_is_not_there_is_told(server: Played, tmp_path: Path) -> None:
     server.collections[JOBSETS] = []
     for follow in (False, True):
-        with pytest.raises(Halt, match="expected job tiny in namespace research, found none; `multislice list`"):
+        with pytest.raises(Halt, match="expected job tiny in namespace research, found none; `multislice list -s dev`"):
             read(server, replace(ASKED, follow=follow), tmp_path)
 
 
@@ -94,6 +94,31 @@ def test_a_job_by_hand_is_found_in_the_namespaces_of_the_teams(server: Played, t
     assert read(server, replace(ASKED, job="hand"), tmp_path)[0] == 0
     with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny\), got 'x'"):
         read(server, replace(ASKED, job="x"), tmp_path)
+
+
+def test_a_cluster_that_does_not_answer_is_told_whoever_is_asked_for(tmp_path: Path) -> None:
+    with playing(running()) as gone:
+        pass
+    for job in ("tiny", "hand"):
+        with pytest.raises(
+            Halt, match="expected the cluster to give the logs of a job, got: .*\nTry again, or run: mul"
+        ):
+            read(gone, replace(ASKED, job=job), tmp_path)
+
+
+def test_a_node_that_is_away_keeps_no_other_hosts_lines_back(server: Played, tmp_path: Path) -> None:
+    server.refused[f"{PODS}/tiny-slice-1-1-0abcd/log"] = 502
+    shown = Console(file=io.StringIO(), width=100)
+    with pytest.raises(Halt, match="got none, or a part, of:\n  slice-1-1 on node gke-slice-1-1: no"):
+        logs(stack(server, tmp_path), replace(ASKED, all_hosts=True), None, shown)
+    assert isinstance(shown.file, io.StringIO)
+    assert len(shown.file.getvalue().splitlines()) == 6
+
+
+def test_who_may_read_no_log_is_not_left_waiting(server: Played, tmp_path: Path) -> None:
+    server.refused[f"{PODS}/tiny-slice-0-0-0abcd/log"] = 403
+    with pytest.raises(Halt, match="give the logs of a job, got: no"):
+        read(server, replace(ASKED, follow=True), tmp_path)
 
 
 def test_the_start_before_is_read_while_its_pods_are_there(server: Played, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from cli.halt import Halt
 from cli.observed import kueue
-from cli.observed.files import read_files
+from cli.observed.files import UNREAD, read_files
 from cli.observed.json import as_json
+from cli.observed.kind import Kind, kind_of
 from cli.observed.observe import Observer, job_of
 from cli.observed.snapshot import State
 from cli.observed.summary import summary
@@ -112,3 +113,31 @@ def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path)
 @pytest.mark.parametrize(("text", "count"), [("16", 16), (4, 4), ("2k", 2000)])
 def test_quantities_are_read_as_kubernetes_spells_them(text: object, count: int) -> None:
     assert kueue.count(text) == count
+
+
+@pytest.mark.parametrize(
+    ("variable", "kind"), [("JOB_SPEC", Kind.TRAINING), ("CALL_SPEC", Kind.FUNCTION), ("HOME", Kind.CONTAINER)]
+)
+def test_what_a_job_runs_is_told_by_what_its_containers_are_told(variable: str, kind: Kind) -> None:
+    found = api_objects.jobset()
+    (job,) = found["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"] = [{"env": [{"name": variable}]}, {"name": "beside it"}]
+    assert kind_of(found) is kind
+
+
+def test_files_are_looked_for_where_a_job_of_its_kind_leaves_them(server: Played, tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    other = api_objects.jobset()
+    (job,) = other["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
+    server.change(JOBSETS, other)
+    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").files == UNREAD
+
+
+def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: Path) -> None:
+    found = api_objects.jobset()
+    (job,) = found["spec"]["replicatedJobs"]
+    head = {"name": "head", "template": {"spec": {"parallelism": 1, "template": {"spec": {"containers": []}}}}}
+    found["spec"]["replicatedJobs"] = [job, head]
+    server.change(JOBSETS, found)
+    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").hosts == 5

@@ -20,6 +20,11 @@ def test_a_capture_tells_its_steps_and_whose_traces_are_there(tmp_path: Path) ->
     assert (found["1-40-44"].steps, found["1-40-44"].hosts) == ((40, 44), 0)
 
 
+def test_what_other_tools_leave_there_is_no_capture(tmp_path: Path) -> None:
+    left(tmp_path, "2026_01_05_12_00_00", "host.xplane.pb")
+    assert captures(epath.Path(tmp_path)) == {}
+
+
 def test_a_run_without_profiles_has_none(tmp_path: Path) -> None:
     assert captures(epath.Path(tmp_path)) == {}
 

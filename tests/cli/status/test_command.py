@@ -50,6 +50,18 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "0 0 Running gke-slice-0-0" in lines
 
 
+def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage: Path) -> None:
+    found = api_objects.jobset()
+    (job,) = found["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
+    server.change(JOBSETS, found)
+    server.change(PODS, api_objects.pod(0, 0, "Failed", exit_code=22))
+    shown = console()
+    assert status(stack(server, storage), None, shown, json=False) == 0
+    assert "JAX" not in told(shown)
+    assert "Failed, exit 22 " in told(shown)
+
+
 def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:
     shown = console()
     assert status(stack(server, storage), "tiny", shown, json=True) == 0

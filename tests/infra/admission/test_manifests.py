@@ -99,3 +99,15 @@ def test_jobs_of_other_queues_and_pods_without_chips_are_no_obstacle() -> None:
         _workload(spec={"podSets": [*slices, driver]}, status=status),
     )
     assert workload.usage == {"trillium": 32}
+
+
+def test_pods_without_chips_ask_for_no_flavor() -> None:
+    head = {"name": "head", "count": 1, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 8}}}]}}}
+    slices = _workload()["spec"]["podSets"]
+    waiting = _workload(spec={"podSets": [head, *slices]})
+    assignments = [{"name": "head", "count": 1}, {"name": "slice", "count": 8, "flavors": {TPU: "trillium"}}]
+    admission = {"clusterQueue": "research", "podSetAssignments": assignments}
+    running = {**waiting, "status": _status(_condition("QuotaReserved"), admission=admission)}
+    (asks,), (has,) = _read(waiting), _read(running)
+    assert [pods.name for pods in asks.pod_sets] == ["slice"]
+    assert (asks.chips, has.usage) == (32, {"trillium": 32})

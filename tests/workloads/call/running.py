@@ -8,10 +8,10 @@ from threading import Timer
 from typing import Any
 
 from cli.hosts import Hosts, Program, start_program
+from multislice.function_log import of_function
 from multislice.outcome import Outcome, found_outcome
 from multislice.packing import pack
 from multislice.project import Project
-from multislice.window import of_function
 from workloads.call.folder import CallFolder, Seals
 from workloads.call.parcel import Parcel
 from workloads.spec import CALL_SPEC_VARIABLE, CallSpec, SliceSpec

@@ -1,4 +1,4 @@
-from multislice.window import Window, of_function
+from multislice.function_log import FunctionLog, of_function
 
 BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 
@@ -18,8 +18,8 @@ def test_what_a_function_prints_of_another_call_opens_and_ends_nothing() -> None
     assert list(of_function("x", lines)) == ["call y: the function has ended", "more"]
 
 
-def test_a_window_says_that_the_function_has_ended_and_opens_again_when_it_begins_anew() -> None:
-    window = Window("x")
-    assert [window.line(text) for text in (BEGINS, "a", ENDS, "b")] == [None, "a", None, None]
-    assert window.ended
-    assert [window.line(text) for text in (BEGINS, "c")] == [None, "c"]
+def test_a_log_says_that_the_function_has_ended_and_opens_again_when_it_begins_anew() -> None:
+    log = FunctionLog("x")
+    assert [log.line(text) for text in (BEGINS, "a", ENDS, "b")] == [None, "a", None, None]
+    assert log.ended
+    assert [log.line(text) for text in (BEGINS, "c")] == [None, "c"]

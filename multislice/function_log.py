@@ -8,7 +8,7 @@ _NOISE = "[Gloo]"
 """Of a line that Gloo prints for every group of processes it connects."""
 
 
-class Window:
+class FunctionLog:
     """Of one host's log of one call."""
 
     def __init__(self, call: str) -> None:
@@ -32,7 +32,7 @@ class Window:
 
 def of_function(call: str, lines: Iterable[str]) -> Iterator[str]:
     """The lines that the function printed, of all that its host did."""
-    window = Window(call)
+    log = FunctionLog(call)
     for text in lines:
-        if (line := window.line(text)) is not None:
+        if (line := log.line(text)) is not None:
             yield line

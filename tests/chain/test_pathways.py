@@ -1,0 +1,100 @@
+"""Jobs that run by Pathways, before the real API server, JobSet, Kueue and scheduler.
+
+Google's servers do not run here, and the sandbox's node agent runs no sidecars: what is seen is that the JobSets are
+taken, that head and workers are admitted as one job, and where their pods go.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from chaos.field import NAMESPACE
+from infra.flavors import NODE_POOL_LABEL
+from tests.chain.stack import Chain, ignore, wait_until
+from tests.infra.recording import Values, stack_values
+from tests.infra.test_jobs import CONTAINER
+from tests.infra.test_pathways import PATHWAYS, SINGLE_HOST, rendered
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def _stack(shape: Mapping[str, object]) -> Values:
+    values = stack_values("local")
+    values["slices"]["trillium"] |= shape
+    values["cluster"]["system_machine_type"] = "n2-standard-64"
+    if shape:
+        values["teams"]["research"]["quota"]["trillium"] = 4
+    slices = {"group": "trillium", "count": values["slices"]["trillium"]["count"]}
+    values["jobs"] = {"serve": CONTAINER | PATHWAYS | {"team": "research", "slices": slices}}
+    del values["job"]
+    return values
+
+
+SHAPES = {"two slices of two hosts": {}, "one host": SINGLE_HOST}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def placed(request: pytest.FixtureRequest, chain: Chain) -> tuple[Chain, Values]:
+    """A stack whose only job runs by Pathways, as soon as all of the job's pods have their node."""
+    values = _stack(SHAPES[request.param])
+    chain.engine_on(values).up(ignore)
+    return chain, values
+
+
+def _pods(chain: Chain) -> list[Any]:
+    return [pod for pod in chain.objects("pods") if pod["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name")]
+
+
+def _pool_of(chain: Chain, pod: Any) -> str | None:
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in chain.objects("nodes")}
+    return nodes.get(pod["spec"].get("nodeName"))
+
+
+def test_the_api_server_jobset_and_kueue_accept_the_jobset_and_its_pods(placed: tuple[Chain, Values]) -> None:
+    chain, values = placed
+    manifest: Any = rendered(values)
+    manifest["metadata"]["name"] = "again"
+    for job in manifest["spec"]["replicatedJobs"]:
+        metadata = {"name": f"again-{job['name']}", "namespace": NAMESPACE}
+        spec = job["template"]["spec"]
+        _dry_run(chain, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+    assert _dry_run(chain, manifest)["spec"]["suspend"] is True
+
+
+def test_kueue_admits_head_and_workers_as_one_job(placed: tuple[Chain, Values]) -> None:
+    chain, _ = placed
+
+    def admitted() -> bool:
+        (workload,) = chain.objects("workloads")
+        return any(
+            found["type"] == "Admitted" and found["status"] == "True"
+            for found in workload.get("status", {}).get("conditions", [])
+        )
+
+    wait_until(admitted, 120, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml"))
+    (workload,) = chain.objects("workloads")
+    given = {found["name"]: found.get("flavors", {}) for found in workload["status"]["admission"]["podSetAssignments"]}
+    assert given["head"] == {}
+    assert given["slice"].keys() == {"google.com/tpu"}
+
+
+def test_the_scheduler_finds_the_head_its_place(placed: tuple[Chain, Values]) -> None:
+    chain, values = placed
+
+    def head_placed() -> bool:
+        return any(_pool_of(chain, pod) for pod in _pods(chain) if "-head-" in pod["metadata"]["name"])
+
+    wait_until(head_placed, 120, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
+    pools = {_pool_of(chain, pod) for pod in _pods(chain) if "-head-" in pod["metadata"]["name"]} - {None}
+    shared = "machine_type" in values["slices"]["trillium"]
+    assert (pools == {"system"}) is not shared
+    if shared:
+        assert pools <= {_pool_of(chain, pod) for pod in _pods(chain) if "-slice-" in pod["metadata"]["name"]}
+
+
+def _dry_run(chain: Chain, manifest: Any) -> Any:
+    """The object as it would be stored; unknown fields are faults."""
+    asked = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-")
+    return json.loads(chain.kubectl(*asked, stdin=json.dumps(manifest)))
