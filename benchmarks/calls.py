@@ -48,9 +48,13 @@ def measured(stack: str, slices: str, count: int, sandbox: Path | None) -> Measu
     call = multislice.run(stack, slices, count=count, sandbox=sandbox)(speaks).start()
     submitted = time.monotonic()
     asked = (call.place.api, call.namespace, call.id, leader, heard)
-    threading.Thread(target=follow, args=asked, daemon=True).start()
+    following = threading.Thread(target=follow, args=asked, daemon=True)
+    following.start()
     call.outcome(ended=has_ended).result()
     ended = time.monotonic()
+    # The result may come before the last lines do.
+    following.join()
+    call.forget()
     return Measured(submitted - began, first_line_at[0] - began, ended - began)
 
 

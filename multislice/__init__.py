@@ -3,8 +3,10 @@
 See docs/functions.md. Everything that people use is named here.
 """
 
-from multislice.call import Call, State, Status
+from multislice.attaching import attach, forget
+from multislice.call import Call
 from multislice.errors import (
+    BucketFailed,
     CallError,
     CallGone,
     FunctionRaised,
@@ -14,10 +16,12 @@ from multislice.errors import (
     Refused,
     ResultDamaged,
 )
-from multislice.function import Function, attach, run
+from multislice.function import Function, run
 from multislice.outcome import Outcome
+from multislice.status import State, Status
 
 __all__ = [
+    "BucketFailed",
     "Call",
     "CallError",
     "CallGone",
@@ -32,5 +36,6 @@ __all__ = [
     "State",
     "Status",
     "attach",
+    "forget",
     "run",
 ]

@@ -2,6 +2,7 @@
 
     CallError
     ├── NoSuchStack      the stack is not up, or cannot be asked
+    ├── BucketFailed     its checkpoint bucket cannot be read or written from here
     ├── Refused          the call cannot be made so; nothing was submitted
     ├── FunctionRaised   the function raised what cannot travel here; named in its place
     ├── HostFailed       a host ended for a reason that is not the function's own
@@ -18,6 +19,10 @@ class CallError(Exception):
 
 class NoSuchStack(CallError):
     """The stack is not up, or cannot be asked."""
+
+
+class BucketFailed(CallError):
+    """The stack's checkpoint bucket cannot be read or written from here."""
 
 
 class Refused(CallError, ValueError):

@@ -1,24 +1,24 @@
-"""A function that runs on slices: the decorator, the ways to call it, and the way back to a call."""
+"""A function that runs on slices: the decorator and the ways to call it."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
-from cli.observed.paths import JOBSETS
-from infra.calls import spec_of
 from infra.jobs import Priority
-from multislice.call import Call, of_input
-from multislice.errors import CallGone, Refused
-from multislice.outcome import Outcome
-from multislice.packing import pack
-from multislice.place import Place, place
+from multislice.call import Call
+from multislice.errors import CallError, Refused
+from multislice.outcome import Outcome, of_input
+from multislice.packing import Code, function_name, pack
+from multislice.place import place
 from multislice.project import Project
-from multislice.submission import Wish, submit
-from multislice.watching import Shown, cancel, tell, watched
+from multislice.submission import MOST_TIMEOUT_SECONDS, Wish, submit
+from multislice.watching import Shown, cancel, tell, tell_input, watched
 from workloads.call.function import itself
-from workloads.spec import CallSpec
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,14 @@ class Function[**P, R]:
             BaseException: what the function raised on any host.
         """
         call = self.start(*args, **kwargs)
-        return watched(call, self._target.hosts).result()
+        return call.taken(watched(call, self._target.hosts)).result()
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> "Function[..., R]":
+        """As a method of an object, which travels as any argument does."""
+        if instance is None:
+            return self
+        bound: Any = functools.partial(cast(Callable[..., R], self.function), instance)
+        return Function(bound, self._target)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Submit a call and do not wait for it.
@@ -59,38 +66,48 @@ class Function[**P, R]:
         Raises:
             multislice.CallError: it cannot be made.
         """
-        return self._submit(self._place(), args, kwargs)
+        packed = pack(self.function, args, kwargs, Project(self._target.ships))
+        return submit(packed, self._target.wish, place(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
         """Call once for each input, all of them through the queue, and wait; in the order of the inputs.
 
-        One that fails keeps its error, and stops no other.
+        One that fails keeps its error, and stops no other. If this is stopped, calls that have ended keep their
+        results, and the others are cancelled.
 
         Raises:
-            multislice.CallError: one cannot be made; those before it are cancelled.
+            multislice.Refused: an input cannot travel; nothing was submitted.
+            multislice.CallError: a call cannot be made; those before it are cancelled.
         """
-        values, found = list(inputs), self._place()
+        values, code = list(inputs), Code.of(self.function, Project(self._target.ships))
+        # All at once, so that what the last one is refused for is not found out when the first one runs.
+        packed = [code.called((value,), {}) for value in values]
+        found = place(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
-            for value in values:
-                calls.append(self._submit(found, (value,), {}))
-            return [self._awaited(call, value) for call, value in zip(calls, values, strict=True)]
+            for each, value in zip(packed, values, strict=True):
+                calls.append(submit(each, self._target.wish, found))
+                tell_input(calls[-1], reprlib.repr(value))
+            outcomes = [_awaited(call) for call in calls]
         except BaseException:
             cancel(calls)
             raise
-
-    def _awaited(self, call: Call, value: Any) -> Outcome:
-        return of_input(call.outcome(None, lambda status: tell(call, status)), value)
-
-    def _place(self) -> Place:
-        return place(self._target.stack, self._target.sandbox)
-
-    def _submit(self, found: Place, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
-        packed = pack(self.function, arguments, named, Project(self._target.ships))
-        return submit(packed, self._target.wish, found)
+        # Not before all are here, or an interruption would lose those that are; of this one nobody need hear.
+        with suppress(KeyboardInterrupt):
+            for call, outcome in zip(calls, outcomes, strict=True):
+                call.taken(outcome)
+        return [of_input(outcome, value) for outcome, value in zip(outcomes, values, strict=True)]
 
     def __reduce__(self) -> Any:
         return itself, (self.function,)
+
+
+def _awaited(call: Call) -> Outcome:
+    """What became of one call of many, which stops no other, whatever it was."""
+    try:
+        return call.outcome(None, functools.partial(tell, call))
+    except CallError as fault:
+        return Outcome(None, error=fault)
 
 
 def run[**P, R](
@@ -102,7 +119,7 @@ def run[**P, R](
     priority: Priority = "normal",
     hosts: Shown = "leader",
     timeout: float | None = None,
-    ships: Sequence[str | Path] = (),
+    ships: str | Path | Sequence[str | Path] = (),
     sandbox: str | Path | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]:
     """Have a function run on every host of slices, with JAX ready.
@@ -117,34 +134,47 @@ def run[**P, R](
         timeout: seconds that the function may take once it runs; unset, as long as it likes.
         ships: folders with modules of your project, which the image does not have.
         sandbox: folder of the sandbox that has the stack; unset, your own Pulumi.
+
+    Raises:
+        Refused: an argument is none of those, or what is decorated cannot be called so.
     """
-    if hosts not in ("leader", "all"):
-        raise Refused(f"hosts must be 'leader' or 'all', got {hosts!r}")
-    if timeout is not None and timeout <= 0:
-        raise Refused(f"timeout must be seconds above 0, got {timeout}")
     wish = Wish(slices, count, team, priority, timeout)
-    target = Target(stack, wish, hosts, tuple(ships), None if sandbox is None else Path(sandbox))
+    if faults := list(_faults(wish, hosts)):
+        raise Refused("\n".join(faults))
+    folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
+    target = Target(stack, wish, hosts, folders, None if sandbox is None else Path(sandbox))
 
     def decorated(function: Callable[P, R]) -> Function[P, R]:
+        if fault := _decoration_fault(function):
+            raise Refused(fault)
         return Function(function, target)
 
     return decorated
 
 
-def attach(call: str, *, stack: str, sandbox: str | Path | None = None) -> Call:
-    """The call of that name, from any process or machine that can ask the stack.
-
-    Raises:
-        multislice.CallGone: there is none in any namespace of the stack's teams.
-        multislice.NoSuchStack: the stack cannot be asked.
-    """
-    found = place(stack, None if sandbox is None else Path(sandbox))
-    for namespace in sorted(set(found.settings.namespaces.values())):
-        if (spec := _spec(found, namespace, call)) is not None:
-            return Call(call, namespace, found, spec)
-    raise CallGone(f"stack {stack} has no call {call!r}; it was cancelled, or ended more than a day ago")
+def _faults(wish: Wish, hosts: object) -> Iterator[str]:
+    """What of a wish no stack has, whichever it is."""
+    if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"count must be a number of slices from 1 on, got {wish.count!r}"
+    if wish.timeout is not None and not 0 < wish.timeout <= MOST_TIMEOUT_SECONDS:
+        yield f"timeout must be seconds above 0, at most {MOST_TIMEOUT_SECONDS}, got {wish.timeout!r}"
+    for name, got, choices in (("priority", wish.priority, get_args(Priority)), ("hosts", hosts, get_args(Shown))):
+        if got not in choices:
+            yield f"{name} must be one of {', '.join(choices)}, got {got!r}"
 
 
-def _spec(found: Place, namespace: str, call: str) -> CallSpec | None:
-    jobset = found.api.find(f"{JOBSETS.format(namespace)}/{call}")
-    return None if jobset is None else spec_of(jobset)
+def _decoration_fault(function: object) -> str | None:
+    """Why calls of what is decorated could not work, which would show on the hosts alone."""
+    name = function_name(function)
+    if isinstance(function, staticmethod | classmethod):
+        kind = type(function).__name__  # pyright: ignore[reportUnknownArgumentType]
+        return f"expected a function, got the {kind} {name}; put @multislice.run(...) below @{kind}"
+    if not callable(function):
+        return f"expected a function below @multislice.run(...), got {function!r}"
+    if hasattr(function, "cache_clear"):
+        return f"expected a function, got the cache of {name}; put @multislice.run(...) below it, to keep results here"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return f"expected a function that returns a value, but {name} is async; have a plain one asyncio.run it"
+    if inspect.isgeneratorfunction(function):
+        return f"expected a function that returns a value, but {name} yields; have a plain one return list({name}(...))"
+    return None

@@ -3,7 +3,8 @@
 import base64
 import json
 import pickle
-from dataclasses import dataclass
+import reprlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 from multislice.errors import CallError, FunctionRaised, HostTraceback, ResultDamaged
@@ -29,6 +30,13 @@ class Outcome:
         if self.error is not None:
             raise self.error
         return self.value
+
+
+def of_input(outcome: Outcome, value: Any) -> Outcome:
+    """The outcome as that of one input of many."""
+    if outcome.error is not None:
+        outcome.error.add_note(f"input {reprlib.repr(value)}")
+    return replace(outcome, input=value)
 
 
 def found_outcome(seals: Seals) -> Outcome | None:
@@ -58,6 +66,8 @@ def _exception(record: dict[str, Any]) -> BaseException:
     error = _unpickled(record) or FunctionRaised(f"{record['type']}: {record['message']}")
     error.__cause__ = HostTraceback(host, record["traceback"])
     error.add_note(f"raised on {host}")
+    if isinstance(error, ModuleNotFoundError):
+        error.add_note("what hosts import is a package of the image or a module in a folder of ships=")
     return error
 
 
@@ -65,6 +75,7 @@ def _unpickled(record: dict[str, Any]) -> BaseException | None:
     if record["exception"] is None:
         return None
     try:
-        return pickle.loads(base64.b64decode(record["exception"]))
+        error = pickle.loads(base64.b64decode(record["exception"]))
     except Exception:  # noqa: BLE001 - such as a class of a package that is not installed here
         return None
+    return error if isinstance(error, Exception) else None

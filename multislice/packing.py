@@ -3,17 +3,17 @@
 import functools
 import inspect
 import json
-import linecache
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from types import CodeType
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
 from typing import Any
 
 from multislice.errors import Refused
 from multislice.project import Project
+from multislice.source import closure, plain, source_lines, used_globals
+from workloads.call import parcel
 from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
-from workloads.call.parcel import MOST_BYTES
-from workloads.call.pickling import Unpicklable, pickled, sizes, too_large
+from workloads.call.pickling import TooLarge, Unpicklable, pickled, size_bytes, sizes, too_large
 
 _ADVICE = "Put it in a bucket and pass its path"
 
@@ -27,77 +27,112 @@ class Packed:
     parts: Mapping[str, bytes]
 
 
+@dataclass(frozen=True)
+class Code:
+    """A function, ready to be called: what of it is the same in every call."""
+
+    name: str
+    parts: Mapping[str, bytes]
+    _function: Callable[..., Any] = field(repr=False)
+    _project: Project = field(repr=False)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], project: Project) -> "Code":
+        """The function and the folders that travel with it.
+
+        Raises:
+            Refused: something cannot travel; names it.
+        """
+        name = function_name(function)
+        parts = {
+            FUNCTION: _part(name, dict(_captured(function)), function, project),
+            TEXT: json.dumps(source_lines(function)).encode(),
+        }
+        if sources := project.sources():
+            parts[SOURCES] = sources
+        return cls(name, parts, function, project)
+
+    def called(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Packed:
+        """A call of it with these arguments.
+
+        Raises:
+            Refused: they do not fit the function, something cannot travel, or all together is too large; names it.
+        """
+        given = _arguments(self._function, arguments, named)
+        parts = {**self.parts, ARGUMENTS: _part(self.name, given, (arguments, dict(named)), self._project)}
+        total = sum(map(len, parts.values()))
+        if total > parcel.MOST_BYTES:
+            largest = sizes({**given, **dict(_captured(self._function))}, self._project.refusal)
+            largest.append((len(parts.get(SOURCES, b"")), "the folders of ships="))
+            raise _too_large(self.name, total, largest)
+        return Packed(self.name, parts)
+
+
 def pack(
     function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], project: Project
 ) -> Packed:
-    """The call as files.
+    """One call of a function as files.
 
     Raises:
         Refused: the arguments do not fit the function, or something cannot travel; names it.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    about_arguments = _arguments(function, arguments, named)
-    about_function = dict(_captured(function))
+    _arguments(function, arguments, named)
+    return Code.of(function, project).called(arguments, named)
+
+
+def function_name(function: object) -> str:
+    """What people call it: its own name, or what kind of thing it is."""
+    while isinstance(function, functools.partial):
+        function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return getattr(function, "__name__", type(function).__name__)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _part(name: str, named: Mapping[str, Any], value: object, project: Project) -> bytes:
     try:
-        parts = {
-            FUNCTION: pickled(about_function, function, project.refusal),
-            ARGUMENTS: pickled(about_arguments, (arguments, dict(named)), project.refusal),
-            TEXT: json.dumps(_text(function)).encode(),
-        }
+        return pickled(named, value, project.refusal)
     except Unpicklable as fault:
         raise Refused(f"{name} cannot be called on slices:\n{fault}") from None
-    if sources := project.sources():
-        parts[SOURCES] = sources
-    total = sum(map(len, parts.values()))
-    if total > MOST_BYTES:
-        largest = sizes({**about_arguments, **about_function}, project.refusal)
-        largest.append((len(sources or b""), "the folders of ships="))
-        told = too_large("code and arguments", total, MOST_BYTES, sorted(largest, reverse=True), _ADVICE)
-        raise Refused(f"{name} cannot be called on slices: {told}")
-    return Packed(name, parts)
+    except TooLarge:
+        raise _too_large(name, size_bytes(value, project.refusal), sizes(named, project.refusal)) from None
+
+
+def _too_large(name: str, total: int, largest: list[tuple[int, str]]) -> Refused:
+    told = too_large("code and arguments", total, parcel.MOST_BYTES, sorted(largest, reverse=True), _ADVICE)
+    return Refused(f"{name} cannot be called on slices: {told}")
 
 
 def _arguments(function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by the function's own names for them."""
     try:
-        bound = inspect.signature(function).bind(*arguments, **named)
+        signature = inspect.signature(function)
+    except ValueError:  # some of those written in C do not tell
+        return {f"argument {name!r}": value for name, value in [*enumerate(arguments), *named.items()]}
+    try:
+        return _by_name(signature.bind(*arguments, **named))
     except TypeError as fault:
-        raise Refused(f"the arguments do not fit {getattr(function, '__name__', function)}: {fault}") from None
+        raise Refused(f"the arguments do not fit {function_name(function)}: {fault}") from None
+
+
+def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
     return {f"argument `{name}`": value for name, value in bound.arguments.items()}
 
 
-def _captured(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _captured(function: object) -> Iterator[tuple[str, Any]]:
     """What the function takes with it, by what people call it."""
-    inner = inspect.unwrap(function)
-    if isinstance(inner, functools.partial):
-        yield from _arguments(inner.func, inner.args, inner.keywords).items()
-        inner = inner.func
-    code = getattr(inner, "__code__", None)
-    if not isinstance(code, CodeType):
-        yield "the function", inner
-        return
-    cells = getattr(inner, "__closure__", None) or ()
-    for name, cell in zip(code.co_freevars, cells, strict=True):
-        try:
-            yield f"closure variable `{name}`", cell.cell_contents
-        except ValueError:  # not set yet
-            continue
-    variables = getattr(inner, "__globals__", {})
-    for name in sorted(_names(code) & variables.keys()):
-        yield f"global `{name}`", variables[name]
-    for name, parameter in inspect.signature(inner).parameters.items():
-        if parameter.default is not inspect.Parameter.empty:
-            yield f"default of `{name}`", parameter.default
-
-
-def _text(function: Callable[..., Any]) -> dict[str, str]:
-    """The source file of the function, by its name; of a notebook, the cell."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    lines = linecache.getlines(code.co_filename) if isinstance(code, CodeType) else []
-    return {code.co_filename: "".join(lines)} if code and lines else {}
-
-
-def _names(code: CodeType) -> set[str]:
-    """Global names that the code and what is defined in it may use."""
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
+    if isinstance(function, functools.partial):
+        given: Any = function
+        yield from _by_name(inspect.signature(given.func).bind_partial(*given.args, **given.keywords)).items()
+        yield from _captured(given.func)
+    elif isinstance(function, MethodType):
+        yield "its object `self`", function.__self__
+        yield from _captured(function.__func__)
+    elif isinstance(function, FunctionType):
+        yield from ((f"closure variable `{name}`", value) for name, value in closure(function).items())
+        yield from ((f"global `{name}`", value) for name, value in used_globals(function).items())
+        for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+            if parameter.default is not inspect.Parameter.empty:
+                yield f"default of `{name}`", parameter.default
+        if (inner := plain(function)) is not function:
+            yield from _captured(inner)
+    else:
+        yield "the function", function

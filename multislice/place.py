@@ -27,6 +27,8 @@ class Place:
     settings: CallSettings
     filesystem: Any
     """Of fsspec, for the bucket."""
+    sandbox: Path | None
+    """Folder of the sandbox that has the stack; None: it is one of the user's own Pulumi."""
 
     def folder(self, call: str) -> CallFolder:
         """Of a call's files."""
@@ -35,6 +37,11 @@ class Place:
     def url(self, call: str) -> str:
         """The same folder, as hosts find it."""
         return f"gs://{self.settings.bucket}/{CALLS}/{call}"
+
+    def again(self, call: str) -> str:
+        """The expression by which a call is found again."""
+        where = "" if self.sandbox is None else f", sandbox={str(self.sandbox)!r}"
+        return f"multislice.attach({call!r}, stack={self.stack!r}{where})"
 
     def require(self, group: str, count: int) -> None:
         """See that the stack has the slices.
@@ -76,9 +83,13 @@ def place(stack: str, sandbox: Path | None) -> Place:
     try:
         found = deployed(stack, sandbox)
         settings = _settings(found)
+        filesystem = _filesystem(sandbox)
     except Halt as halt:
-        raise NoSuchStack(str(halt)) from None
-    return Place(stack, found.api, settings, _filesystem(sandbox))
+        here = "without sandbox=" if sandbox is None else f"with sandbox={str(sandbox)!r}"
+        raise NoSuchStack(
+            f"{halt}\n(asked {here}, which says where the stack is: a sandbox's folder, or none)"
+        ) from None
+    return Place(stack, found.api, settings, filesystem, sandbox)
 
 
 def _settings(found: Deployed) -> CallSettings:

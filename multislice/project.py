@@ -8,13 +8,18 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from multislice.errors import Refused
+from workloads.call import parcel
 from workloads.call.function import CALLER
-from workloads.call.pickling import is_jax_array, never_travels
+from workloads.call.pickling import is_jax_array, never_travels, too_large
 
 _IN_THE_IMAGE = ("workloads",)
 _LEFT_OUT = frozenset(("__pycache__", "node_modules"))
+_ENVIRONMENT = "pyvenv.cfg"
+"""File in the root of a virtual environment, whatever its folder is called."""
+_ADVICE = "Name folders with modules alone; put data in a bucket and pass its path"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip file knows: equal folders give equal bytes."""
 
@@ -39,28 +44,39 @@ class Project:
         return never_travels(value) or self._module_refusal(value)
 
     def sources(self) -> bytes | None:
-        """The folders as one zip file; None if there are none."""
+        """The folders as one zip file; None if there are none.
+
+        Raises:
+            Refused: two of them have a file of the same name, one cannot be read, or they are too large.
+        """
         if not self.ships:
             return None
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, name in sorted(set(self._files()), key=lambda entry: entry[1]):
-                archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
-        return file.getvalue()
+        try:
+            return _zipped(self._by_name())
+        except OSError as fault:
+            raise Refused(f"expected folders of ships= that can be read, got {fault}; ship others") from None
+
+    def _by_name(self) -> dict[str, Path]:
+        """The files by their names on the hosts, in the order of these."""
+        found: dict[str, Path] = {}
+        for path, name in self._files():
+            if found.setdefault(name, path) != path:
+                raise Refused(f"two folders of ships= have a file {name}: {found[name]} and {path}; ship one of them")
+        return dict(sorted(found.items()))
 
     def _files(self) -> Iterator[tuple[Path, str]]:
         for folder in self.ships:
             root = _importable_from(folder)
-            for path, folders, files in os.walk(folder):
-                folders[:] = [name for name in folders if not name.startswith(".") and name not in _LEFT_OUT]
+            for path, folders, files in os.walk(folder, onerror=_raise):
+                folders[:] = [name for name in folders if _travels(Path(path) / name)]
                 for name in files:
                     found = Path(path) / name
                     # A link may lead anywhere, to what nobody means to send too.
-                    if found.is_file() and not found.is_symlink():
+                    if not name.startswith(".") and found.is_file() and not found.is_symlink():
                         yield found, str(found.relative_to(root))
 
     def _module_refusal(self, value: object) -> str | None:
-        module = _module_of(value)
+        module = module_of(value)
         file = module and getattr(module, "__file__", None)
         if not module or not file or _is_installed(Path(file)):
             return None
@@ -68,7 +84,7 @@ class Project:
         if top in _IN_THE_IMAGE:
             return None
         if top == CALLER:
-            return "part of the package that calls; hosts have no cluster to call"
+            return "part of the package that calls; hosts have no cluster to call, so call it here"
         root = path.parents[module.__name__.count(".") + (path.name == "__init__.py")]
         if any(_importable_from(folder) == root and path.is_relative_to(folder) for folder in self.ships):
             return None
@@ -77,7 +93,30 @@ class Project:
         return f"of module {module.__name__} ({file}), which the image does not have; say ships=[{str(ships)!r}]"
 
 
-def _module_of(value: object) -> ModuleType | None:
+def _zipped(files: dict[str, Path]) -> bytes:
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    # Before any is read: whoever names a folder with data in it shall not wait for all of it.
+    if (total := sum(sizes.values())) > parcel.MOST_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        told = [(sizes[largest], str(files[largest]))]
+        raise Refused(too_large("files in the folders of ships=", total, parcel.MOST_BYTES, told, _ADVICE))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
+def _travels(folder: Path) -> bool:
+    hidden = folder.name.startswith(".")
+    return not hidden and folder.name not in _LEFT_OUT and not (folder / _ENVIRONMENT).exists()
+
+
+def _raise(fault: OSError) -> NoReturn:
+    raise fault
+
+
+def module_of(value: object) -> ModuleType | None:
     """The module by whose name pickle would have the host find `value`; None: it goes by value."""
     if isinstance(value, ModuleType):
         return value
@@ -96,7 +135,10 @@ def _is_installed(file: Path) -> bool:
     paths = sysconfig.get_paths()
     libraries = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     resolved = file.resolve()
-    return "site-packages" in resolved.parts or any(resolved.is_relative_to(folder) for folder in libraries)
+    # Those of a Linux distribution lie in dist-packages.
+    return not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts) or any(
+        resolved.is_relative_to(folder) for folder in libraries
+    )
 
 
 def _importable_from(folder: Path) -> Path:

@@ -2,26 +2,33 @@
 
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
-
-import urllib3
+from typing import Any
 
 from cli.observed.paths import JOBSETS
-from infra.api_server import ApiError
+from infra.api_server import UNREACHABLE, ApiError
 from infra.calls import CallJob, call_jobset
-from infra.jobs import Priority
+from infra.jobs import HOURS_PER_YEAR, Priority
 from multislice.call import Call
-from multislice.errors import NoSuchStack, Refused
+from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused
 from multislice.packing import Packed
 from multislice.place import Place
-from workloads.call.parcel import write_parcel
+from multislice.reaching import bucket
+from workloads.call.parcel import Parcel
 from workloads.spec import CallSpec
 
 START_MINUTES = 15.0
 """Slices may come up minutes apart."""
+_SECONDS_PER_MINUTE = 60
+_SECONDS_PER_HOUR = 3600
+MOST_TIMEOUT_SECONDS = (HOURS_PER_YEAR - 1) * _SECONDS_PER_HOUR
+"""What a job may take at most, less an hour for its start."""
 _KEY_BYTES = 32
 _NAME_CHARACTERS = 12
-_SECONDS_PER_MINUTE = 60
+_NAME_END_BYTES = 4
+_SERVER_FAULT = 500
+"""Statuses from here on say that the API server failed, perhaps after it had done what was asked."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +46,85 @@ class Wish:
 
 
 def submit(packed: Packed, wish: Wish, place: Place) -> Call:
-    """Submit a call.
+    """Submit a call. What cannot be submitted to its end, or is interrupted, leaves nothing behind.
 
     Raises:
         Refused: the stack, or its API server, does not take it.
         NoSuchStack: the API server cannot be reached.
+        BucketFailed: the bucket does not take its files.
     """
     place.require(wish.slices, wish.count)
     team = place.team(wish.team)
     name = call_name(packed.function)
-    minutes = None if wish.timeout is None else wish.timeout / _SECONDS_PER_MINUTE
-    folder = place.folder(name)
+    parcel = Parcel.of(name, packed.function, packed.parts)
     spec = CallSpec(
         id=name,
         folder=place.url(name),
-        manifest_sha256=write_parcel(folder, name, packed.function, packed.parts),
+        manifest_sha256=parcel.sha256,
         key=secrets.token_hex(_KEY_BYTES),
         slices=place.settings.slices_of(wish.slices, wish.count),
         start_minutes=START_MINUTES,
-        timeout_minutes=minutes,
+        timeout_minutes=None if wish.timeout is None else wish.timeout / _SECONDS_PER_MINUTE,
     )
-    namespace = place.settings.namespaces[team]
     manifest = call_jobset(CallJob(spec, packed.function, team, wish.slices, wish.priority), place.settings)
-    try:
-        place.api.request("POST", JOBSETS.format(namespace), manifest)
-    except ApiError as error:
-        folder.remove()
-        raise Refused(f"stack {place.stack} does not take a call in namespace {namespace}: {error}") from None
-    except urllib3.exceptions.HTTPError as error:
-        raise NoSuchStack(f"the cluster of stack {place.stack} cannot be reached: {error}") from None
-    return Call(name, namespace, place, spec)
+    call = Call(name, place.settings.namespaces[team], place, spec)
+    _write(parcel, call)
+    _create(manifest, call)
+    return call
 
 
 def call_name(function: str) -> str:
     """A name for a call that no other has, and that JobSets may have."""
     words = re.sub(r"[^a-z0-9]+", "-", function.lower()).strip("-")[:_NAME_CHARACTERS].strip("-")
     begins = words if words[:1].isalpha() else f"f-{words}".strip("-")
-    return f"{begins}-{secrets.token_hex(4)}"
+    return f"{begins}-{secrets.token_hex(_NAME_END_BYTES)}"
+
+
+def is_call_name(name: str) -> bool:
+    """Whether `call_name` may have given it."""
+    return re.fullmatch(rf"[a-z][a-z0-9-]*-[0-9a-f]{{{2 * _NAME_END_BYTES}}}", name) is not None
+
+
+def _write(parcel: Parcel, call: Call) -> None:
+    folder = call.place.folder(call.id)
+    try:
+        with bucket(call.place.settings.bucket):
+            parcel.write(folder)
+    except BaseException:
+        _remove_files(call)
+        raise
+
+
+def _create(manifest: dict[str, Any], call: Call) -> None:
+    stack = call.place.stack
+    try:
+        call.place.api.request("POST", JOBSETS.format(call.namespace), manifest)
+    except ApiError as error:
+        _undo(call) if error.status >= _SERVER_FAULT else _remove_files(call)
+        raise Refused(
+            f"stack {stack} does not take a call in namespace {call.namespace}: {error}; if that team is not yours,"
+            " say team="
+        ) from None
+    except UNREACHABLE as error:
+        left = _undo(call)
+        raise NoSuchStack(f"the cluster of stack {stack} cannot be reached: {error}{left}") from None
+    except BaseException as interruption:
+        if left := _undo(call):
+            interruption.add_note(left)
+        raise
+
+
+def _undo(call: Call) -> str:
+    """Remove a call of which nobody knows whether the API server has it; in words what may be left of it."""
+    # First the files: without them its hosts end at once, should there be any.
+    _remove_files(call)
+    try:
+        call.cancel()
+    except CallError:
+        return f"\ncall {call.id} may be there all the same, and end as soon as it begins, for its files are removed"
+    return ""
+
+
+def _remove_files(call: Call) -> None:
+    with suppress(BucketFailed), bucket(call.place.settings.bucket):
+        call.place.folder(call.id).remove()

@@ -14,9 +14,11 @@ from cli.logs.following import follow, hosts, leader
 from cli.logs.reading import Line
 from cli.observed.pod import LEADER
 from infra.api_server import UNREACHABLE
-from multislice.call import NOISE, Call, Status
+from multislice.call import Call
+from multislice.errors import CallError
+from multislice.function_log import FunctionLog
 from multislice.outcome import Outcome
-from workloads.progress import FunctionBegins, FunctionEnded
+from multislice.status import State, Status
 
 Shown = Literal["leader", "all"]
 """The first host of the first slice, whose value is the result; or every host, with its name."""
@@ -26,31 +28,30 @@ _LAST_LINES_SECONDS = 3.0
 
 
 class Screen:
-    """Shows what the function prints while it runs, each host's own window of its log."""
+    """Shows what the function prints while it runs, each host's own part of its log."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, call: str, shown: Shown) -> None:
         self.ended = threading.Event()
         """The first host's function has ended."""
         self.closed = False
         """Nothing more is shown."""
+        self._call = call
         self._shown: Shown = shown
-        self._open: set[str] = set()
+        self._logs: dict[str, FunctionLog] = {}
 
     def line(self, line: Line) -> None:
         """Take the next line of a host."""
-        if FunctionBegins.parse(line.text):
-            self._open.add(line.host)
-        elif FunctionEnded.parse(line.text):
-            self._open.discard(line.host)
-            if line.host == LEADER:
-                self.ended.set()
-        elif line.host in self._open and not line.text.startswith(NOISE) and not self.closed:
-            print(line.text if self._shown == "leader" else f"[{line.host}] {line.text}", flush=True)
+        log = self._logs.setdefault(line.host, FunctionLog(self._call))
+        text = log.line(line.text)
+        if text is not None and not self.closed:
+            print(text if self._shown == "leader" else f"[{line.host}] {text}", flush=True)
+        if log.ended and line.host == LEADER:
+            self.ended.set()
 
 
 def watched(call: Call, shown: Shown) -> Outcome:
     """What became of the call; shows what it prints until then."""
-    screen = Screen(shown)
+    screen = Screen(call.id, shown)
 
     def read() -> None:
         # The state of the call is asked beside this, and says what there is to say.
@@ -58,34 +59,55 @@ def watched(call: Call, shown: Shown) -> Outcome:
             follow(call.place.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
 
     reading = threading.Thread(target=read, name=f"output of {call.id}", daemon=True)
-    reading.start()
     try:
+        reading.start()
         found = call.outcome(None, lambda status: tell(call, status), screen.ended)
-        reading.join(_LAST_LINES_SECONDS)
-        return found
-    except KeyboardInterrupt:
-        cancel([call])
-        raise
-    finally:
+    except BaseException as stopped:
         screen.closed = True
+        if isinstance(stopped, KeyboardInterrupt):
+            cancel([call])
+        raise
+    reading.join(_LAST_LINES_SECONDS)
+    screen.closed = True
+    return found
 
 
 def cancel(calls: Sequence[Call]) -> None:
-    """Cancel calls that nobody waits for any more; an interruption leaves those that are not cancelled yet."""
+    """Cancel calls that nobody waits for any more, and say how to come by the results of those that have ended.
+
+    An interruption leaves those that are not cancelled yet to themselves.
+    """
     left = list(calls)
     try:
         while left:
-            left[0].cancel()
-            _say(f"call {left.pop(0).id} is cancelled")
+            _cancel(left[0])
+            left.pop(0)
     except KeyboardInterrupt:
         for call in left:
-            _say(f"call {call.id} may run on; find it by multislice.attach({call.id!r}, stack=...)")
+            _say(f"call {call.id} may run on; find it by {call.place.again(call.id)}")
         raise
+
+
+def _cancel(call: Call) -> None:
+    again = call.place.again(call.id)
+    try:
+        if (status := call.status()).state in (State.RETURNED, State.FAILED):
+            _say(f"call {call.id} has ended ({status.state}); {again}.result() tells how")
+            return
+        call.cancel()
+        _say(f"call {call.id} is cancelled")
+    except CallError as fault:
+        _say(f"call {call.id} is not cancelled and may run on: {fault}; end it by {again}.cancel()")
 
 
 def tell(call: Call, status: Status) -> None:
     """Say the state of a call."""
     _say(f"call {call.id} {status}")
+
+
+def tell_input(call: Call, value: str) -> None:
+    """Say which of many inputs a call is for."""
+    _say(f"call {call.id} is for input {value}")
 
 
 def _say(words: str) -> None:

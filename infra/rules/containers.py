@@ -16,9 +16,9 @@ _FREE_PREFIXES = ("JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
 def check(path: str, job: ContainerJob, draft: Draft) -> Iterator[Fault]:
     """Faults of one job."""
     secrets = draft.secrets if job.secrets is None else job.secrets
-    prefixes = tuple(prefix for prefix in TAKEN_PREFIXES if prefix not in _FREE_PREFIXES)
     for name in job.env:
-        if name not in _FREE and (name in TAKEN_VARIABLES or name.startswith(prefixes)):
+        free = name in _FREE or name.startswith(_FREE_PREFIXES)
+        if not free and (name in TAKEN_VARIABLES or name.startswith(TAKEN_PREFIXES)):
             expected = "a variable that neither GKE nor the job itself sets"
             yield Fault(f"{path}.env.{name}", expected, repr(name), "remove it, or set it within the program")
         elif name in secrets:

@@ -133,7 +133,12 @@ def test_an_interrupted_wait_cancels_the_call(stack: Chain, capfd: pytest.Captur
     before = _jobsets(stack)
 
     def interrupt() -> None:
-        wait_until(lambda: _jobsets(stack) != before, SECONDS, lambda: stack.kubectl("get", "jobsets", "-A"))
+        # Its hosts are there, so the call is submitted and somebody waits.
+        wait_until(
+            lambda: any(_pods(stack, call) for call in _jobsets(stack) - before),
+            SECONDS,
+            lambda: stack.kubectl("get", "jobsets", "-A"),
+        )
         _thread.interrupt_main()
 
     threading.Thread(target=interrupt, daemon=True).start()

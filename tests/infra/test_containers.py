@@ -60,8 +60,9 @@ def test_it_is_told_where_its_files_belong_and_that_it_has_chips(rendered: Any) 
 
 
 def test_what_it_sets_itself_wins(values: Values) -> None:
-    told = _variables(_container(_rendered(values, env={"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu"})))
-    assert (told["PJRT_DEVICE"], told["JAX_PLATFORMS"]) == ("CPU", "cpu")
+    env = {"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": "gs://ours/compiled"}
+    told = _variables(_container(_rendered(values, env=env)))
+    assert {name: told[name] for name in env} == env
 
 
 def test_the_image_brings_its_entry_point_where_there_is_no_command(values: Values) -> None:

@@ -1,5 +1,9 @@
 """A stack as calls see it, with an API server that answers from a dictionary and a folder for a bucket."""
 
+import base64
+import json
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -7,10 +11,12 @@ from typing import Any, cast
 import fsspec
 
 from infra.api_server import ApiError, ApiServer, Json
-from infra.calls import CallSettings, call_settings
+from infra.calls import CallSettings, call_settings, spec_of
 from infra.settings import parse
 from multislice.place import Place
 from tests.infra.recording import stack_values
+from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
+from workloads.call.parcel import read_parcel
 
 NAMESPACE = "research"
 UID = "11111111-2222-3333-4444-555555555555"
@@ -22,6 +28,10 @@ class Objects:
 
     found: dict[str, Json] = field(default_factory=dict[str, Json])
     refuses: str | None = None
+    fails: dict[str, BaseException] = field(default_factory=dict[str, BaseException])
+    """What requests raise, by method, or by a part of the path."""
+    on_create: Callable[[Json], None] | None = None
+    """Called with every object that was made."""
 
     def request(self, method: str, path: str, body: Any = None, query: Any = None, content_type: str = "") -> Json:
         if method == "POST":
@@ -29,14 +39,26 @@ class Objects:
                 raise ApiError(403, "Forbidden", self.refuses)
             body["metadata"]["uid"] = UID
             self.found[f"{path}/{body['metadata']['name']}"] = body
+            # After it is made, for what is lost on the way back is the answer.
+            self._fail(method, path)
+            if self.on_create:
+                self.on_create(body)
             return body
+        self._fail(method, path)
         return {"items": [found for name, found in self.found.items() if name.startswith(path)]}
 
     def find(self, path: str, query: Any = None) -> Json | None:
+        self._fail("GET", path)
         return self.found.get(path)
 
     def delete(self, path: str, options: Json) -> None:
+        self._fail("DELETE", path)
         self.found.pop(path, None)
+
+    def _fail(self, method: str, path: str) -> None:
+        for what, fault in self.fails.items():
+            if what == method or what in path:
+                raise fault
 
 
 def settings(**teams: Any) -> CallSettings:
@@ -46,7 +68,41 @@ def settings(**teams: Any) -> CallSettings:
     return CallSettings.model_validate(call_settings(parse(values), "trainer@sha256:0"))
 
 
-def place(folder: Path, objects: Objects, **teams: Any) -> Place:
+@dataclass
+class Bucket:
+    """A folder as object storage, which may fail."""
+
+    folder: Path
+    fails: dict[str, BaseException] = field(default_factory=dict[str, BaseException])
+    """What a file system's function raises, by its name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.fails:
+            raise self.fails[name]
+        return getattr(fsspec.filesystem("dir", path=str(self.folder), target_protocol="file"), name)
+
+
+def place(folder: Path, objects: Objects, fails: dict[str, BaseException] | None = None, **teams: Any) -> Place:
     """The stack `local` with its bucket below `folder`."""
-    bucket = fsspec.filesystem("dir", path=str(folder), target_protocol="file")
-    return Place("local", cast(ApiServer, objects), settings(**teams), bucket)
+    return Place("local", cast(ApiServer, objects), settings(**teams), Bucket(folder, fails or {}), None)
+
+
+def carries_out(stack: Place) -> Callable[[Json], None]:
+    """What hosts do with a call, at once: its value or its error is there when the JobSet is made."""
+
+    def carry_out(jobset: Json) -> None:
+        spec = spec_of(jobset)
+        assert spec
+        folder = stack.folder(spec.id)
+        _, parts = read_parcel(spec, folder)
+        arguments, named = pickle.loads(parts[ARGUMENTS])
+        seals, kind = Seals.of(spec, folder), "Completed"
+        try:
+            seals.write(RETURNED, pickle.dumps(pickle.loads(parts[FUNCTION])(*arguments, **named)))
+        except Exception as error:
+            kind, pickled = "Failed", base64.b64encode(pickle.dumps(error)).decode()
+            told = {"host": "slice-0-0", "time": 1.0, "type": "", "message": "", "traceback": [], "exception": pickled}
+            seals.write_raised(0, json.dumps(told).encode())
+        jobset["status"] = {"conditions": [{"type": kind, "status": "True"}]}
+
+    return carry_out

@@ -1,5 +1,6 @@
 import json
 import pickle
+import threading
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,17 @@ from typing import Any
 import pytest
 
 from infra.api_server import Json
-from multislice.call import Call, State, Status, of_function
-from multislice.errors import CallError, CallGone, FunctionRaised, HostFailed, HostTraceback, ResultDamaged
+from multislice.call import Call
+from multislice.errors import (
+    BucketFailed,
+    CallError,
+    CallGone,
+    FunctionRaised,
+    HostFailed,
+    HostTraceback,
+    ResultDamaged,
+)
+from multislice.status import State, Status
 from multislice.submission import submit
 from tests.multislice.known import UID, Objects, place
 from tests.multislice.test_submission import PACKED, WISH
@@ -84,6 +94,62 @@ def test_a_result_is_given_once_and_what_the_function_wrote_stays(call: Call, ob
         call.result()
 
 
+def test_an_outcome_may_be_looked_at_until_its_result_is_taken(call: Call, objects: Objects) -> None:
+    seals(call).write(RETURNED, pickle.dumps(3))
+    ended(objects, "Completed")
+    assert [call.outcome().value for _ in range(2)] == [3, 3]
+    assert call.result() == 3
+
+
+def test_a_value_is_not_lost_because_its_files_cannot_be_removed(call: Call, objects: Objects) -> None:
+    seals(call).write(RETURNED, pickle.dumps(3))
+    ended(objects, "Completed")
+    call.place.filesystem.fails["rm_file"] = OSError("Forbidden: no delete")
+    assert call.result() == 3
+
+
+def test_a_result_that_cannot_be_read_is_told_with_the_way_back_to_it(call: Call, objects: Objects) -> None:
+    ended(objects, "Completed")
+    call.place.filesystem.fails["cat_file"] = OSError("Forbidden: no read")
+    with pytest.raises(BucketFailed, match="cannot be read or written from here: Forbidden: no read") as fault:
+        call.result()
+    (note,) = fault.value.__notes__
+    assert f"multislice.attach({call.id!r}, stack='local').result() may give its result" in note
+
+
+def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -> None:
+    call.place.filesystem.fails["cat_file"] = OSError("away")
+    has_ended = threading.Event()
+    has_ended.set()
+    with pytest.raises(TimeoutError):
+        call.outcome(timeout=0, ended=has_ended)
+
+
+def test_who_waits_is_told_once_that_the_cluster_cannot_be_asked_and_waits_on(call: Call, objects: Objects) -> None:
+    told: list[Status] = []
+
+    def hear(status: Status) -> None:
+        told.append(status)
+        objects.fails["GET"] = OSError(f"away, for the {len(told)}. time")
+        if status.state is State.UNKNOWN:
+            threading.Timer(0.7, come_back).start()
+
+    def come_back() -> None:
+        objects.fails.clear()
+        call.cancel()
+
+    assert isinstance(call.outcome(told=hear).error, CallGone)
+    assert [status.state for status in told] == [State.STARTING, State.UNKNOWN, State.GONE]
+    assert "cannot be asked: away" in told[1].reason
+
+
+def test_an_exception_that_would_end_the_process_here_is_named_instead(call: Call, objects: Objects) -> None:
+    raised(call, 0, SystemExit(3), type="SystemExit", message="3")
+    ended(objects, "Failed")
+    with pytest.raises(FunctionRaised, match="SystemExit: 3"):
+        call.result()
+
+
 def test_a_result_that_somebody_else_wrote_is_not_opened(call: Call, objects: Objects, tmp_path: Path) -> None:
     opened = tmp_path / "opened"
 
@@ -155,10 +221,3 @@ def test_a_value_that_cannot_be_made_here_is_told(call: Call, objects: Objects) 
     ended(objects, "Completed")
     with pytest.raises(CallError, match="the function returned, but its value cannot be made here: ModuleNotFound"):
         call.result()
-
-
-def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
-    begins, ends = "call x: the function begins", "call x: the function has ended"
-    lines = ["WARNING: early", begins, "step 1", "[Gloo] Rank 0 is connected", "step 2", ends, "stopped: ValueError"]
-    assert list(of_function(iter(lines))) == ["step 1", "step 2"]
-    assert list(of_function(iter(["WARNING: early"]))) == []

@@ -1,7 +1,9 @@
 """What travels with a function, and what is refused before anything is submitted."""
 
+import functools
 import io
 import pickle
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,7 @@ def test_what_is_in_the_image_needs_no_shipping() -> None:
 
 
 def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multislice.packing.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 20)
 
     def counted(labels: list[int], images: bytes) -> int:
         return len(images) + len(labels)
@@ -104,6 +106,70 @@ def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPat
     told = r"at most 1\.0 MiB of code and arguments, got 2\.0 MiB; the largest is argument `images` with 2\.0 MiB\. Put"
     with pytest.raises(Refused, match=told):
         packed(counted, [1], b"x" * (2 << 20))
+
+
+def test_what_is_larger_than_anything_may_be_is_measured_without_a_copy_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 10)
+    table = b"x" * (1 << 20)
+
+    def counted(label: str) -> int:
+        return len(table) + len(label)
+
+    with pytest.raises(Refused, match=r"got 1\.0 MiB; the largest is closure variable `table` with 1\.0 MiB"):
+        packed(counted, "a")
+
+
+def test_arguments_that_were_given_beforehand_travel_too(tmp_path: Path) -> None:
+    def scaled(x: Any, by: int) -> Any:
+        return x * by
+
+    found = packed(functools.partial(scaled, 3), by=2)
+    arguments, named = pickle.loads(found.parts[ARGUMENTS])
+    assert pickle.loads(found.parts[FUNCTION])(*arguments, **named) == 6
+    assert found.function == "scaled"
+    with pytest.raises(Refused, match="argument `x` is a generator"):
+        packed(functools.partial(scaled, (n for n in "ab")), by=2)
+
+
+def test_what_an_object_or_a_wrapper_holds_is_named() -> None:
+    class Log:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def write(self) -> None: ...
+
+    with pytest.raises(Refused, match=r"\nits object `self`\.lock is a lock"):
+        packed(Log().write)
+
+    lock = threading.Lock()
+
+    @functools.wraps(len)
+    def held(text: str) -> int:
+        with lock:
+            return len(text)
+
+    with pytest.raises(Refused, match="\nclosure variable `lock` is a lock"):
+        packed(held, "x")
+
+
+OPEN = threading.Lock()
+
+
+def test_a_global_is_not_named_for_an_attribute_of_the_same_name() -> None:
+    def uses(box: Any) -> Any:
+        return box.OPEN
+
+    with pytest.raises(Refused) as fault:
+        packed(uses, threading.Event())
+    assert "global" not in str(fault.value)
+    assert "argument `box` is a lock" in str(fault.value)
+
+
+def test_a_function_without_a_signature_takes_what_it_is_given() -> None:
+    arguments, _ = pickle.loads(packed(max, 1, 2).parts[ARGUMENTS])
+    assert arguments == (1, 2)
+    with pytest.raises(Refused, match="argument 0 is a lock"):
+        packed(max, threading.Lock())
 
 
 def folder(path: Path) -> Path:
@@ -123,6 +189,44 @@ def test_a_package_is_shipped_under_its_name_and_a_folder_as_what_lies_in_it(tmp
     shipped = {"recipes/__init__.py", "recipes/words.txt"}
     assert names(Project([folder(tmp_path) / "recipes"]).sources()) == shipped
     assert names(Project([tmp_path]).sources()) == shipped
+
+
+def test_hidden_files_and_virtual_environments_stay_here(tmp_path: Path) -> None:
+    for name in (".env", "code.py", "venv/pyvenv.cfg", "venv/lib.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert names(Project([tmp_path]).sources()) == {"code.py"}
+
+
+def test_two_files_of_one_name_are_refused_and_a_folder_named_twice_is_not(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "words.py").touch()
+    with pytest.raises(Refused, match=r"have a file words\.py: .*one/words\.py and .*two/words\.py; ship one of them"):
+        Project([tmp_path / "one", tmp_path / "two"]).sources()
+    assert names(Project([tmp_path / "one", tmp_path / "one"]).sources()) == {"words.py"}
+
+
+def test_folders_that_are_too_large_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "words.py").write_text("x")
+    with (tmp_path / "weights").open("wb") as file:
+        file.truncate(1 << 40)  # more than could be read
+    told = r"got 1048576\.0 MiB; the largest is .*/weights with 1048576\.0 MiB\. Name folders with modules alone"
+    with pytest.raises(Refused, match=told):
+        Project([tmp_path]).sources()
+
+
+def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "words.py").touch()
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(Refused, match=r"that can be read, got .*Permission denied: '.*words\.py'"):
+        Project([tmp_path]).sources()
 
 
 def test_equal_folders_are_equal_parts(tmp_path: Path) -> None:

@@ -1,21 +1,27 @@
 import re
 from pathlib import Path
+from typing import cast
 
+import fsspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from urllib3.connectionpool import ConnectionPool
+from urllib3.exceptions import ReadTimeoutError
 
+from infra.api_server import ApiError
 from infra.calls import FUNCTION_ANNOTATION, spec_of
 from infra.names import JobName
-from multislice.errors import Refused
+from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.packing import pack
 from multislice.project import Project
-from multislice.submission import Wish, call_name, submit
+from multislice.submission import Wish, call_name, is_call_name, submit
 from tests.multislice.known import NAMESPACE, Objects, place
 from workloads.call.parcel import read_parcel
 
 WISH = Wish("trillium", 2, None, "normal", None)
+POOL = cast(ConnectionPool, None)
 PACKED = pack(len, ("abc",), {}, Project([]))
 
 
@@ -36,6 +42,56 @@ def test_a_stack_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="stack local does not take a call in namespace research: not you"):
         submit(PACKED, WISH, place(tmp_path, Objects(refuses="not you")))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "fault", [KeyboardInterrupt(), OSError("reset"), ReadTimeoutError(POOL, "", "no answer"), ApiError(504, "", "late")]
+)
+def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_files(
+    tmp_path: Path, fault: BaseException
+) -> None:
+    objects = Objects(fails={"POST": fault})
+    with pytest.raises((KeyboardInterrupt, NoSuchStack, Refused)):
+        submit(PACKED, WISH, place(tmp_path, objects))
+    assert not objects.found
+    assert not files(tmp_path)
+
+
+def test_a_call_that_may_be_there_all_the_same_is_told(tmp_path: Path) -> None:
+    objects = Objects(fails={"POST": OSError("reset"), "DELETE": OSError("reset")})
+    with pytest.raises(NoSuchStack, match="call len-.* may be there all the same, and end as soon as it begins"):
+        submit(PACKED, WISH, place(tmp_path, objects))
+    assert not files(tmp_path)
+
+
+def test_an_upload_that_is_interrupted_leaves_no_files_and_submits_nothing(tmp_path: Path) -> None:
+    objects = Objects()
+    stack = place(tmp_path, objects)
+    written: list[str] = []
+
+    def pipe_file(path: str, content: bytes) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(path)
+        fsspec.filesystem("dir", path=str(tmp_path), target_protocol="file").pipe_file(path, content)
+
+    stack.filesystem.pipe_file = pipe_file
+    with pytest.raises(KeyboardInterrupt):
+        submit(PACKED, WISH, stack)
+    assert written
+    assert not objects.found
+    assert not files(tmp_path)
+
+
+def test_a_bucket_that_takes_no_files_is_told_and_nothing_is_submitted(tmp_path: Path) -> None:
+    objects = Objects()
+    with pytest.raises(BucketFailed, match="gs://sandbox-local-checkpoints cannot be .* Forbidden: not you"):
+        submit(PACKED, WISH, place(tmp_path, objects, fails={"pipe_file": OSError("Forbidden: not you")}))
+    assert not objects.found
 
 
 @pytest.mark.parametrize(
@@ -60,3 +116,4 @@ def test_every_function_gets_a_name_that_a_job_may_have(function: str) -> None:
     name = call_name(function)
     assert TypeAdapter(JobName).validate_python(name) == name
     assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
+    assert is_call_name(name)

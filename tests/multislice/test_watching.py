@@ -7,7 +7,7 @@ from cli.logs.reading import Line
 from multislice.call import Call
 from multislice.errors import CallGone
 from multislice.submission import submit
-from multislice.watching import Screen, Shown, watched
+from multislice.watching import Screen, Shown, cancel, watched
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
@@ -19,7 +19,7 @@ BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 
 
 def shown(which: Shown, capsys: pytest.CaptureFixture[str], *lines: tuple[str, str]) -> tuple[list[str], Screen]:
-    screen = Screen(which)
+    screen = Screen("x", which)
     for host, text in lines:
         screen.line(Line(host, 0, "", text))
     return capsys.readouterr().out.splitlines(), screen
@@ -49,7 +49,7 @@ def called(server: Played, folder: Path) -> Call:
 
 def prints(server: Played, host: tuple[int, int], *texts: str) -> str:
     pod = f"tiny-slice-{host[0]}-{host[1]}-0abcd"
-    server.logs[pod] = stamped([BEGINS, *texts, ENDS], at=60)
+    server.logs[pod] = stamped(["call tiny: the function begins", *texts, "call tiny: the function has ended"], at=60)
     return pod
 
 
@@ -71,9 +71,63 @@ def test_the_output_of_a_host_is_that_of_its_newest_pod(tmp_path: Path) -> None:
     server = running()
     prints(server, (1, 0), "before")
     server.collections[PODS].append(api_objects.pod(1, 0, attempt=1, created=72))
-    server.logs["tiny-slice-1-0-1abcd"] = stamped(["WARNING", BEGINS, "again"], at=80)
+    server.logs["tiny-slice-1-0-1abcd"] = stamped(["WARNING", "call tiny: the function begins", "again"], at=80)
     with playing(server):
         call = called(server, tmp_path)
         assert call.logs("slice-1-0") == "again"
         with pytest.raises(CallGone, match="slice-7-0 of call tiny has no log"):
             call.logs("slice-7-0")
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects()
+
+
+@pytest.fixture
+def call(tmp_path: Path, objects: Objects) -> Call:
+    """One that was submitted just now."""
+    return submit(PACKED, WISH, place(tmp_path, objects))
+
+
+def test_a_call_that_has_ended_is_not_cancelled(
+    call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(iter(objects.found.values()))["status"] = {"conditions": [{"type": "Completed", "status": "True"}]}
+    cancel([call])
+    assert objects.found
+    assert f"call {call.id} has ended (returned); multislice.attach(" in capsys.readouterr().err
+
+
+def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_it(
+    call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = submit(PACKED, WISH, call.place)
+    objects.fails[call.id] = OSError("no route")
+    cancel([call, other])
+    assert [path.rpartition("/")[2] for path in objects.found] == [call.id]
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"call {call.id} is not cancelled and may run on" in first
+    assert f"end it by multislice.attach({call.id!r}, stack='local').cancel()" in first
+    assert f"call {other.id} is cancelled" in second
+
+
+def test_a_second_interruption_says_how_to_find_what_is_not_cancelled(
+    call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects.fails["DELETE"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        cancel([call])
+    said = f"call {call.id} may run on; find it by multislice.attach({call.id!r}, stack='local')"
+    assert said in capsys.readouterr().err
+
+
+def test_an_interrupted_wait_cancels_the_call(call: Call, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
+    monkeypatch.setattr("multislice.watching.tell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watched(call, "leader")
+    assert not objects.found

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from etils import epath
 
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Damaged, Seals
-from workloads.call.function import Function, own_traceback, packed_exception, packed_result
+from workloads.call.function import Function, own_traceback, packed_exception, packed_result, presentable
 from workloads.call.parcel import read_parcel
 from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec, ExitCode
@@ -97,7 +97,8 @@ def _call(host: _Host, parts: Mapping[str, bytes]) -> None:
     try:
         value = Function.unpacked(parts, f"{host.spec.folder}/{OUTPUT}")()
         result = packed_result(value) if host.processes.leads else b""
-    except BaseException as error:  # noqa: BLE001 - functions raise what they like, SystemExit among it
+    except BaseException as raised:  # noqa: BLE001 - functions raise what they like, SystemExit among it
+        error = presentable(raised)
         if is_peer_lost(error):
             raise
         _fail(host, error)

@@ -7,7 +7,10 @@ called did not write.
 import hashlib
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
+
+import cloudpickle
 
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
 from workloads.spec import CallSpec, Spec
@@ -15,6 +18,7 @@ from workloads.spec import CallSpec, Spec
 MOST_BYTES = 256 << 20
 """Of all parts of a call together, and of what its function returns: it is held in memory on both sides."""
 BYTES_PER_MIB = 1 << 20
+_CLOUDPICKLE: str = cloudpickle.__version__
 
 
 def python_version() -> str:
@@ -43,18 +47,36 @@ class Manifest(Spec):
     """Its name, for people."""
     python: str
     """Version that pickled it."""
+    cloudpickle: str
+    """Version of the package that pickled it."""
     parts: tuple[Part, ...]
 
 
-def write_parcel(folder: CallFolder, call: str, function: str, parts: Mapping[str, bytes]) -> str:
-    """Write the parts and their manifest; the manifest's SHA-256."""
-    listed = tuple(Part.of(name, content) for name, content in parts.items())
-    manifest = Manifest(call=call, function=function, python=python_version(), parts=listed)
-    for name, content in parts.items():
-        folder.write(name, content)
-    written = manifest.model_dump_json().encode()
-    folder.write(MANIFEST, written)
-    return hashlib.sha256(written).hexdigest()
+@dataclass(frozen=True)
+class Parcel:
+    """A call's parts and their manifest, ready to be written."""
+
+    parts: Mapping[str, bytes]
+    manifest: bytes
+
+    @classmethod
+    def of(cls, call: str, function: str, parts: Mapping[str, bytes]) -> Self:
+        """The parcel of a call."""
+        listed = tuple(Part.of(name, content) for name, content in parts.items())
+        manifest = Manifest(
+            call=call, function=function, python=python_version(), cloudpickle=_CLOUDPICKLE, parts=listed
+        )
+        return cls(parts, manifest.model_dump_json().encode())
+
+    @property
+    def sha256(self) -> str:
+        """Of the manifest, and so of everything."""
+        return hashlib.sha256(self.manifest).hexdigest()
+
+    def write(self, folder: CallFolder) -> None:
+        """Write everything, the manifest last."""
+        for name, content in {**self.parts, MANIFEST: self.manifest}.items():
+            folder.write(name, content)
 
 
 def read_parcel(spec: CallSpec, folder: CallFolder) -> tuple[Manifest, Mapping[str, bytes]]:
@@ -62,16 +84,20 @@ def read_parcel(spec: CallSpec, folder: CallFolder) -> tuple[Manifest, Mapping[s
 
     Raises:
         Damaged: something is missing, or is not what was packed.
-        ValueError: another version of Python packed it.
+        ValueError: another version of Python or of cloudpickle packed it.
     """
     written = _checked(folder, MANIFEST, spec.manifest_sha256)
     manifest = Manifest.model_validate_json(written)
-    if manifest.python != python_version():
+    if (got := (manifest.python, _major(manifest.cloudpickle))) != (has := (python_version(), _major(_CLOUDPICKLE))):
         raise ValueError(
-            f"expected a call packed by Python {python_version()}, which the image has, got one packed by"
-            f" {manifest.python}; call from an environment with the image's Python"
+            f"expected a call packed by Python {has[0]} and cloudpickle {has[1]}, which the image has, got one packed"
+            f" by {got[0]} and {got[1]}; call from an environment with the image's versions"
         )
     return manifest, {part.name: _checked(folder, part.name, part.sha256) for part in manifest.parts}
+
+
+def _major(version: str) -> str:
+    return version.partition(".")[0]
 
 
 def _checked(folder: CallFolder, name: str, sha256: str) -> bytes:

@@ -8,11 +8,13 @@ import io
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, cast
+from contextlib import suppress
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from typing import Any, Protocol, cast
 
 import cloudpickle
 
-from workloads.call.parcel import BYTES_PER_MIB
+from workloads.call import parcel
 
 type Refusal = Callable[[object], str | None]
 """Why an object cannot travel, and what to do instead; None: it may."""
@@ -20,6 +22,7 @@ type Reduce = Callable[[object], Any]
 """What stands for an object, in pickle's terms; NotImplemented: pickle's own way."""
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
+_ONGOING = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _DEEPEST = 8
 _MOST_CHILDREN = 10_000
 
@@ -28,12 +31,40 @@ class Unpicklable(ValueError):
     """Something cannot travel; the message names it."""
 
 
+class TooLarge(Exception):
+    """More than a call may carry."""
+
+
 class _Refused(Exception):
     """An object that must not travel; the message says why."""
 
 
+class _File(Protocol):
+    def write(self, content: Any) -> int: ...
+
+
+class _Counted:
+    """A file that keeps nothing: of an object that fills half of the memory there shall be no second copy."""
+
+    size_bytes = 0
+
+    def write(self, content: Any) -> int:
+        written = memoryview(content).nbytes
+        self.size_bytes += written
+        return written
+
+
+class _Bounded(io.BytesIO):
+    """A file that holds what a call may carry."""
+
+    def write(self, content: Any) -> int:
+        if self.tell() + memoryview(content).nbytes > parcel.MOST_BYTES:
+            raise TooLarge
+        return super().write(content)
+
+
 class _Pickler(cloudpickle.Pickler):
-    def __init__(self, file: io.BytesIO, refusal: Refusal, reduce: Reduce) -> None:
+    def __init__(self, file: _File, refusal: Refusal, reduce: Reduce) -> None:
         super().__init__(file)
         self._refusal = refusal
         self._reduce = reduce
@@ -55,9 +86,14 @@ def pickled(named: Mapping[str, object], value: object, refusal: Refusal, reduce
 
     Raises:
         Unpicklable: it holds what cannot travel; names every such part.
+        TooLarge: it is larger than anything that travels may be.
     """
+    file = _Bounded()
     try:
-        return _dumped(value, refusal, reduce)
+        _Pickler(file, refusal, reduce).dump(value)
+        return file.getvalue()
+    except TooLarge:
+        raise
     except RecursionError as error:
         raise Unpicklable(f"{', '.join(named)}: nested too deep to be pickled ({error})") from None
     except Exception as error:  # noqa: BLE001 - objects raise what they like when they are pickled
@@ -65,9 +101,16 @@ def pickled(named: Mapping[str, object], value: object, refusal: Refusal, reduce
         raise Unpicklable("\n".join(dict.fromkeys(faults)) or f"cannot be pickled: {error}") from None
 
 
+def size_bytes(value: object, refusal: Refusal, reduce: Reduce = own_way) -> int:
+    """Pickled bytes of what can travel, however large it is."""
+    file = _Counted()
+    _Pickler(file, refusal, reduce).dump(value)
+    return file.size_bytes
+
+
 def sizes(named: Mapping[str, object], refusal: Refusal, reduce: Reduce = own_way) -> list[tuple[int, str]]:
     """Pickled bytes of each part, the largest first."""
-    return sorted(((len(_dumped(part, refusal, reduce)), name) for name, part in named.items()), reverse=True)
+    return sorted(((size_bytes(part, refusal, reduce), name) for name, part in named.items()), reverse=True)
 
 
 def too_large(what: str, size_bytes: int, most_bytes: int, largest: Sequence[tuple[int, str]], advice: str) -> str:
@@ -79,9 +122,11 @@ def too_large(what: str, size_bytes: int, most_bytes: int, largest: Sequence[tup
 def never_travels(value: object) -> str | None:
     """Why an object can go neither to the hosts nor back."""
     if isinstance(value, io.IOBase) and not isinstance(value, (io.BytesIO, io.StringIO)):
-        return f"an open file ({getattr(value, 'name', 'without a name')}); pass its path or its content"
+        return f"an open file ({getattr(value, 'name', 'without a name')}); give its path or its content instead"
     if isinstance(value, _LOCKS):
-        return "a lock; make it inside the function"
+        return "a lock, which stays with its process; make one where it is needed"
+    if isinstance(value, _ONGOING):
+        return f"a {type(value).__name__}, which stays with its process; give a list of what comes out of it instead"
     return None
 
 
@@ -91,26 +136,26 @@ def is_jax_array(value: object) -> bool:
     return jax is not None and isinstance(value, jax.Array)
 
 
-def _dumped(value: object, refusal: Refusal, reduce: Reduce) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, refusal, reduce).dump(value)
-    return file.getvalue()
-
-
 def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: int) -> Iterator[str]:
     """The innermost parts of `value` that cannot travel, by name."""
     if why := refusal(value):
         yield f"{name} is {why}"
         return
     try:
-        _dumped(value, refusal, reduce)
+        size_bytes(value, refusal, reduce)
     except Exception as error:  # noqa: BLE001 - as above
         inside = [
             fault
             for child_name, child in (_children(name, value) if depth else ())
             for fault in _faults(child_name, child, refusal, reduce, depth - 1)
         ]
-        yield from inside or [f"{name} holds {error}" if isinstance(error, _Refused) else f"{name}: {error}"]
+        yield from inside or [_fault(name, error)]
+
+
+def _fault(name: str, error: Exception) -> str:
+    if isinstance(error, _Refused):
+        return f"{name} holds {error}"
+    return f"{name}: {str(error) or type(error).__name__}; give what it is made from, and make it where it is needed"
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
@@ -120,10 +165,14 @@ def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, (list, tuple, Set)):
         for index, entry in enumerate(list(cast(Sequence[object], value))[:_MOST_CHILDREN]):
             yield f"{name}[{index}]", entry
+    elif isinstance(value, FunctionType):
+        for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with suppress(ValueError):  # not set yet
+                yield f"{name}'s variable `{variable}`", cell.cell_contents
     else:
         for attribute, entry in (getattr(value, "__dict__", None) or {}).items() if not isinstance(value, type) else ():
             yield f"{name}.{attribute}", entry
 
 
 def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / BYTES_PER_MIB:.1f} MiB"
+    return f"{size_bytes / parcel.BYTES_PER_MIB:.1f} MiB"

@@ -8,12 +8,12 @@ from threading import Timer
 from typing import Any
 
 from cli.hosts import Hosts, Program, start_program
-from multislice.call import of_function
+from multislice.function_log import of_function
 from multislice.outcome import Outcome, found_outcome
 from multislice.packing import pack
 from multislice.project import Project
 from workloads.call.folder import CallFolder, Seals
-from workloads.call.parcel import write_parcel
+from workloads.call.parcel import Parcel
 from workloads.spec import CALL_SPEC_VARIABLE, CallSpec, SliceSpec
 
 ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)
@@ -45,11 +45,12 @@ def submitted(
 ) -> CallSpec:
     """A call that lies in `folder` and waits for its hosts."""
     packed = pack(function, arguments, {}, Project(ships))
-    sha256 = write_parcel(CallFolder.at(str(folder)), "call-1", packed.function, packed.parts)
+    parcel = Parcel.of("call-1", packed.function, packed.parts)
+    parcel.write(CallFolder.at(str(folder)))
     return CallSpec(
         id="call-1",
         folder=str(folder),
-        manifest_sha256=sha256,
+        manifest_sha256=parcel.sha256,
         key=KEY,
         slices=slices,
         start_minutes=3,
@@ -77,4 +78,4 @@ def carried_out(spec: CallSpec, logs: Path) -> Called:
         texts = [host.log.read_text(errors="replace") for host in hosts.all]
     print(*texts, sep="\n=====\n")
     outcome = found_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
-    return Called(codes, outcome, texts, list(of_function(iter(texts[0].splitlines()))))
+    return Called(codes, outcome, texts, list(of_function(spec.id, texts[0].splitlines())))

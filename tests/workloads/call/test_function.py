@@ -1,5 +1,6 @@
 import json
 import pickle
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import cloudpickle
 import pytest
 
 from workloads.call.folder import ARGUMENTS, FUNCTION, TEXT
-from workloads.call.function import CALLER, OUTPUT_VARIABLE, Function
+from workloads.call.function import CALLER, OUTPUT_VARIABLE, Function, packed_exception, presentable
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,51 @@ def test_on_a_host_a_decorated_function_is_the_function_itself() -> None:
         return double(x)
 
     assert unpacked(calls, 4)() == 8
+
+
+def test_modules_that_were_sent_along_import_what_they_like_of_the_package_that_people_call_from() -> None:
+    def names() -> Any:
+        import multislice
+        from multislice import CallError  # pyright: ignore[reportUnusedImport]
+
+        try:
+            multislice.attach("train-1", stack="dev")
+        except RuntimeError as refusal:
+            return multislice.CallError is CallError, CallError.__mro__[1] is Exception, str(refusal)
+
+    same, error, refusal = unpacked(names)()
+    assert (same, error) == (True, True)
+    assert "do it from where you called" in refusal
+
+
+def test_keras_computes_with_jax_unless_something_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend() -> str:
+        import os
+
+        return os.environ["KERAS_BACKEND"]
+
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    assert unpacked(backend)() == "jax"
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+    assert unpacked(backend)() == "numpy"
+
+
+def test_a_function_may_end_by_leaving_the_program() -> None:
+    assert unpacked(sys.exit)() is None
+    assert unpacked(sys.exit, 0)() is None
+    with pytest.raises(SystemExit) as end:
+        unpacked(sys.exit, 3)()
+    assert packed_exception(end.value) is None
+
+
+def test_an_exception_that_cannot_tell_its_text_has_one_that_stands_for_it() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError("text")
+
+    assert str(presentable(Mute())) == "Mute, whose text cannot be had (KeyError)"
+    error = ValueError("x")
+    assert presentable(error) is error
 
 
 def test_a_traceback_shows_lines_of_a_file_that_the_host_does_not_have() -> None:

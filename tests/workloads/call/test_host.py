@@ -25,11 +25,14 @@ def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_come
         import numpy as np
         from jax.sharding import NamedSharding, PartitionSpec
 
-        print(f"process {jax.process_index()} of {jax.process_count()}")
+        assert jax.distributed.is_initialized()
         mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
         local = np.arange(jax.local_device_count(), dtype=np.float32) + 10 * jax.process_index()
         rows = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
-        return {"sum": jax.jit(lambda x: scale * x.sum())(rows), "devices": jax.device_count()}
+        total = jax.jit(lambda x: scale * x.sum())(rows).block_until_ready()
+        # As progress bars do, it does not end its line.
+        print(f"process {jax.process_index()} of {jax.process_count()}", end="")
+        return {"sum": total, "devices": jax.device_count()}
 
     called = carried_out(submitted(tmp_path / "call", summed, 2, slices=TWO_SLICES), tmp_path / "logs")
     assert called.codes == [0, 0]
@@ -107,7 +110,7 @@ def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
     called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
     assert called.codes == [ExitCode.FUNCTION_RAISED]
     assert called.outcome
-    with pytest.raises(ValueError, match=r"the result\['state'\]\[0\] is a lock; make it inside the function"):
+    with pytest.raises(ValueError, match=r"its value cannot come back:\nthe result\['state'\]\[0\] is a lock"):
         called.outcome.result()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.workloads.call.running import KEY, ONE_HOST
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
-from workloads.call.parcel import read_parcel, write_parcel
+from workloads.call.parcel import Parcel, read_parcel
 from workloads.spec import CallSpec
 
 PARTS = {"function.pkl": b"code", "arguments.pkl": b"numbers"}
@@ -13,8 +13,11 @@ PARTS = {"function.pkl": b"code", "arguments.pkl": b"numbers"}
 
 def parcel(path: Path) -> tuple[CallSpec, CallFolder]:
     folder = CallFolder.at(str(path))
-    sha256 = write_parcel(folder, "one", "train", PARTS)
-    spec = CallSpec(id="one", folder=str(path), manifest_sha256=sha256, key=KEY, slices=ONE_HOST, start_minutes=1)
+    packed = Parcel.of("one", "train", PARTS)
+    packed.write(folder)
+    spec = CallSpec(
+        id="one", folder=str(path), manifest_sha256=packed.sha256, key=KEY, slices=ONE_HOST, start_minutes=1
+    )
     return spec, folder
 
 
@@ -41,8 +44,9 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 def test_a_part_exchanged_with_its_hash_in_the_manifest_is_refused(tmp_path: Path) -> None:
     spec, folder = parcel(tmp_path)
-    exchanged = write_parcel(folder, "one", "train", {**PARTS, "function.pkl": b"other code"})
-    assert exchanged != spec.manifest_sha256
+    exchanged = Parcel.of("one", "train", {**PARTS, "function.pkl": b"other code"})
+    exchanged.write(folder)
+    assert exchanged.sha256 != spec.manifest_sha256
     with pytest.raises(Damaged, match=MANIFEST):
         read_parcel(spec, folder)
 
@@ -54,5 +58,15 @@ def test_a_call_packed_by_another_python_is_refused_with_both_versions(
     spec, folder = parcel(tmp_path)
     assert json.loads(folder.read(MANIFEST) or b"")["python"] == "3.12"
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"expected a call packed by Python 3\.13, .* got one packed by 3\.12"):
+    with pytest.raises(
+        ValueError, match=r"packed by Python 3\.13 and cloudpickle 3, .* got one packed by 3\.12 and 3;"
+    ):
+        read_parcel(spec, folder)
+
+
+def test_a_call_packed_by_another_cloudpickle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("workloads.call.parcel._CLOUDPICKLE", "2.2.1")
+        spec, folder = parcel(tmp_path)
+    with pytest.raises(ValueError, match=r"and cloudpickle 3, .* got one packed by 3\.13 and 2;"):
         read_parcel(spec, folder)

@@ -23,9 +23,16 @@ def refused(value: object) -> str:
 
 def test_what_cannot_travel_is_named_by_the_way_to_it(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file:
-        assert refused({"log": file}) == f"x['log'] is an open file ({file.name}); pass its path or its content"
-    assert refused([1, Box(threading.Lock())]) == "x[1].inside is a lock; make it inside the function"
-    assert refused(character for character in "ab").startswith("x: cannot pickle 'generator' object")
+        assert refused({"log": file}) == f"x['log'] is an open file ({file.name}); give its path or its content instead"
+    assert (
+        refused([1, Box(threading.Lock())])
+        == "x[1].inside is a lock, which stays with its process; make one where it is needed"
+    )
+    told = "x is a generator, which stays with its process; give a list of what comes out of it instead"
+    assert refused(character for character in "ab") == told
+    assert refused([threading.local()]).startswith(
+        "x[0]: cannot pickle '_thread._local' object; give what it is made from"
+    )
 
 
 def test_all_that_cannot_travel_is_named_at_once() -> None:
@@ -54,9 +61,26 @@ def test_jax_arrays_come_back_as_those_of_numpy() -> None:
 
 
 def test_a_result_that_is_too_large_is_refused_with_its_largest_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.call.function.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("workloads.call.parcel.MOST_BYTES", 1 << 20)
     with pytest.raises(Unpicklable, match=r"at most 1\.0 MiB .* the largest is result\['b'\] with 2\.0 MiB"):
         packed_result({"a": b"x", "b": b"x" * (2 << 20)})
+
+
+def test_a_result_that_cannot_travel_is_shown_as_far_as_a_line_does() -> None:
+    with pytest.raises(
+        Unpicklable, match="the function returned, but its value cannot come back:\nthe result"
+    ) as fault:
+        packed_result({"loss": 1.5, "state": threading.Lock()})
+    assert "it returned {'loss': 1.5, 'state': <unlocked" in fault.value.__notes__[0]
+
+
+def test_what_a_function_holds_is_named_with_it() -> None:
+    lock = threading.Lock()
+
+    def hook() -> None:
+        lock.acquire()
+
+    assert refused({"hook": hook}).startswith("x['hook']'s variable `lock` is a lock")
 
 
 class Picky(Exception):

@@ -1,0 +1,78 @@
+"""The way back to a call that was submitted before, by its name."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cli.observed.paths import JOBSETS
+from infra.api_server import ApiError
+from infra.calls import spec_of
+from multislice.call import Call
+from multislice.errors import CallError, CallGone, Refused
+from multislice.place import Place, place
+from multislice.reaching import bucket, cluster
+from multislice.submission import is_call_name
+from workloads.spec import CallSpec
+
+_FORBIDDEN = 403
+
+
+def attach(call: str, *, stack: str, sandbox: str | Path | None = None) -> Call:
+    """The call of that name, from any process or machine that can ask the stack.
+
+    Raises:
+        multislice.CallGone: there is none in any namespace of the stack's teams that you may look into.
+        multislice.NoSuchStack: the stack cannot be asked.
+    """
+    return found_call(call, place(stack, None if sandbox is None else Path(sandbox)))
+
+
+def forget(call: str, *, stack: str, sandbox: str | Path | None = None) -> None:
+    """Cancel the call of that name and remove all its files, also if it ended so long ago that they alone are left.
+
+    Raises:
+        multislice.Refused: no call has such a name.
+        multislice.NoSuchStack: the stack cannot be asked.
+        multislice.BucketFailed: the bucket cannot be written.
+    """
+    if not is_call_name(call):
+        raise Refused(f"expected the name of a call, such as train-1f2e3d4c, got {call!r}; nothing was removed")
+    forget_call(call, place(stack, None if sandbox is None else Path(sandbox)))
+
+
+def found_call(call: str, stack: Place) -> Call:
+    """The call of that name on a stack; raises as `attach` does."""
+    hidden: list[str] = []
+    for namespace in sorted(set(stack.settings.namespaces.values())):
+        with cluster(stack.stack):
+            try:
+                spec = _spec(stack, namespace, call)
+            except ApiError as error:
+                # Members of one team may not look into the namespaces of others.
+                if error.status != _FORBIDDEN:
+                    raise
+                hidden.append(namespace)
+                continue
+        if spec is not None:
+            return Call(call, namespace, stack, spec)
+    seen = f" that you may see; not yours to look into: {', '.join(hidden)}" if hidden else ""
+    raise CallGone(f"stack {stack.stack} has no call {call!r}{seen}; it was cancelled, or ended more than a day ago")
+
+
+def forget_call(call: str, stack: Place) -> None:
+    """Remove what is left of the call of that name on a stack; raises as `forget` does."""
+    try:
+        found_call(call, stack).forget()
+    except CallGone:
+        with bucket(stack.settings.bucket):
+            stack.folder(call).remove()
+
+
+def _spec(stack: Place, namespace: str, call: str) -> CallSpec | None:
+    jobset = stack.api.find(f"{JOBSETS.format(namespace)}/{call}")
+    try:
+        return None if jobset is None else spec_of(jobset)
+    except ValidationError:
+        raise CallError(
+            f"call {call!r} was made by another version of this package; attach to it from the environment of that one"
+        ) from None

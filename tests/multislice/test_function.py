@@ -1,0 +1,178 @@
+"""The decorator and the ways to call, with a cluster that carries out every call at once."""
+
+import asyncio
+import functools
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import multislice
+from multislice import BucketFailed, Refused
+from tests.multislice.known import Objects, carries_out, place
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
+    """Of the stack that all calls of the test go to."""
+    objects = Objects()
+    stack = place(tmp_path, objects)
+    objects.on_create = carries_out(stack)
+    monkeypatch.setattr("multislice.function.place", lambda *_: stack)
+    # Nothing is printed by hosts that are of this process.
+    monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
+    return objects
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+on_slices: Any = multislice.run("local", "trillium")
+
+
+def test_a_call_gives_the_value_and_leaves_no_file(objects: Objects, tmp_path: Path) -> None:
+    @on_slices
+    def double(x: int) -> int:
+        return 2 * x
+
+    assert double(4) == 8
+    assert objects.found
+    assert files(tmp_path) == []
+
+
+def test_a_method_is_called_with_its_object(objects: Objects) -> None:
+    class Model:
+        def __init__(self, weight: int) -> None:
+            self.weight = weight
+
+        @on_slices
+        def times(self, x: int) -> int:
+            return self.weight * x
+
+    # Taken beforehand: these hosts are of this process, and the class that comes to them by value is this one.
+    one, many = Model(3).times, Model(2).times
+    assert one(5) == 15
+    assert [outcome.value for outcome in many.map([1, 2])] == [2, 4]
+    assert all("times" in path for path in objects.found)
+
+
+async def waits() -> None:
+    await asyncio.sleep(0)
+
+
+def counts() -> Generator[int]:
+    yield 1
+
+
+class Holder:
+    @staticmethod
+    def static() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (waits, "waits is async; have a plain one asyncio.run it"),
+        (counts, r"counts yields; have a plain one return list\(counts"),
+        (functools.cache(len), r"got the cache of len; put @multislice.run\(...\) below it"),
+        (vars(Holder)["static"], r"got the staticmethod static; put @multislice.run\(...\) below @staticmethod"),
+        (3, r"expected a function below @multislice.run\(...\), got 3"),
+    ],
+)
+def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(function: Any, told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        on_slices(function)
+
+
+def test_all_that_is_wrong_with_a_wish_is_told_at_once() -> None:
+    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "timeout": float("nan")}
+    with pytest.raises(Refused) as fault:
+        multislice.run("local", "trillium", **wrong)
+    assert str(fault.value).splitlines() == [
+        "count must be a number of slices from 1 on, got 1.5",
+        "timeout must be seconds above 0, at most 31532400, got nan",
+        "priority must be one of low, normal, high, got 'urgent'",
+        "hosts must be one of leader, all, got 'none'",
+    ]
+
+
+def test_the_longest_timeout_and_every_priority_are_taken(objects: Objects) -> None:
+    for priority in ("low", "normal", "high"):
+        run: Any = multislice.run("local", "trillium", priority=priority, timeout=31532400)
+        assert run(len)("abc") == 3
+    assert len(objects.found) == 3
+
+
+def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path) -> None:
+    @on_slices
+    def inverse(x: int) -> float:
+        return 1 / x
+
+    found = inverse.map([1, 0, 4])
+    assert [(outcome.input, outcome.value) for outcome in found] == [(1, 1.0), (0, None), (4, 0.25)]
+    assert isinstance(found[1].error, ZeroDivisionError)
+    assert "input 0" in found[1].error.__notes__
+    assert {path.parts[-2] for path in files(tmp_path) if path.name == "arguments.pkl"} == {
+        path.rpartition("/")[2] for path, jobset in objects.found.items() if "Failed" in str(jobset["status"])
+    }
+
+
+def test_a_result_that_cannot_be_read_is_the_error_of_its_input_alone(objects: Objects, tmp_path: Path) -> None:
+    stack = place(tmp_path, objects)
+    carry_out = carries_out(stack)
+
+    def spoil(jobset: Any) -> None:
+        carry_out(jobset)
+        if len(objects.found) == 1:
+            path = stack.folder(jobset["metadata"]["name"]).path
+            (tmp_path / path / "returned.pkl").unlink()
+            (tmp_path / path / "returned.pkl").mkdir()
+
+    objects.on_create = spoil
+    first, second = on_slices(len).map(["a", "bb"])
+    assert isinstance(first.error, BucketFailed)
+    assert second.result() == 2
+    assert len(objects.found) == 2
+
+
+def test_an_interruption_after_the_last_result_loses_none(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multislice.call.Call.taken", interrupted)
+    assert [outcome.value for outcome in on_slices(len).map(["a", "bb"])] == [1, 2]
+
+
+def test_an_input_that_cannot_travel_is_refused_before_any_is_submitted(objects: Objects) -> None:
+    @on_slices
+    def shown(x: Any) -> str:
+        return str(x)
+
+    with pytest.raises(Refused, match="argument `x` is a generator"):
+        shown.map([1, (x for x in "ab")])
+    assert not objects.found
+
+
+def test_a_map_that_is_stopped_keeps_what_has_ended_and_cancels_the_rest(
+    objects: Objects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out, made = objects.on_create, list[Any]()
+
+    def first_alone(jobset: Any) -> None:
+        made.append(jobset["metadata"]["name"])
+        if len(made) == 1 and carry_out:
+            carry_out(jobset)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+
+    objects.on_create = first_alone
+    with pytest.raises(KeyboardInterrupt):
+        on_slices(len).map(["a", "bb", "ccc"])
+    first, second, _ = made
+    assert [path.rpartition("/")[2] for path in objects.found] == [first]
+    said = capsys.readouterr().err
+    assert f"call {first} is for input 'a'" in said
+    assert f"call {first} has ended (returned); multislice.attach({first!r}, stack='local').result()" in said
+    assert f"call {second} is cancelled" in said
