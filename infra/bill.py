@@ -6,7 +6,7 @@ on top. An unknown price is no part of a sum and is named beside it. Prices are 
 What is not known is None, and has no key where Pulumi keeps a bill among the outputs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from pydantic import ValidationError
@@ -96,6 +96,20 @@ class JobBill(Spec):
     not_included: tuple[str, ...]
 
 
+class SweepBill(Spec):
+    """All runs of a sweep together. Sums of what the runs cost, each on the best of its groups."""
+
+    name: str
+    team: str
+    runs: int
+    usd_per_hour: float | None = None
+    """Of all runs, should they run at once."""
+    usd: float | None = None
+    """All steps of all runs, by the estimates."""
+    usd_at_most: float | None = None
+    """When each is stopped by `max_hours`."""
+
+
 class GroupChange(Spec):
     """A slice group that costs another amount than it does now."""
 
@@ -125,6 +139,8 @@ class Bill(Spec):
     by_capacity: Mapping[str, Amount]
     """`at_most`, by kind of capacity."""
     jobs: tuple[JobBill, ...]
+    sweeps: tuple[SweepBill, ...] = ()
+    """Their runs stand among the jobs."""
     not_included: tuple[str, ...]
     delta: Delta | None = None
     """None: nothing is deployed, or nobody knows."""
@@ -135,15 +151,17 @@ def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill |
     cloud, prices = settings.cloud, settings.prices
     groups = tuple(group_bill(name, group, cloud, prices) for name, group in settings.slices.items())
     kinds = dict.fromkeys(group.capacity for group in groups)
+    jobs = tuple(
+        _job_bill(job, settings.groups_of(job), cloud, prices, step_seconds.get(name))
+        for name, job in settings.jobs.items()
+    )
     return Bill(
         groups=groups,
         at_once=total({group.name: _at_once(group) for group in groups}),
         at_most=total({group.name: _at_most(group) for group in groups}),
         by_capacity={kind: total({g.name: _at_most(g) for g in groups if g.capacity == kind}) for kind in kinds},
-        jobs=tuple(
-            _job_bill(job, settings.groups_of(job), cloud, prices, step_seconds.get(name))
-            for name, job in settings.jobs.items()
-        ),
+        jobs=jobs,
+        sweeps=tuple(_sweep_bills(settings, {job.name: job for job in jobs})),
         not_included=_NOT_IN_THE_BILL,
         delta=_delta(deployed.groups, groups) if deployed else None,
     )
@@ -215,6 +233,29 @@ def _job_bill(
         groups=job_group_bills(job, groups, cloud, prices, hours),
         not_included=() if steps is None else _NOT_IN_THE_JOB,
     )
+
+
+def _sweep_bills(settings: Settings, bills: Mapping[str, JobBill]) -> Iterator[SweepBill]:
+    by_sweep: dict[str, list[Job]] = {}
+    for job in settings.jobs.values():
+        if job.sweep_name:
+            by_sweep.setdefault(job.sweep_name, []).append(job)
+    for name, runs in by_sweep.items():
+        best = [bills[run.name].groups[0] for run in runs]
+        yield SweepBill(
+            name=name,
+            team=runs[0].team,
+            runs=len(runs),
+            usd_per_hour=_sum(group.usd_per_hour for group in best),
+            usd=_sum(group.usd for group in best),
+            usd_at_most=_sum(group.usd_at_most for group in best),
+        )
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    """None where one of them is not known."""
+    known = list(amounts)
+    return None if None in known else _usd(sum(usd for usd in known if usd is not None))
 
 
 def _delta(before: Iterable[GroupBill], after: Iterable[GroupBill]) -> Delta:

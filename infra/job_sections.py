@@ -5,6 +5,7 @@ Owns which of the two is there, the kinds, and how a job comes by its name.
 
 from collections.abc import Iterator, Mapping
 
+from infra import sweeps
 from infra.faults import Fault
 from infra.jobs import AnyJob, ContainerJob, TrainingJob
 from infra.rules.draft import DraftJob, Written
@@ -30,9 +31,13 @@ def read_jobs(sections: Sections) -> tuple[DraftJob, ...]:
     if not written:
         fault = Fault(SECTION, "at least one entry by name", repr(raw[SECTION]), "add one to jobs")
         sections.faults.append(fault)
-    return tuple(
-        _named(sections, name, value) for name, value in sorted(written.items(), key=lambda item: str(item[0]))
-    )
+    found = [
+        job
+        for name, value in sorted(written.items(), key=lambda item: str(item[0]))
+        for job in _sweep_or_job(sections, name, value)
+    ]
+    sections.faults += _same_names(found)
+    return tuple(found)
 
 
 def _short_form(sections: Sections) -> Iterator[DraftJob]:
@@ -46,13 +51,39 @@ def _short_form(sections: Sections) -> Iterator[DraftJob]:
         fix = "move it into jobs, below its name"
         sections.faults.append(Fault(f"{SHORT_FORM}.kind", "a training job, for job stands for one", got, fix))
         return
+    if sweeps.KEY in written:
+        expected, fix = "one job, for its name is that of its files", "move it into jobs, below its name"
+        sections.faults.append(Fault(f"{SHORT_FORM}.{sweeps.KEY}", expected, "a sweep", fix))
     job, faults = read(sections.raw[SHORT_FORM], SHORT_FORM, TrainingJob)
     sections.faults += faults
     yield DraftJob(SHORT_FORM, written, job)
 
 
-def _named(sections: Sections, name: str, value: object) -> DraftJob:
+def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[DraftJob]:
+    """The runs of a sweep, of which the ones that are wrong in the same way tell it once; or the job."""
     path, written = f"{SECTION}.{name}", entries(value)
+    if sweeps.KEY not in written:
+        yield _named(sections, name, path, value)
+        return
+    if wrong := list(sweeps.faults(path, written)):
+        sections.faults += wrong
+        yield _named(sections, name, path, {key: item for key, item in written.items() if key != sweeps.KEY})
+        return
+    for run, section in sweeps.runs(name, written):
+        yield _named(sections, run, path, section)
+
+
+def _same_names(jobs: list[DraftJob]) -> Iterator[Fault]:
+    """A run of a sweep that has the name of another job."""
+    paths: dict[str, str] = {}
+    for entry in jobs:
+        if entry.job and paths.setdefault(entry.job.name, entry.path) != entry.path:
+            expected = f"a name of its own for each job and each run of {paths[entry.job.name]}"
+            yield Fault(entry.path, expected, entry.job.name, "rename one of them")
+
+
+def _named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
+    written = entries(value)
     if "name" in written:
         expected = f"no name, since {name} is the job's name"
         sections.faults.append(Fault(f"{path}.name", expected, repr(written["name"]), "remove it, or rename the key"))

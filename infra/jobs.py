@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.names import JobName, PinnedImage, PortName, VariableName
+from infra.sweeps import sweep_of
 from workloads.spec import CallSpec, DataSpec, MeshSpec, PositiveInt, Spec
 
 Priority = Literal["low", "normal", "high"]
@@ -66,6 +67,14 @@ class Job(Spec):
     account of the nodes, which is then granted the buckets."""
     secrets: tuple[str, ...] | None = None
     """Names of the section `secrets` that its pods get. Unset: all."""
+    sweep: Mapping[str, tuple[object, ...]] = {}
+    """Lists of values by setting of the job, such as `training.seed: [0, 1]`: a run for each of their combinations, a
+    job of its own with the places of its values behind the name. In `jobs` alone; see `docs/jobs.md`."""
+
+    @property
+    def sweep_name(self) -> str | None:
+        """The key of the sweep that it is a run of; None: it is a job by itself."""
+        return sweep_of(self.name, self.sweep)
 
 
 class TrainingJob(Job):

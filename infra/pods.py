@@ -203,8 +203,7 @@ def _head_resources(shared: SliceShape | None, runtime: Pathways) -> tuple[Manif
         vcpus, memory_gib = _part_of_host(shared, _HALF_THE_SHARE)
     manager, proxy = (vcpus // 6, memory_gib // 7), (vcpus // 3, 3 * memory_gib // 7)
     program = (vcpus - manager[0] - proxy[0], memory_gib - manager[1] - proxy[1])
-    first, second, third = ({"requests": _requests(*part)} for part in (manager, proxy, program))
-    return first, second, third
+    return {"requests": _requests(*manager)}, {"requests": _requests(*proxy)}, {"requests": _requests(*program)}
 
 
 def _part_of_host(shape: SliceShape, share: float) -> tuple[int, int]:

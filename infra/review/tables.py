@@ -7,7 +7,7 @@ look is the business of `infra.review.table`.
 from collections.abc import Iterable, Mapping
 
 from infra.admission.verdict import Outcome
-from infra.bill import Amount, Bill, Delta, GroupBill, JobBill
+from infra.bill import Amount, Bill, Delta, GroupBill, JobBill, SweepBill
 from infra.review.chips import chip_tables, titled
 from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, State, Table
@@ -32,6 +32,7 @@ def _price(review: Review) -> Table:
         notes=[
             *_sources(bill),
             *(line for job in bill.jobs for line in _most(job)),
+            *(_all_runs(sweep) for sweep in bill.sweeps),
             *(_difference(bill.delta) if bill.delta else ()),
             f"Not in it: {_listed(bill)}.",
         ],
@@ -98,6 +99,17 @@ def _most(job: JobBill) -> Iterable[str]:
         if group.usd_at_most is not None:
             most = _usd(group.usd_at_most)
             yield f"{job.name} is stopped after {job.max_hours:g} hours: at most {most} on {group.group}."
+
+
+def _all_runs(sweep: SweepBill) -> str:
+    """What a sweep costs, and that its runs do not come at once."""
+    amounts = (
+        (sweep.usd, "{} for all steps by the estimates"),
+        (sweep.usd_at_most, "at most {}, when each is stopped by its max_hours"),
+    )
+    told = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
+    cost = "; ".join(told) or "nobody knows what they cost, for they have neither estimates nor max_hours"
+    return f"{sweep.name}: {sweep.runs} runs, one behind the other in the queue of {sweep.team}; together {cost}."
 
 
 def _difference(delta: Delta) -> Iterable[str]:

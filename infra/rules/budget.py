@@ -62,8 +62,11 @@ def _total(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Iterator
         if known := [group.usd_per_hour for group in bills if group.usd_per_hour is not None]:
             priced.append(_Priced(path, job, max(known)))
     yield from _unknown("usd_total", list(unknown))
-    for each in priced:
-        yield from _endless(each, limit - sum(other.usd for other in priced if other is not each))
+    for path, each in {each.path: each for each in priced}.items():
+        # The runs of a sweep have one section, and so one max_hours.
+        runs = sum(other.path == path for other in priced)
+        left = limit - sum(other.usd for other in priced if other.path != path)
+        yield from _endless(each, left / runs)
     if round(sum(each.usd for each in priced), _DECIMALS) > limit:
         yield _too_dear(priced, limit)
 

@@ -12,6 +12,7 @@ from infra.pathways import PORTS
 from infra.programs import FOLDER_VARIABLE
 from infra.settings import parse
 from infra.submission import submission
+from infra.sweeps import MOST_RUNS
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values
 
@@ -42,8 +43,15 @@ def test_its_stack_file_is_accepted() -> None:
     assert kinds == {"pretrain": TrainingJob, "probe": ContainerJob}
 
 
+def test_its_sweep_has_the_runs_that_it_says() -> None:
+    jobs = parse(_shown(1)).training_jobs
+    assert len(jobs) == 6
+    assert jobs["study-1-2"].training == {"global_batch": 128, "seed": 2}
+    assert f"at most {MOST_RUNS} runs" in TEXT
+
+
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
-    settings = parse(_shown(1))
+    settings = parse(_shown(2))
     rendered: Any = render(submission(settings, settings.jobs["single-controller"], None))
     pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in rendered["spec"]["replicatedJobs"]}
     parts = re.findall(r"^\| `(head|slice)`, with the containers? (.*?) \|", TEXT, re.MULTILINE)

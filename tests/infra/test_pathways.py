@@ -290,5 +290,6 @@ def test_the_longest_name_that_settings_allow_fits_into_the_coordinators(values:
     made = stack_with(values)
     made["jobs"] = {name: made["jobs"]["serve"]}
     settings = parse(made)
-    replicated = render(submission(settings, settings.jobs[name], None))["spec"]["coordinator"]["replicatedJob"]
-    assert len(f"{name}-{replicated}-0-0.{name}") <= 63
+    manifest: Any = render(submission(settings, settings.jobs[name], None))
+    coordinator = manifest["spec"]["coordinator"]["replicatedJob"]
+    assert len(f"{name}-{coordinator}-0-0.{name}") <= 63

@@ -1,0 +1,87 @@
+"""A sweep and the job of another team on real Kueue: idle chips are lent, and come back to who needs them."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chain.stack import Chain, Operations, ignore, wait_until
+from tests.infra.recording import Values, stack_values
+
+pytestmark = pytest.mark.timeout(600)
+
+SLEEPER = {
+    "kind": "container",
+    "team": "research",
+    "slices": {"group": "trillium", "count": 1},
+    "priority": "normal",
+    "max_restarts": 1,
+    "grace_seconds": 1,
+    "image": f"elsewhere/sleeper@sha256:{'0' * 64}",
+    "command": ["sleep"],
+    "args": ["900"],
+}
+OWN_SLICE = {"quota": {"trillium": 8}}
+"""Two slices of eight chips, one for each team."""
+
+
+def _stack(*seeds: str, urgent: bool = False) -> Values:
+    values = stack_values("local")
+    del values["job"]
+    values["teams"] = {
+        "research": {"namespace": "research"} | OWN_SLICE,
+        "product": {"namespace": "product"} | OWN_SLICE,
+    }
+    values["scheduling"] = {"fair_sharing": True}
+    values["jobs"] = {"study": SLEEPER | {"sweep": {"env.SEED": list(seeds)}}}
+    if urgent:
+        values["jobs"]["urgent"] = SLEEPER | {"team": "product", "priority": "low"}
+    values["allow_interruption"] = True
+    return values
+
+
+@pytest.fixture(scope="module")
+def sweep(chain: Chain) -> Generator[Chain]:
+    """A sweep of three runs, which has both slices."""
+    chain.engine_on(_stack("0", "1", "2")).up(ignore)
+    _wait_until(chain, {"study-0", "study-1"})
+    yield chain
+    chain.engine_on(_stack("0", "1", "2")).destroy(ignore, stop_jobs=True)
+
+
+def test_a_sweep_uses_idle_chips_of_others_and_its_runs_wait_behind_each_other(sweep: Chain) -> None:
+    assert {job["metadata"]["name"] for job in sweep.objects("jobsets")} == {"study-0", "study-1", "study-2"}
+    assert _admitted(sweep) == {"study-0", "study-1"}
+
+
+def test_another_teams_job_gets_its_chips_back_from_a_sweep(sweep: Chain) -> None:
+    sweep.engine_on(_stack("0", "1", "2", urgent=True)).up(ignore)
+    wait_until(lambda: "urgent" in _admitted(sweep), 120, lambda: yaml.safe_dump(sweep.objects("workloads")))
+    wait_until(lambda: len(_admitted(sweep)) == 2, 120, lambda: yaml.safe_dump(sweep.objects("workloads")))
+    (left,) = _admitted(sweep) - {"urgent"}
+    assert left.startswith("study-"), "the sweep keeps what is its own team's"
+
+
+def test_a_value_that_is_added_begins_one_run_and_touches_no_other(sweep: Chain) -> None:
+    operations = Operations()
+    sweep.engine_on(_stack("0", "1", "2", "3", urgent=True)).up(operations)
+    of_jobs = {(kind, name) for kind, name in operations.changes if name.startswith("job-")}
+    assert of_jobs == {("create", "job-study-3")}
+
+
+def _admitted(chain: Chain) -> set[str]:
+    return {_owner(workload) for workload in chain.objects("workloads") if _has_quota(workload)}
+
+
+def _owner(workload: Any) -> str:
+    return workload["metadata"]["ownerReferences"][0]["name"]
+
+
+def _has_quota(workload: Any) -> bool:
+    conditions = workload.get("status", {}).get("conditions", [])
+    return any(found["type"] == "Admitted" and found["status"] == "True" for found in conditions)
+
+
+def _wait_until(chain: Chain, names: set[str]) -> None:
+    wait_until(lambda: _admitted(chain) == names, 120, lambda: yaml.safe_dump(chain.objects("workloads")))
