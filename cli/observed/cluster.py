@@ -134,14 +134,14 @@ def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
 
 def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
-    jobs: list[dict[str, Any]] = spec["replicatedJobs"]
+    jobs: list[dict[str, Any]] = [job for job in spec["replicatedJobs"] if job["name"] != HEAD]
     return {
         "place": place_in(found, namespace),
         "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),
         "suspended": bool(spec.get("suspend", False)),
-        "slices": sum(job.get("replicas", 1) for job in jobs if job["name"] != HEAD),
+        "slices": sum(job.get("replicas", 1) for job in jobs),
         "hosts": sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs),
         "restarts": status.get("restarts", 0),
         "restarts_counted": status.get("restartsCountTowardsMax", 0),

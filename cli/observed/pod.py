@@ -7,6 +7,7 @@ from typing import Any
 from cli.observed.objects import Object, condition, moment
 from cli.observed.paths import PODS
 from infra.api_server import ApiServer, Json
+from infra.placement import HEAD
 
 PodKey = tuple[int, int]
 """Slice and host of a pod."""
@@ -47,6 +48,11 @@ class Pod:
     """Why its container does not start although it has a node, such as an image that cannot be pulled."""
     ended_for: str = ""
     """Why the cluster, and not its program, ended it, such as preemption or a lost node."""
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it is the head of a job that has one, and so on no host of a slice."""
+        return self.host.startswith(f"{HEAD}-")
 
 
 def key_of(found: Object) -> PodKey:

@@ -179,8 +179,8 @@ class Job:
 
     @property
     def running(self) -> int:
-        """Pods that run, or have run to their end."""
-        return sum(pod.phase in ("Running", "Succeeded") for pod in self.pods)
+        """Pods of slices that run, or have run to their end."""
+        return sum(pod.phase in ("Running", "Succeeded") and not pod.is_head for pod in self.pods)
 
     def said(self, kind: str) -> Condition | None:
         """The JobSet's condition of that kind; None: nobody has said it."""

@@ -11,7 +11,7 @@ from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.timeout(600)
 
-SLEEPER = {
+SLEEPER: Values = {
     "kind": "container",
     "team": "research",
     "slices": {"group": "trillium", "count": 1},

@@ -54,6 +54,19 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
     assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
 
 
+def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
+    headed, head = api_objects.jobset(), api_objects.pod(0, 0)
+    one = {"name": "head", "replicas": 1, "template": {"spec": {"parallelism": 1, "completions": 1}}}
+    headed["spec"]["replicatedJobs"].insert(0, one)
+    head["metadata"]["name"] = "tiny-head-0-0-0abcd"
+    head["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "head"
+    server.collections[JOBSETS] = [headed]
+    server.collections[PODS] = [head, *(api_objects.pod(*host) for host in api_objects.HOSTS)]
+    job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
+    assert (job.slices, job.hosts_per_slice, job.hosts, job.running) == (2, 2, 4, 4)
+    assert [pod.host for pod in job.pods] == ["head-0-0", "slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
+
+
 def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:
     other = Observer(stack(server, tmp_path)).look().job("other")
     assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
@@ -138,8 +151,8 @@ def test_files_are_looked_for_where_a_job_of_its_kind_leaves_them(server: Played
 def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: Path) -> None:
     found = api_objects.jobset()
     (job,) = found["spec"]["replicatedJobs"]
-    head = {"name": "head", "template": {"spec": {"parallelism": 1, "template": {"spec": {"containers": []}}}}}
-    found["spec"]["replicatedJobs"] = [job, head]
+    other = {"name": "reader", "template": {"spec": {"parallelism": 1, "template": {"spec": {"containers": []}}}}}
+    found["spec"]["replicatedJobs"] = [job, other]
     server.change(JOBSETS, found)
     assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").hosts == 5
 
