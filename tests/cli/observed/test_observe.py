@@ -56,7 +56,11 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
 
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
     headed, head = api_objects.jobset(), api_objects.pod(0, 0)
-    one = {"name": "head", "replicas": 1, "template": {"spec": {"parallelism": 1, "completions": 1}}}
+    one = {
+        "name": "head",
+        "replicas": 1,
+        "template": {"spec": {"parallelism": 1, "template": {"spec": {"containers": []}}}},
+    }
     headed["spec"]["replicatedJobs"].insert(0, one)
     head["metadata"]["name"] = "tiny-head-0-0-0abcd"
     head["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "head"
