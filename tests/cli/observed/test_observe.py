@@ -67,7 +67,7 @@ def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp
     server.collections[JOBSETS] = [headed]
     server.collections[PODS] = [head, *(api_objects.pod(*host) for host in api_objects.HOSTS)]
     job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
-    assert (job.slices, job.hosts_per_slice, job.hosts, job.running) == (2, 2, 4, 4)
+    assert (job.slices, job.hosts, job.running) == (2, 4, 4)
     assert [pod.host for pod in job.pods] == ["head-0-0", "slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
 
 
