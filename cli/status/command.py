@@ -4,7 +4,7 @@ Owns when is looked and how the answer is written; what it looks like is in `ren
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -26,18 +26,18 @@ FAILED = 2
 
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
-    """Print the stack and its job of that name; None: the only one.
+    """Print the stack and its job of that name; None: all that it has.
 
     Raises:
         Halt: there is no such job, or the cluster does not answer.
     """
-    names = _asked(deployed, name)
+    names = (name,) if name else tuple(place.name for place in deployed.jobs)
     snapshot = answered(Observer(deployed).look(*names))
-    job = job_of(deployed, snapshot, names[0]) if names else None
+    found = tuple(job_of(deployed, snapshot, each) for each in names)
     if json:
-        console.out(_object(snapshot, job))
+        console.out(_object(snapshot, found))
     else:
-        console.print(screen(snapshot, job, console.width))
+        console.print(screen(snapshot, found, console.width))
     return 0
 
 
@@ -105,18 +105,13 @@ class Watch:
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         if self.console.is_terminal:
-            live.update(screen(snapshot, job, self.console.width), refresh=True)
+            live.update(screen(snapshot, (job,), self.console.width), refresh=True)
         elif (told := line(job, snapshot.at)) != self._told:
             self._told = told
             stamp = time.strftime("%H:%M:%S")
             self.console.print(f"{stamp}  {told}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _asked(deployed: Deployed, name: str | None) -> tuple[str, ...]:
-    """A stack without a job of its own has a status all the same."""
-    return () if name is None and not deployed.jobs else named(deployed, name)
-
-
-def _object(snapshot: Snapshot, job: Job | None) -> str:
-    told = summary(job, snapshot.at) if job else None
-    return as_json({"job": told, "stack": replace(snapshot, jobs=(job,) if job else ())})
+def _object(snapshot: Snapshot, found: Sequence[Job]) -> str:
+    told = [summary(job, snapshot.at) for job in found]
+    return as_json({"jobs": told, "stack": replace(snapshot, jobs=tuple(found))})

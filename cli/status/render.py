@@ -26,12 +26,14 @@ _STYLES = {
 _INDENT = 2
 
 
-def screen(snapshot: Snapshot, job: Job | None, columns: int) -> RenderableType:
-    """The stack and one of its jobs; None: it has none."""
+def screen(snapshot: Snapshot, found: Sequence[Job], columns: int) -> RenderableType:
+    """The stack and these jobs of it: one with all that is known of it, several with a line each."""
     width = min(columns, WIDTH)
     parts: list[RenderableType] = [_heading(snapshot), Text(), _stack(snapshot)]
-    if job:
-        parts += [Text(), *_job(job, snapshot, width)]
+    if len(found) == 1:
+        parts += [Text(), *_job(found[0], snapshot, width)]
+    elif found:
+        parts += [Text(), table([summary(job, snapshot.at) for job in found])]
     return Group(*parts, *notes(snapshot))
 
 

@@ -109,8 +109,9 @@ def test_status_tells_stack_job_and_dollars(stack: Deployed) -> None:
     assert status(stack, None, shown, json=True) == 0
     answer = json.loads(told(shown))
     assert answer["stack"]["notes"] == []
-    assert (answer["job"]["state"], answer["job"]["step"], answer["job"]["restarts"]) == (State.COMPLETED, STEPS, 1)
-    assert answer["job"]["usd"] > 0
+    (job,) = answer["jobs"]
+    assert (job["state"], job["step"], job["restarts"]) == (State.COMPLETED, STEPS, 1)
+    assert job["usd"] > 0
     assert [node["ready"] for node in answer["stack"]["nodes"]] == [True] * 4
 
 

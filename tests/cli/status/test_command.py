@@ -2,11 +2,13 @@ import io
 import json
 import re
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from cli.deployed import JobPlace
 from cli.halt import Halt
 from cli.status.command import Watch, jobs, status
 from tests.cli import api_objects
@@ -66,8 +68,24 @@ def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:
     shown = console()
     assert status(stack(server, storage), "tiny", shown, json=True) == 0
     answer = json.loads(told(shown))
-    assert (answer["job"]["state"], answer["job"]["step"], answer["job"]["usd"]) == ("running", 5, 54.0)
+    (job,) = answer["jobs"]
+    assert (job["state"], job["step"], job["usd"]) == ("running", 5, 54.0)
     assert [job["place"]["name"] for job in answer["stack"]["jobs"]] == ["tiny"]
+
+
+def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(server: Played, storage: Path) -> None:
+    server.change(JOBSETS, api_objects.jobset(name="other"))
+    places = (JobPlace("tiny", "research", "research"), JobPlace("other", "research", "research"))
+    several = replace(stack(server, storage), jobs=places)
+    shown = console()
+    assert status(several, None, shown, json=False) == 0
+    lines = told(shown).splitlines()
+    (tiny,) = [line for line in lines if line.startswith("tiny ")]
+    assert "5 of 5" in tiny
+    assert [line for line in lines if line.startswith("other ")]
+    shown = console()
+    assert status(several, "tiny", shown, json=False) == 0
+    assert "training step 5 of 5" in re.sub(" +", " ", told(shown))
 
 
 def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: Path) -> None:
