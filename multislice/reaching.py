@@ -1,5 +1,6 @@
 """What is raised where a stack's cluster or bucket does not answer, whoever asks for what."""
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -43,8 +44,10 @@ def bucket(name: str) -> Generator[None]:
 
 
 def _is_of_storage(fault: Exception) -> bool:
-    # Takes half a second to import, which is well spent where something has failed.
-    from gcsfs.retry import RETRIABLE_EXCEPTIONS, HttpError
-    from google.auth.exceptions import GoogleAuthError
-
-    return isinstance(fault, (OSError, HttpError, GoogleAuthError, *RETRIABLE_EXCEPTIONS))
+    # Who raised it is loaded; and beside Pulumi gcsfs cannot be, for both bring the same protocol buffers.
+    kinds: list[type[Exception]] = [OSError]
+    if retry := sys.modules.get("gcsfs.retry"):
+        kinds += [retry.HttpError, *retry.RETRIABLE_EXCEPTIONS]
+    if auth := sys.modules.get("google.auth.exceptions"):
+        kinds.append(auth.GoogleAuthError)
+    return isinstance(fault, tuple(kinds))

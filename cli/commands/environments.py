@@ -24,15 +24,17 @@ def create_environment(
     only_file: Annotated[bool, typer.Option("--only-file", help="Write its files and bring nothing up.")] = False,
     engine: On = Engine.PULUMI,
     sandbox: Sandbox = SANDBOX,
+    json: Json = False,
 ) -> None:
     """Make an environment from a stack and bring it up."""
+    from cli.answer import form
     from cli.environments import create as command
     from cli.environments.files import OURS
 
     def answer() -> int:
         wish = command.Wish(name, source, ttl)
         backend = None if only_file else _backend(engine, sandbox)
-        return command.create(wish, backend, OURS, _now(), Console(highlight=False))
+        return command.create(wish, backend, OURS, _now(), form(as_json=json), Console(highlight=False))
 
     run(answer)
 

@@ -15,15 +15,17 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from cli import stack_file
+from cli.answer import Form
 from cli.environments.backend import Backend, BackendError
 from cli.environments.derivation import LONGEST, collisions, derived, lifetime, name_fault, written
 from cli.environments.files import Files, Names
 from cli.halt import Halt
-from infra.bill import bill
+from infra.bill import Bill, bill
 from infra.environment import Environment
 from infra.faults import Fault
 from infra.review.tables import spent
 from infra.settings import Settings, SettingsError, parse
+from workloads.spec import Spec
 
 _STAND_IN = "environment"
 """Name and source of a plan whose own are faulty, so that its other faults are found as well."""
@@ -48,7 +50,20 @@ class Plan:
     end: datetime
 
 
-def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, console: Console) -> int:
+class Created(Spec):
+    """The answer as one object."""
+
+    name: str
+    source: str
+    expires_at: str
+    file: str
+    """The stack file."""
+    up: bool
+    """Whether it was brought up; False: its files alone were written."""
+    bill: Bill
+
+
+def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
     """Make the environment and bring it up; without a backend write its files alone. The exit status.
 
     Raises:
@@ -56,18 +71,40 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, con
     """
     plan = plan_of(wish, backend, files, now)
     _write(plan, files)
-    console.print(_told(plan), markup=False, highlight=False, soft_wrap=True)
-    path = files.stack(wish.name)
-    if backend is None:
-        first = " ".join(("pulumi stack init", wish.name, *files.encryption(wish.name)))
-        console.print(f"Wrote {path}. To bring it up: {first}, then pulumi up", soft_wrap=True)
-        return 0
-    try:
-        backend.up(wish.name)
-    except (BackendError, Halt) as error:
-        raise Halt(f"{wish.name} is not up, {_left(wish.name, backend, files)}\n{error}") from None
-    console.print(f"{wish.name} is up. To end it before its time: multislice env destroy {wish.name}", soft_wrap=True)
+    if form is Form.TEXT:
+        console.print(_told(plan), markup=False, highlight=False, soft_wrap=True)
+    if backend:
+        _bring_up(wish.name, backend, files)
+    if form is Form.TEXT:
+        console.print(_then(wish.name, backend, files), soft_wrap=True)
+    else:
+        console.out(_created(plan, backend, files).model_dump_json(indent=1))
     return 0
+
+
+def _bring_up(name: str, backend: Backend, files: Files) -> None:
+    try:
+        backend.up(name)
+    except (BackendError, Halt) as error:
+        raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
+
+
+def _then(name: str, backend: Backend | None, files: Files) -> str:
+    if backend:
+        return f"{name} is up. To end it before its time: multislice env destroy {name}"
+    first = " ".join(("pulumi stack init", name, *files.encryption(name)))
+    return f"Wrote {files.stack(name)}. To bring it up: {first}, then pulumi up"
+
+
+def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
+    return Created(
+        name=plan.wish.name,
+        source=plan.wish.source,
+        expires_at=written(plan.end),
+        file=str(files.stack(plan.wish.name)),
+        up=backend is not None,
+        bill=bill(plan.settings, {}, None),
+    )
 
 
 def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:

@@ -56,7 +56,7 @@ def test_an_environment_is_made_listed_found_without_its_file_and_destroyed_with
 ) -> None:
     backend, console, born = SandboxBackend(site.root, files), Console(file=io.StringIO()), datetime.now(UTC)
 
-    assert create(Wish("try-1", "source", "8h"), backend, files, born, console) == 0
+    assert create(Wish("try-1", "source", "8h"), backend, files, born, Form.TEXT, console) == 0
     bucket = site.buckets / "sandbox-try-1-checkpoints"
     stored = f"{site.gcs_url}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=tiny/checkpoint"
     assert urllib3.request("POST", stored, body=b"weights").status == 200

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from cli import stack_file
+from cli.answer import Form
 from cli.environments.backend import BackendError
 from cli.environments.create import Wish, create
 from cli.environments.derivation import LONGEST, lifetime
@@ -24,7 +25,7 @@ WISH = Wish("pr-1", "dev", "8h")
 
 def made(wish: Wish, backend: Remembered | None, files: Files, now: datetime) -> str:
     console = Console(file=io.StringIO(), width=200)
-    assert create(wish, backend, files, now, console) == 0
+    assert create(wish, backend, files, now, Form.TEXT, console) == 0
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -51,6 +52,16 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     assert "$19.44 an hour" in told
     assert "16 chips of v6e (spot): the quota of my-project must have them beside those of dev" in told
     assert "pr-1 is up" in told
+
+
+def test_as_json_the_answer_is_one_object(files: Files, now: datetime) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    assert create(WISH, None, files, now, Form.JSON, console) == 0
+    assert isinstance(console.file, io.StringIO)
+    answer = json.loads(console.file.getvalue())
+    assert (answer["source"], answer["expires_at"], answer["up"]) == ("dev", "2026-03-01T18:00:00Z", False)
+    assert answer["file"] == str(files.stack("pr-1"))
+    assert answer["bill"]["at_once"]["usd_per_hour"] == 19.44
 
 
 def test_a_source_that_is_protected_gives_an_environment_that_is_not(
@@ -100,7 +111,7 @@ def test_a_namespace_of_another_stack_is_refused(backend: Remembered, files: Fil
 def test_an_environment_is_no_source(backend: Remembered, files: Files, now: datetime) -> None:
     made(WISH, backend, files, now)
     with pytest.raises(Halt, match="--from: expected a stack that stays, got the environment pr-1"):
-        create(Wish("other", "pr-1", "8h"), backend, files, now, Console(file=io.StringIO()))
+        create(Wish("other", "pr-1", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
 
 
 def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files: Files, now: datetime) -> None:

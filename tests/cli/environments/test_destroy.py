@@ -19,7 +19,7 @@ LATER = timedelta(hours=9)
 def environments(backend: Remembered, files: Files) -> Remembered:
     """dev, and two environments of it."""
     for name in ("pr-1", "pr-2"):
-        create(Wish(name, "dev", "8h"), backend, files, backend.now, Console(file=io.StringIO()))
+        create(Wish(name, "dev", "8h"), backend, files, backend.now, Form.TEXT, Console(file=io.StringIO()))
     return backend
 
 
@@ -39,7 +39,7 @@ def test_one_whose_file_was_lost_is_destroyed_all_the_same(environments: Remembe
 
 
 def test_one_that_was_never_brought_up_is_its_files(environments: Remembered, files: Files, now: datetime) -> None:
-    create(Wish("pr-3", "dev", "8h"), None, files, now, Console(file=io.StringIO()))
+    create(Wish("pr-3", "dev", "8h"), None, files, now, Form.TEXT, Console(file=io.StringIO()))
     assert end("pr-3", environments, files).result == "destroyed"
     assert not files.stack("pr-3").exists()
 

@@ -17,7 +17,7 @@ LATER = timedelta(hours=9)
 
 
 def make(name: str, ttl: str, backend: Remembered, files: Files) -> None:
-    create(Wish(name, "dev", ttl), backend, files, backend.now, Console(file=io.StringIO()))
+    create(Wish(name, "dev", ttl), backend, files, backend.now, Form.TEXT, Console(file=io.StringIO()))
     exported = bill(parse(stack_values("dev")), {}, None).model_dump(mode="json", exclude_none=True)
     backend.stacks[name].outputs = {"bill": exported}
 
