@@ -128,7 +128,7 @@ def test_a_member_suspends_a_job_of_the_team_and_resumes_it(ada: ApiServer) -> N
     [
         {"spec": {"priority": 1_000_000}},
         {"spec": {"priorityClassRef": None}},
-        {"spec": {"queueName": "second"}},
+        {"spec": {"queueName": "third"}},
         {"spec": {"maximumExecutionTimeSeconds": 1}},
         {"spec": {"podSets": []}},
         {"metadata": {"labels": {"any": "label"}}},
