@@ -75,8 +75,9 @@ def _owned(value: Any, fields: Json) -> Any:
         return value
     if isinstance(value, list):
         items: list[Any] = value
-        named = [(_item(items, key), below) for key, below in inner.items()]
-        return [_owned(item, {**below, **_keys(key)}) for (item, below), key in zip(named, inner, strict=True) if item]
+        # Fields are told in the order of their keys, and a list is another one in another order.
+        found = {_index(items, key): {**below, **_keys(key)} for key, below in inner.items()}
+        return [_owned(item, found[index]) for index, item in enumerate(items) if index in found]
     return {key[2:]: _owned(value[key[2:]], below) for key, below in inner.items() if key[2:] in value}
 
 
@@ -85,9 +86,10 @@ def _keys(key: str) -> Json:
     return {f"f:{name}": {} for name in json.loads(key[2:])} if key.startswith("k:") else {}
 
 
-def _item(items: list[Any], key: str) -> Any:
-    """The item that a key such as `k:{"name":"slice"}` or `v:"word"` names; None: it is gone."""
+def _index(items: list[Any], key: str) -> int | None:
+    """Where the item is that a key such as `k:{"name":"slice"}` or `v:"word"` names; None: it is gone."""
     wanted = json.loads(key[2:])
     if key.startswith("v:"):
-        return next((item for item in items if item == wanted), None)
-    return next((item for item in items if all(item.get(name) == it for name, it in wanted.items())), None)
+        return next((index for index, item in enumerate(items) if item == wanted), None)
+    matching = (i for i, item in enumerate(items) if all(item.get(name) == it for name, it in wanted.items()))
+    return next(matching, None)

@@ -63,3 +63,15 @@ def test_reading_what_was_declared_changes_nothing_of_the_live_object() -> None:
     live = jobset()
     submission(live, workload())
     assert live == jobset()
+
+
+def test_lists_stay_in_their_order_whatever_the_order_of_the_fields() -> None:
+    live = jobset()
+    pod_of(live)["volumes"] = [{"name": name, "emptyDir": {}} for name in ("shared", "temporary", "access")]
+    (applied,) = [each for each in live["metadata"]["managedFields"] if each["manager"] == MANAGER]
+    fields = applied["fieldsV1"]["f:spec"]["f:replicatedJobs"]['k:{"name":"slice"}']["f:template"]["f:spec"]
+    pod = fields["f:template"]["f:spec"]
+    pod["f:volumes"] = {
+        f'k:{{"name":"{name}"}}': {"f:emptyDir": {}} for name in ("access", "gone", "shared", "temporary")
+    }
+    assert [each["name"] for each in pod_of(declared(live, MANAGER))["volumes"]] == ["shared", "temporary", "access"]
