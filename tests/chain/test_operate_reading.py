@@ -6,6 +6,7 @@ Most tests share one job whose host is killed, and build on each other's state.
 import io
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Generator
@@ -77,7 +78,7 @@ def test_logs_are_followed_over_the_restart_of_a_killed_host_to_the_end(chain: C
     thread.join(60)
     assert statuses == [0]
     lines = told(followed).splitlines()
-    steps = [int(line.split("/")[0].removeprefix("step ")) for line in lines if line.startswith("step ")]
+    steps = [int(found[1]) for line in lines if (found := re.match(r"step (\d+)/", line))]
     resumed = [place for place in range(1, len(steps)) if steps[place] <= steps[place - 1]]
     (again,) = resumed
     assert steps[:again] == list(range(1, steps[again - 1] + 1))
