@@ -45,7 +45,7 @@ class Code:
         """
         name = function_name(function)
         parts = {
-            FUNCTION: _part(name, dict(_captured(function)), function, project),
+            FUNCTION: _part(name, dict(_captured(function)), _own(function, project), project),
             TEXT: json.dumps(source_lines(function)).encode(),
         }
         if sources := project.sources():
@@ -85,6 +85,19 @@ def function_name(function: object) -> str:
     while isinstance(function, functools.partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return getattr(function, "__name__", type(function).__name__)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _own(function: Callable[..., Any], project: Project) -> Callable[..., Any]:
+    """The function itself travels by value: a copy is in no module, so nobody has the hosts look it up there."""
+    if not isinstance(function, FunctionType) or not project.refusal(function):
+        return function
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        setattr(copy, name, getattr(function, name))
+    return copy
 
 
 def _part(name: str, named: Mapping[str, Any], value: object, project: Project) -> bytes:

@@ -123,10 +123,12 @@ class NodePoolEffect(Effect):
     def update(self, old: Object, new: Object) -> None:
         live, before = self._live(old), {node["metadata"]["name"]: node for node in self._nodes(old)}
         wanted = {node["metadata"]["name"]: node for node in self._nodes(new)}
-        for name in live.keys() - wanted.keys():
+        # Another machine is another node, which GKE makes in place of the old one.
+        replaced = {name for name in live.keys() & wanted.keys() if _machine(live[name]) != _machine(wanted[name])}
+        for name in (live.keys() - wanted.keys()) | replaced:
             self.api().delete(f"/api/v1/nodes/{name}", {})
         for name, node in wanted.items():
-            if name not in live:
+            if name not in live or name in replaced:
                 self.api().request("POST", "/api/v1/nodes", node)
             elif node != before.get(name):
                 patch = _node_patch(live[name], before.get(name, node), node)
@@ -204,6 +206,10 @@ class BucketEffect(Effect):
         if answer.status >= 300:
             raise Refusal(f"googleapi: Error {answer.status}: {answer.data.decode(errors='replace')}")
         return json.loads(answer.data) if answer.data else {}
+
+
+def _machine(node: Object) -> str:
+    return node["metadata"]["labels"]["node.kubernetes.io/instance-type"]
 
 
 def _node_patch(live: Object, before: Object, after: Object) -> Object:

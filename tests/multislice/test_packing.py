@@ -33,6 +33,17 @@ def test_code_and_arguments_arrive_without_the_module_that_they_were_written_in(
     assert pickle.loads(parts[FUNCTION])(*arguments, **named) == 13
 
 
+def doubled(x: int, *, and_more: int = 1) -> int:
+    """A function that its module has under its name."""
+    return 2 * x + and_more
+
+
+def test_a_function_that_a_module_has_under_its_name_goes_by_value_too() -> None:
+    found = pickle.loads(packed(doubled, 2).parts[FUNCTION])
+    assert found is not doubled
+    assert (found(2), found.__doc__) == (5, doubled.__doc__)
+
+
 def test_arguments_that_do_not_fit_are_told_before_anything_is_submitted() -> None:
     def scaled(x: int) -> int:
         return x

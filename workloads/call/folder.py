@@ -6,9 +6,11 @@ one in its place unseen.
 """
 
 import hmac
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from types import ModuleType
+from typing import Any, Self, cast
 
 import fsspec
 
@@ -38,6 +40,9 @@ def gcs(**options: Any) -> Any:
 
     What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
     """
+    # Pulumi brings protocol buffers of the same names, so beside it errors by gRPC, of which there are none, do without.
+    if "pulumi" in sys.modules:
+        sys.modules.setdefault("grpc_status", cast("ModuleType", None))
     # Takes half a second to import, and the other side may have no bucket.
     from gcsfs.core import GCSFileSystem
 
