@@ -40,7 +40,7 @@ def gcs(**options: Any) -> Any:
 
     What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
     """
-    # Pulumi brings protocol buffers of the same names, so beside it errors by gRPC, of which there are none, do without.
+    # Pulumi brings protocol buffers of the same names: beside it gcsfs does without those of errors by gRPC.
     if "pulumi" in sys.modules:
         sys.modules.setdefault("grpc_status", cast("ModuleType", None))
     # Takes half a second to import, and the other side may have no bucket.
