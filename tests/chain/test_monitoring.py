@@ -16,7 +16,7 @@ from workloads.training.exporter import PATH
 
 pytestmark = pytest.mark.timeout(600)
 
-JOB = "watched"
+JOB = "collected"
 
 
 @pytest.fixture(scope="module")
