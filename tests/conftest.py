@@ -1,6 +1,7 @@
-"""For all tests: how thoroughly properties are looked for, and eight CPU devices for JAX, whoever imports it first."""
+"""For all tests: how thorough properties are, Ctrl-C, and eight CPU devices for JAX, whoever imports it first."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -8,6 +9,10 @@ from hypothesis import HealthCheck, settings
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+
+# Whoever is started in the background by a shell ignores Ctrl-C, and so would the commands that are started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # `make fuzz` takes the profile `fuzz`.
 settings.register_profile(
