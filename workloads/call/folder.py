@@ -9,8 +9,7 @@ import hmac
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import fsspec
 
@@ -40,9 +39,9 @@ def gcs(**options: Any) -> Any:
 
     What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
     """
-    # Pulumi brings protocol buffers of the same names: beside it gcsfs does without those of errors by gRPC.
-    if "pulumi" in sys.modules:
-        sys.modules.setdefault("grpc_status", cast("ModuleType", None))
+    # Both bring the message google.rpc.Status, and one process can hold it but once: beside Pulumi, take Pulumi's.
+    if status := sys.modules.get("pulumi.runtime.proto.status_pb2"):
+        sys.modules.setdefault("google.rpc.status_pb2", status)
     # Takes half a second to import, and the other side may have no bucket.
     from gcsfs.core import GCSFileSystem
 
