@@ -1,14 +1,19 @@
-"""For all tests: how thorough properties are, Ctrl-C, and eight CPU devices for JAX, whoever imports it first."""
+"""For all tests: JAX on eight CPU devices, Ctrl-C, one message for two libraries, how thorough properties are."""
 
 import os
 import signal
+import sys
 
+from google.rpc import status_pb2
 from hypothesis import HealthCheck, settings
 
 # JAX reads them once, when it is imported; tests of the chain import it before those of the trainer are collected.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+
+# Pulumi's plugins and gcsfs each bring the message google.rpc.Status, of which a process can hold but one.
+sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2
 
 # Whoever is started in the background by a shell ignores Ctrl-C, and so would the commands that are started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

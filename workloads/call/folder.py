@@ -6,7 +6,6 @@ one in its place unseen.
 """
 
 import hmac
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -39,9 +38,6 @@ def gcs(**options: Any) -> Any:
 
     What gcsfs itself offers first asks by gRPC of what kind a bucket is, which takes a minute where nothing answers.
     """
-    # Both bring the message google.rpc.Status, and one process can hold it but once: beside Pulumi, take Pulumi's.
-    if status := sys.modules.get("pulumi.runtime.proto.status_pb2"):
-        sys.modules.setdefault("google.rpc.status_pb2", status)
     # Takes half a second to import, and the other side may have no bucket.
     from gcsfs.core import GCSFileSystem
 
