@@ -17,7 +17,7 @@ preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: 
 	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
 test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
-	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
 
 fuzz: $(ENVIRONMENT) ## all that is read from files, with twenty times as many damaged ones
 	@$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz --timeout 1800 $(ARGS)
