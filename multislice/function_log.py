@@ -1,11 +1,12 @@
 """What of a host's log is its function's: the lines between two that its process prints around it."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from workloads.progress import FunctionBegins, FunctionEnded
 
-_NOISE = "[Gloo]"
-"""Of a line that Gloo prints for every group of processes it connects."""
+_NOISE = re.compile(r"\[Gloo\]|.* peer ranks\. Expected number of connected peer ranks")
+"""A line that Gloo prints for every group of processes it connects, in pieces, so that its beginning may be lost."""
 
 
 class FunctionLog:
@@ -27,7 +28,7 @@ class FunctionLog:
             self._open, self.ended = False, True
             # A function need not end its last line, as progress bars do not.
             return text.removesuffix(self._ends) or None
-        return text if self._open and not text.startswith(_NOISE) else None
+        return text if self._open and not _NOISE.match(text) else None
 
 
 def of_function(call: str, lines: Iterable[str]) -> Iterator[str]:

@@ -3,8 +3,20 @@ from multislice.function_log import FunctionLog, of_function
 BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
 
 
+TORN = "0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
+
+
 def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
-    lines = ["WARNING: early", BEGINS, "step 1", "[Gloo] Rank 0 is connected", "step 2", ENDS, "stopped: ValueError"]
+    lines = [
+        "WARNING: early",
+        BEGINS,
+        "step 1",
+        "[Gloo] Rank 0 is connected",
+        TORN,
+        "step 2",
+        ENDS,
+        "stopped: ValueError",
+    ]
     assert list(of_function("x", lines)) == ["step 1", "step 2"]
     assert list(of_function("x", ["WARNING: early"])) == []
 
