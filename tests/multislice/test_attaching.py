@@ -12,11 +12,6 @@ from tests.multislice.test_submission import PACKED, WISH
 FORBIDDEN = ApiError(403, "Forbidden", "not yours")
 
 
-@pytest.fixture
-def objects() -> Objects:
-    return Objects()
-
-
 def test_a_call_is_found_by_its_name(tmp_path: Path, objects: Objects) -> None:
     stack = place(tmp_path, objects)
     call = submit(PACKED, WISH, stack)

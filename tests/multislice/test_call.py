@@ -19,21 +19,8 @@ from multislice.errors import (
     ResultDamaged,
 )
 from multislice.status import State, Status
-from multislice.submission import submit
-from tests.multislice.known import UID, Objects, place
-from tests.multislice.test_submission import PACKED, WISH
+from tests.multislice.known import UID, Objects
 from workloads.call.folder import RETURNED, Seals
-
-
-@pytest.fixture
-def objects() -> Objects:
-    return Objects()
-
-
-@pytest.fixture
-def call(tmp_path: Path, objects: Objects) -> Call:
-    """One that was submitted just now."""
-    return submit(PACKED, WISH, place(tmp_path, objects))
 
 
 def jobset(objects: Objects) -> Json:

@@ -79,17 +79,6 @@ def test_the_output_of_a_host_is_that_of_its_newest_pod(tmp_path: Path) -> None:
             call.logs("slice-7-0")
 
 
-@pytest.fixture
-def objects() -> Objects:
-    return Objects()
-
-
-@pytest.fixture
-def call(tmp_path: Path, objects: Objects) -> Call:
-    """One that was submitted just now."""
-    return submit(PACKED, WISH, place(tmp_path, objects))
-
-
 def test_a_call_that_has_ended_is_not_cancelled(
     call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
 ) -> None:
