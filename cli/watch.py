@@ -14,11 +14,11 @@ from cli.logs.following import follow, leader
 from cli.logs.reading import Line
 from cli.observed.objects import Object
 from cli.observed.paths import JOBSETS, PODS, WORKLOADS
-from cli.observed.pod import JOBSET_LABEL
 from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Snapshot
 from infra.api_server import UNREACHABLE, Json
+from infra.placement import JOBSET_LABEL
 from infra.watch import Watch
 from sandbox.access import administrator
 from sandbox.site import Site

@@ -34,7 +34,8 @@ SYSTEM_POOL = "system"
 
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _HOST = "kubernetes.io/hostname"
-_OF_JOBSET, _OF_REPLICATED_JOB = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
+JOBSET_LABEL, REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
+"""Labels of pods and Jobs with the names of their JobSet and of their replicated job."""
 _JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """Pod label that is the same for the hosts of one slice and for no others."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -81,7 +82,7 @@ def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
     """Where the head of the job named `job` goes: fields of its pods' spec."""
     if not colocated:
         return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}
-    of_slice: Manifest = {"matchLabels": {_OF_JOBSET: job, _OF_REPLICATED_JOB: SLICES}}
+    of_slice: Manifest = {"matchLabels": {JOBSET_LABEL: job, REPLICATED_JOB_LABEL: SLICES}}
     beside: Manifest = {"topologyKey": _HOST, "labelSelector": of_slice}
     return {
         "nodeSelector": node_selector(groups),
@@ -142,9 +143,9 @@ def _one_pool_for_each_slice(colocated: bool) -> Manifest:
     JobSet lets followers through its webhook once their leader runs, but an empty pool gets its
     nodes only if the pods of all hosts wait for them.
     """
-    others: list[Manifest] = [{"key": _OF_JOBSET, "operator": "Exists"}]
+    others: list[Manifest] = [{"key": JOBSET_LABEL, "operator": "Exists"}]
     if colocated:
-        others.append({"key": _OF_REPLICATED_JOB, "operator": "NotIn", "values": [HEAD]})
+        others.append({"key": REPLICATED_JOB_LABEL, "operator": "NotIn", "values": [HEAD]})
     term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": {"matchExpressions": others}}
     together = {**term, "matchLabelKeys": [_JOB_KEY]}
     apart = {**term, "mismatchLabelKeys": [_JOB_KEY], "namespaceSelector": {}}

@@ -14,8 +14,9 @@ from cli.logs.pod_log import PodLog, Source
 from cli.logs.reading import WHOLE, Line, Reading, Window
 from cli.observed.outcome import DELETED, Outcome, outcome_of
 from cli.observed.paths import JOBSETS, PODS
-from cli.observed.pod import JOBSET_LABEL, newest, pod_of, pods_of
+from cli.observed.pod import newest, pod_of, pods_of
 from infra.api_server import UNREACHABLE, ApiServer, Json
+from infra.placement import JOBSET_LABEL
 from infra.watch import Watch
 
 type Which = Callable[[str], bool]

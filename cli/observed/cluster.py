@@ -15,11 +15,11 @@ from cli.observed.kind import kind_of
 from cli.observed.objects import Object, condition, conditions, is_true, moment
 from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
 from cli.observed.place import place_in
-from cli.observed.pod import JOBSET_LABEL, REPLICATED_JOB_LABEL, newest
+from cli.observed.pod import newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
 from infra.flavors import NODE_POOL_LABEL
-from infra.placement import HEAD
+from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL
 from workloads.spec import BAD_HOST_KEY
 
 _ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

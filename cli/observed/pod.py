@@ -7,18 +7,13 @@ from typing import Any
 from cli.observed.objects import Object, condition, moment
 from cli.observed.paths import PODS
 from infra.api_server import ApiServer, Json
-from infra.placement import HEAD
+from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL
 
 PodKey = tuple[int, int]
 """Slice and host of a pod."""
 
-JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
-"""Label of pods and Jobs with the name of their JobSet."""
-
 LEADER = "slice-0-0"
 """The host that prints a job's progress: host 0 of slice 0."""
-REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
-"""Label of the same with the name of their replicated job."""
 
 _SLICE = "jobset.sigs.k8s.io/job-index"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
