@@ -123,6 +123,18 @@ def test_a_member_suspends_a_job_of_the_team_and_resumes_it(ada: ApiServer) -> N
     ada.delete(f"{JOBSETS.format('first')}/paused", {"propagationPolicy": "Foreground"})
 
 
+@pytest.fixture(scope="module")
+def fixed(admin: ApiServer) -> Generator[str]:
+    """The path of a workload of the first team, of which no member may change anything but one field."""
+    job = jobset("first", "fixed", queue="second")
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "normal"
+    admin.request("POST", JOBSETS.format("first"), job)
+    wait_until(lambda: bool(workloads(admin, "first", "fixed")), 20, lambda: "Kueue has no workload for it")
+    yield workload_path(admin, "first", "fixed")
+    admin.delete(f"{JOBSETS.format('first')}/fixed", {"propagationPolicy": "Foreground"})
+    wait_until(lambda: not workloads(admin, "first", "fixed"), 20, lambda: "its workload stays")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -138,17 +150,9 @@ def test_a_member_suspends_a_job_of_the_team_and_resumes_it(ada: ApiServer) -> N
     ],
     ids=json.dumps,
 )
-def test_a_member_changes_nothing_else_of_a_workload(admin: ApiServer, ada: ApiServer, change: Json) -> None:
-    job = jobset("first", "fixed", queue="second")
-    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "normal"
-    admin.request("POST", JOBSETS.format("first"), job)
-    try:
-        wait_until(lambda: bool(workloads(ada, "first", "fixed")), 20, lambda: "Kueue has no workload for it")
-        with pytest.raises(ApiError, match="a member changes spec.active and nothing else|podSets"):
-            ada.patch(workload_path(ada, "first", "fixed"), change)
-    finally:
-        admin.delete(f"{JOBSETS.format('first')}/fixed", {"propagationPolicy": "Foreground"})
-        wait_until(lambda: not workloads(ada, "first", "fixed"), 20, lambda: "its workload stays")
+def test_a_member_changes_nothing_else_of_a_workload(ada: ApiServer, fixed: str, change: Json) -> None:
+    with pytest.raises(ApiError, match="a member changes spec.active and nothing else|podSets"):
+        ada.patch(fixed, change)
 
 
 def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywhere_else(

@@ -45,7 +45,7 @@ def test_a_stack_file_whose_secrets_are_encrypted_for_another_backend_previews_a
 
     def note(event: EngineEvent) -> None:
         if event.resource_pre_event:
-            planned.append(event.resource_pre_event.metadata.type)
+            planned.append(event.resource_pre_event.metadata.urn)
 
     Engine(create(tmp_path / "site"), programs.found(), stack_file).preview(note)
-    assert planned.count("kubernetes:core/v1:Secret") == 1
+    assert [urn.rpartition("::")[2] for urn in planned].count("secrets-tiny") == 1
