@@ -14,7 +14,7 @@ from typing import Any
 from cli.logs.pod_log import Source
 from cli.logs.reading import WHOLE
 from cli.observed.paths import JOBSETS, WORKLOADS
-from cli.observed.pod import LEADER, host_of, pods_of
+from cli.observed.pod import LEADER, host_of, newest, pods_of
 from infra.api_server import UNREACHABLE, Json
 from infra.calls import KEPT_SECONDS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack
@@ -23,7 +23,7 @@ from multislice.function_log import of_function
 from multislice.outcome import Outcome, found_outcome
 from multislice.place import Place
 from multislice.reaching import bucket, cluster
-from multislice.status import State, Status, queued, status_of
+from multislice.status import State, Status, queued, starting, status_of
 from workloads.call.folder import OUTPUT, Seals
 from workloads.spec import CallSpec
 
@@ -62,7 +62,9 @@ class Call:
         """
         with cluster(self.place.stack):
             jobset = self.place.api.find(self._path)
-            return Status(State.GONE) if jobset is None else status_of(jobset, lambda: self._waits_for(jobset))
+            if jobset is None:
+                return Status(State.GONE)
+            return status_of(jobset, lambda: self._waits_for(jobset), self._starts)
 
     def result(self, timeout: float | None = None) -> Any:
         """What the function returned on the first host of the first slice; waits for it, at most `timeout` seconds.
@@ -130,8 +132,8 @@ class Call:
         try:
             there = pods_of(self.place.api, self.namespace, self.id)
             pods = [pod for pod in there if host_of(pod) == host]
-            if newest := max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None):
-                lines = Source.of(self.place.api, newest).read(WHOLE)
+            if last := max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None):
+                lines = Source.of(self.place.api, last).read(WHOLE)
                 return "\n".join(of_function(self.id, (line.text for line in lines)))
         except UNREACHABLE as error:
             raise CallGone(f"{host} of call {self.id} has no log yet: {error}") from None
@@ -190,6 +192,10 @@ class Call:
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", [])):
                 return queued(workload)
         return Status(State.QUEUED)
+
+    def _starts(self) -> Status:
+        """The state of a call that is admitted and does not run on all hosts, and what holds one up."""
+        return starting(newest(pods_of(self.place.api, self.namespace, self.id), time.time()))
 
     def _without_word(self, status: Status) -> Outcome:
         if status.state is State.GONE:

@@ -24,7 +24,7 @@ def status(
     sandbox: Sandbox = SANDBOX,
     json: Json = False,
 ) -> None:
-    """Slices, queues and a job: step, loss, time left and dollars so far. Exit status 2: with --watch, it failed."""
+    """Slices, queues and a job: step, loss, time left, dollars so far. Exit status 2: with --watch, failed or gone."""
     if watch and json:
         raise typer.BadParameter("expected one of --watch and --json, got both; leave one out")
     from cli.status import command

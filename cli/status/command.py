@@ -22,7 +22,9 @@ from cli.status.render import line, notes, screen, table
 WATCH_SECONDS = 2.0
 """Between two looks."""
 FAILED = 2
-"""Exit status of a watch whose job failed."""
+"""Exit status of a watch whose job failed, or is gone."""
+_GONE_LOOKS = 30
+"""Without a sight of the job until it counts as cancelled: `retry` and `up` put another in its place."""
 
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
@@ -81,9 +83,10 @@ class Watch:
     console: Console
     wait: Callable[[float], None] = time.sleep
     _told: str = ""
+    _missed: int = 0
 
     def run(self) -> int:
-        """Exit status 0: the job is complete; 2: it failed.
+        """Exit status 0: the job is complete; 2: it failed, or was cancelled.
 
         Raises:
             Halt: there is no such job, or the cluster does not answer at first.
@@ -95,13 +98,17 @@ class Watch:
         with live if self.console.is_terminal else nullcontext():
             while True:
                 self._show(live, snapshot, job)
-                if job.state in (State.COMPLETED, State.FAILED):
+                if self._has_ended(job):
                     return 0 if job.state is State.COMPLETED else FAILED
                 self.wait(WATCH_SECONDS)
                 seen = observer.look(*names)
                 # What a look cannot reach is told below what was seen last.
                 snapshot = seen if seen.answered else replace(snapshot, at=seen.at, notes=seen.notes)
                 job = next((each for each in snapshot.jobs if each.place == job.place), replace(job, uid=""))
+
+    def _has_ended(self, job: Job) -> bool:
+        self._missed = self._missed + 1 if job.state is State.MISSING else 0
+        return job.state in (State.COMPLETED, State.FAILED) or self._missed > _GONE_LOOKS
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
         if self.console.is_terminal:

@@ -64,6 +64,26 @@ def test_a_call_tells_where_it_is(call: Call, objects: Objects) -> None:
     assert call.status() == Status(State.GONE)
 
 
+def test_a_call_whose_container_does_not_start_tells_on_which_host_and_why(call: Call, objects: Objects) -> None:
+    waiting = {"reason": "ErrImagePull", "message": "not found: trainer@sha256:0"}
+    objects.found[f"/api/v1/namespaces/research/pods/{call.id}-slice-0-1-x"] = {
+        "metadata": {
+            "name": f"{call.id}-slice-0-1-x",
+            "uid": "1",
+            "namespace": "research",
+            "labels": {
+                "jobset.sigs.k8s.io/replicatedjob-name": "slice",
+                "jobset.sigs.k8s.io/job-index": "0",
+                "jobset.sigs.k8s.io/restart-attempt": "0",
+                "batch.kubernetes.io/job-completion-index": "1",
+            },
+        },
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]},
+    }
+    assert str(call.status()) == "starting: slice-0-1: ErrImagePull: not found: trainer@sha256:0"
+
+
 def test_a_call_that_kueue_stopped_for_good_has_failed(call: Call, objects: Objects) -> None:
     jobset(objects)["spec"]["suspend"] = True
     workload(objects, [{"type": "Evicted", "status": "True", "message": "exceeded"}], active=False)

@@ -133,6 +133,29 @@ def test_a_watch_outlives_a_cluster_that_is_away(server: Played, storage: Path) 
     assert Watch(stack(server, storage), None, shown, wait=wait).run() == 0
 
 
+def test_a_watch_ends_when_its_job_is_gone_for_good(server: Played, storage: Path) -> None:
+    shown, looks = console(), iter(range(40))
+
+    def wait(_: float) -> None:
+        if next(looks) == 0:
+            server.collections[JOBSETS] = []
+
+    assert Watch(stack(server, storage), None, shown, wait=wait).run() == 2
+    assert "tiny not there" in told(shown).splitlines()[-1]
+
+
+def test_a_watch_goes_on_with_the_job_that_takes_the_place_of_its_own(server: Played, storage: Path) -> None:
+    found, looks = list(server.collections[JOBSETS]), iter(range(40))
+
+    def wait(_: float) -> None:
+        look = next(looks)
+        server.collections[JOBSETS] = [] if look < 20 else found
+        if look == 25:
+            finish(server)
+
+    assert Watch(stack(server, storage), None, console(), wait=wait).run() == 0
+
+
 def test_a_cluster_that_does_not_answer_is_told(server: Played, storage: Path) -> None:
     server.refused = dict.fromkeys((NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS), 503)
     with pytest.raises(Halt, match=r"expected the cluster to answer, got:\n  cannot read .*503"):
