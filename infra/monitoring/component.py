@@ -25,6 +25,8 @@ class MonitoringArgs:
 
     namespaces: Sequence[str]
     """Of the teams."""
+    queues: pulumi.Resource
+    """Which make these namespaces."""
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -33,7 +35,7 @@ class Monitoring(pulumi.ComponentResource):
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Monitoring", name, None, opts)
         for namespace in args.namespaces:
-            self._declare(f"trainer-metrics-{namespace}", collection.of_trainers(namespace))
+            self._declare(f"trainer-metrics-{namespace}", collection.of_trainers(namespace), [args.queues])
         for controller, namespace in (("jobset", JOBSET_NAMESPACE), ("kueue", KUEUE_NAMESPACE)):
             self._of_controller(controller, namespace)
         for about, manifest in rules.rules().items():
@@ -54,12 +56,15 @@ class Monitoring(pulumi.ComponentResource):
         return KubernetesObject(name, owned(manifest), pulumi.ResourceOptions(parent=self, depends_on=list(after)))
 
 
-def monitoring(settings: Settings, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """What the stack file asks for; nothing where it asks for none."""
+def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+    """What the stack file asks for; nothing where it asks for none.
+
+    Of all this, the trainers' metrics alone wait for the teams' namespaces: so the rest comes and goes beside them.
+    """
     if not settings.monitoring.enabled:
         return []
     namespaces = [team.namespace for team in settings.teams.values()]
-    return [Monitoring("monitoring", MonitoringArgs(namespaces), opts)]
+    return [Monitoring("monitoring", MonitoringArgs(namespaces, queues), opts)]
 
 
 def _namespace() -> Manifest:

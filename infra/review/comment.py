@@ -28,7 +28,7 @@ def comment(previewed: Previewed) -> str:
 def _cut(whole: str, stack: str) -> str:
     told = (
         f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
-        f" All of it: `python -m cli.multislice preview -s {stack}`**"
+        f" All of it: `bin/multislice preview -s {stack}`**"
     )
     room = MOST_CHARACTERS - len(told) - len(f"\n\n{_CLOSED}")
     # Not within a line: half a row is no table.

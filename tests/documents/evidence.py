@@ -60,77 +60,77 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
         "preview",
     ),
     # Commands about a stack.
-    "python -m cli.multislice preview -s dev": RunBy(
+    "bin/multislice preview -s dev": RunBy(
         "tests/chain/test_previews.py::"
         "test_every_stack_previews_without_a_cloud_or_a_cluster_keeps_its_rules_and_tells_its_review",
         "preview",
     ),
-    "python -m cli.multislice review -s *": RunBy(
+    "bin/multislice review -s *": RunBy(
         "tests/documents/test_evidence.py::test_the_review_of_the_first_page_runs_offline", "review -s dev"
     ),
-    "python -m cli.multislice preflight *": RunBy(
+    "bin/multislice preflight *": RunBy(
         "tests/cli/test_preflight.py::test_the_exit_status_tells_whether_the_stack_s_job_fits", "preflight("
     ),
-    "python -m cli.multislice plan *": RunBy(
+    "bin/multislice plan *": RunBy(
         "tests/cli/test_multislice.py::test_a_plan_is_made_from_the_words_of_its_options", "plan"
     ),
-    "python -m cli.multislice drift *": RunBy(
+    "bin/multislice drift *": RunBy(
         "tests/chain/test_drift.py::"
         "test_every_change_is_named_with_what_up_would_do_and_up_repairs_it_under_the_running_job",
         "drift",
     ),
-    "python -m cli.multislice report *": RunBy(
+    "bin/multislice report *": RunBy(
         "tests/cli/test_report.py::test_a_job_of_the_sandbox_is_reported_by_its_name", "report"
     ),
-    "python -m cli.multislice env create *": RunBy(
+    "bin/multislice env create *": RunBy(
         "tests/chain/test_environments.py::"
         "test_an_environment_is_made_listed_found_without_its_file_and_destroyed_without_a_trace",
         "create",
     ),
-    "python -m cli.multislice env list": RunBy(
+    "bin/multislice env list": RunBy(
         "tests/cli/environments/test_listing.py::"
         "test_environments_are_told_with_what_they_cost_and_the_next_to_end_comes_first",
         "show(",
     ),
-    "python -m cli.multislice env destroy pr-123": RunBy(
+    "bin/multislice env destroy pr-123": RunBy(
         "tests/cli/environments/test_destroy.py::test_stack_and_files_go_with_what_stood", "destroy"
     ),
-    "python -m cli.multislice env destroy --expired *": RunBy(
+    "bin/multislice env destroy --expired *": RunBy(
         "tests/cli/environments/test_destroy.py::"
         "test_all_that_expired_are_destroyed_and_one_that_stays_holds_up_no_other",
         "destroy",
     ),
-    "python -m cli.multislice status *": RunBy(f"{_READING}::test_status_tells_stack_job_and_dollars", "status"),
-    "python -m cli.multislice list *": RunBy(
+    "bin/multislice status *": RunBy(f"{_READING}::test_status_tells_stack_job_and_dollars", "status"),
+    "bin/multislice list *": RunBy(
         f"{_READING}::test_a_job_above_the_quota_is_explained_and_listed_in_its_place", "list"
     ),
-    "python -m cli.multislice logs *": RunBy(
+    "bin/multislice logs *": RunBy(
         f"{_READING}::test_logs_are_followed_over_the_restart_of_a_killed_host_to_the_end", "logs"
     ),
-    "python -m cli.multislice explain *": RunBy(
+    "bin/multislice explain *": RunBy(
         f"{_READING}::test_a_killed_host_is_named_as_the_cause_of_the_restart", "explain"
     ),
-    "python -m cli.multislice dashboard *": RunBy(
+    "bin/multislice dashboard *": RunBy(
         "tests/chain/test_dashboard.py::test_the_page_shows_the_stack_until_ctrl_c", "dashboard"
     ),
-    "python -m cli.multislice suspend *": RunBy(
+    "bin/multislice suspend *": RunBy(
         f"{_CONTROL}::test_a_suspended_job_holds_no_chips_and_goes_on_when_it_is_resumed", "suspend"
     ),
-    "python -m cli.multislice resume *": RunBy(
+    "bin/multislice resume *": RunBy(
         f"{_CONTROL}::test_a_suspended_job_holds_no_chips_and_goes_on_when_it_is_resumed", "resume"
     ),
-    "python -m cli.multislice priority *": RunBy(
+    "bin/multislice priority *": RunBy(
         f"{_CONTROL}::test_another_priority_reaches_the_queue_and_up_can_change_it_again", "priority"
     ),
-    "python -m cli.multislice retry *": RunBy(
+    "bin/multislice retry *": RunBy(
         f"{_CONTROL}::test_a_failed_job_is_retried_from_its_last_checkpoint_and_stays_pulumis", "retry"
     ),
-    "python -m cli.multislice cancel *": RunBy(
+    "bin/multislice cancel *": RunBy(
         f"{_CONTROL}::test_a_cancelled_job_is_gone_until_up_is_told_to_look", "cancel"
     ),
-    "python -m cli.multislice shell *": RunBy(f"{_CONTROL}::test_a_shell_on_any_host_runs_what_it_is_given", "shell"),
-    "python -m cli.multislice profile *": RunBy(f"{_CONTROL}::test_a_profile_of_all_hosts_is_brought_here", "profile"),
-    "python -m cli.multislice doctor *": RunBy(
+    "bin/multislice shell *": RunBy(f"{_CONTROL}::test_a_shell_on_any_host_runs_what_it_is_given", "shell"),
+    "bin/multislice profile *": RunBy(f"{_CONTROL}::test_a_profile_of_all_hosts_is_brought_here", "profile"),
+    "bin/multislice doctor *": RunBy(
         f"{_CONTROL}::test_doctor_finds_nothing_wrong_and_asks_each_group", "doctor"
     ),
     ".venv/bin/python -m examples *": RunBy(

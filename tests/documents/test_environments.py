@@ -16,7 +16,7 @@ from infra.faults import Fault
 TEXT = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
 
 
-@pytest.mark.parametrize("line", re.findall(r"^python -m cli\.multislice (env .*)$", TEXT, re.MULTILINE))
+@pytest.mark.parametrize("line", re.findall(r"^bin/multislice (env .*)$", TEXT, re.MULTILINE))
 def test_every_command_is_one(line: str) -> None:
     group: Any = typer.main.get_command(app)
     _, command, *arguments = shlex.split(line)

@@ -16,7 +16,7 @@ from tests.documents.pages import ROOT
 
 LINES = command_lines()
 TESTS = [each if isinstance(each, RunBy) else each.instead for each in EVIDENCE.values()]
-MULTISLICE = [line for line in LINES if line.startswith("python -m cli.multislice ")]
+MULTISLICE = [line for line in LINES if line.startswith("bin/multislice ")]
 
 
 def test_there_are_command_lines() -> None:
@@ -44,7 +44,7 @@ def test_what_no_test_runs_says_why() -> None:
 
 @pytest.mark.parametrize("line", MULTISLICE)
 def test_a_command_line_of_multislice_is_one(line: str) -> None:
-    words = shlex.split(line.partition(" [")[0].removeprefix("python -m cli.multislice "))
+    words = shlex.split(line.partition(" [")[0].removeprefix("bin/multislice "))
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
@@ -57,9 +57,9 @@ def test_a_command_line_of_make_is_one(line: str) -> None:
 
 
 def test_the_review_of_the_first_page_runs_offline() -> None:
-    line = "python -m cli.multislice review -s dev"
+    line = "bin/multislice review -s dev"
     assert line in LINES
-    answer = CliRunner().invoke(app, shlex.split(line)[3:])
+    answer = CliRunner().invoke(app, shlex.split(line)[1:])
     assert answer.exit_code == 0, answer.output
 
 

@@ -9,7 +9,7 @@ from tests.documents.pages import name_of
 
 COMMANDS = [
     *(target.words for target in targets()),
-    *(f"python -m cli.multislice {command.words}" for command in commands()),
+    *(f"bin/multislice {command.words}" for command in commands()),
 ]
 PAGES = {name_of(page) for page in how_to_pages()}
 
@@ -26,4 +26,4 @@ def test_a_command_has_a_how_to(command: str) -> None:
 
 
 def test_a_command_that_no_page_shows_would_be_found() -> None:
-    assert not shown("python -m cli.multislice nothing")
+    assert not shown("bin/multislice nothing")
