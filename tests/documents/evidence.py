@@ -125,14 +125,10 @@ EVIDENCE: Mapping[str, RunBy | NotHere] = {
     "bin/multislice retry *": RunBy(
         f"{_CONTROL}::test_a_failed_job_is_retried_from_its_last_checkpoint_and_stays_pulumis", "retry"
     ),
-    "bin/multislice cancel *": RunBy(
-        f"{_CONTROL}::test_a_cancelled_job_is_gone_until_up_is_told_to_look", "cancel"
-    ),
+    "bin/multislice cancel *": RunBy(f"{_CONTROL}::test_a_cancelled_job_is_gone_until_up_is_told_to_look", "cancel"),
     "bin/multislice shell *": RunBy(f"{_CONTROL}::test_a_shell_on_any_host_runs_what_it_is_given", "shell"),
     "bin/multislice profile *": RunBy(f"{_CONTROL}::test_a_profile_of_all_hosts_is_brought_here", "profile"),
-    "bin/multislice doctor *": RunBy(
-        f"{_CONTROL}::test_doctor_finds_nothing_wrong_and_asks_each_group", "doctor"
-    ),
+    "bin/multislice doctor *": RunBy(f"{_CONTROL}::test_doctor_finds_nothing_wrong_and_asks_each_group", "doctor"),
     ".venv/bin/python -m examples *": RunBy(
         "tests/chain/test_functions.py::test_an_example_runs_on_slices", "examples"
     ),
