@@ -7,7 +7,8 @@ from tests.documents.pages import PAGES, blocks, name_of
 
 _INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
 _COMMAND = re.compile(
-    r"(?:[A-Z_][A-Z0-9_]*=\S+ )*(make|python3?|\.venv|bin/multislice|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
+    r"(?:[A-Z_][A-Z0-9_]*=\S+ )*"
+    r"(make|python3?|\.venv|bin/multislice|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
 )
 _SCRIPT = re.compile(r"^(for|while|if) ", re.MULTILINE)
 
