@@ -15,12 +15,16 @@ import signal
 import socket
 import sys
 import termios
+from contextlib import suppress
 from typing import Any
 
 FAULT_EXIT_CODE = 128
 
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
+_NICE = 10
+"""Programs of containers take every core that there is. On a cluster these are not the API server's, the controllers'
+and the engine's, which come first here."""
 
 
 def main() -> None:
@@ -36,6 +40,7 @@ def main() -> None:
             for source, target, read_only in plan["mounts"]:
                 _bind(source, target, read_only)
             socket.sethostname(plan["hostname"])
+            _yield_cores()
         if plan["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _die_with_parent()
@@ -83,6 +88,13 @@ def _mount(source: str | None, target: str, flags: int) -> None:
     if libc.mount(source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), target)
+
+
+def _yield_cores() -> None:
+    os.nice(_NICE)
+    # Between sessions, of which this is one, Linux may share out cores by this alone (sched(7), "autogroup").
+    with suppress(OSError):
+        _write("/proc/self/autogroup", str(_NICE))
 
 
 def _die_with_parent() -> None:

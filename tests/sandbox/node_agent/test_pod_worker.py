@@ -1,3 +1,5 @@
+import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -104,6 +106,12 @@ def test_cpu_devices_stand_for_chips_whatever_platform_the_pod_names(begin: Begi
         trial = begin(pod(containers=[script("echo $JAX_PLATFORMS", env=platform, resources=resources)]))
         trial.until_ended()
         assert trial.log() == f"{expected}\n"
+
+
+def test_a_program_leaves_the_cores_to_what_runs_it(begin: Begin) -> None:
+    trial = begin(pod(containers=[script("nice; cat /proc/self/autogroup 2> /dev/null || echo nice 10")]))
+    trial.until_ended()
+    assert re.fullmatch(rf"{min(19, os.nice(0) + 10)}\n.*nice 10\n", trial.log())
 
 
 def test_the_pids_of_a_running_pod_are_in_a_file(begin: Begin) -> None:
