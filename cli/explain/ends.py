@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cli.explain.exits import meaning
 from cli.explain.finding import Cause, Finding, counted
+from cli.observed.files import Failure
 from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Snapshot, State
 from cli.view.render import code_words, duration, exit_words
@@ -89,9 +90,7 @@ def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     """How the start after `attempt` restarts ended, by the first host that failed in it."""
     names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
-    records = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= job.created]
-    # Who lost a peer knows nothing; the peer's own word, if it left one, came first or comes later.
-    records.sort(key=lambda fail: (fail.code == _PEER_LOST, fail.at))
+    records = _records(job, attempt)
     killed = [pod for pod in job.pods if pod.attempt == attempt and pod.phase == "Failed" and pod.exit_code]
     killed.sort(key=lambda pod: (pod.exit_code == _PEER_LOST, pod.host))
     if records and (records[0].code != _PEER_LOST or not killed):
@@ -105,6 +104,16 @@ def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
         told = (f"{pod.name} on {pod.node}", *((pod.ended_for,) if pod.ended_for else ()))
         return Finding(Cause.RESTARTED, what, pod.created, told, (means.next.format(**names),))
     return None
+
+
+def _records(job: Job, attempt: int) -> list[Failure]:
+    """What hosts left of the last start of that attempt, the one that says most first."""
+    # What was told before its pods were made is of a start that ended in the queue, where it was put back.
+    since = min((pod.created for pod in job.pods if pod.attempt == attempt), default=job.created)
+    told = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= max(since, job.created)]
+    last = max((fail.start for fail in told), default=0)
+    # Who lost a peer knows nothing; the peer's own word, if it left one, came first or comes later.
+    return sorted((fail for fail in told if fail.start == last), key=lambda fail: (fail.code == _PEER_LOST, fail.at))
 
 
 def _ended(job: Job, attempt: int, host: str, code: int) -> str:

@@ -31,6 +31,9 @@ class Failure:
     """First line."""
     attempt: int
     """Restarts of the job before it."""
+    start: int
+    """Which start it was of: the hosts of one have the same number, those of a later one a higher. A job that was
+    evicted, or suspended, and goes on has several starts of one attempt."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,11 @@ def read_files(folder: str) -> Files:
     notes: list[str] = []
     place = epath.Path(folder)
     try:
-        failures = _failures(place, notes)
         try:
             history = read_history(find_run(place))
         except NoReport:
-            return Files(failures=failures, notes=tuple(notes))
+            return Files(failures=_failures(place, [], notes), notes=tuple(notes))
+        failures = _failures(place, [int(start.began[0]) for start in history.tried], notes)
         return _figures(history, failures, notes)
     except ImportError as fault:
         notes.append(f"{folder}: reading gs:// takes the package gcsfs, which cannot be loaded here: {fault}")
@@ -96,11 +99,15 @@ def read_files(folder: str) -> Files:
     return Files(notes=tuple(notes))
 
 
-def _failures(folder: "epath.Path", notes: list[str]) -> tuple[Failure, ...]:
-    from workloads.report.failures import read_failures
+def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
+    """Those of all hosts; `starts` are the seconds in which the known ones began."""
+    from workloads.report.failures import by_start, read_failures
 
-    told = [each.failure for each in read_failures(folder, notes)]
-    return tuple(Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt) for fail in told)
+    return tuple(
+        Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)
+        for number, hosts in enumerate(by_start(read_failures(folder, notes), starts))
+        for fail in (told.failure for told in hosts)
+    )
 
 
 def _figures(history: "History", failures: tuple[Failure, ...], notes: Sequence[str]) -> Files:

@@ -223,9 +223,9 @@ def test_a_job_whose_pods_are_refused_is_told_what_refuses_them() -> None:
 
 def test_a_restart_is_told_by_the_host_that_failed_first_and_not_by_those_that_lost_it() -> None:
     records = (
-        Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0),
-        Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError: no such row", 0),
-        Failure(100.0, "slice-0-1", ExitCode.OUT_OF_MEMORY, "of an earlier job of that name", 0),
+        Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1),
+        Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError: no such row", 0, 1),
+        Failure(100.0, "slice-0-1", ExitCode.OUT_OF_MEMORY, "of an earlier job of that name", 0, 0),
     )
     training = Training(step=5, steps=9, step_ms=1000.0)
     job = replace(JOB, pods=PODS, restarts=1, files=Files(training, last_step_at=NOW - 1, failures=records))
@@ -238,10 +238,25 @@ def test_a_restart_is_told_by_the_host_that_failed_first_and_not_by_those_that_l
 
 def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
     killed = replace(PODS[2], phase="Failed", exit_code=137)
-    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0)
+    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
     job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
     restart = findings(job)[-1]
     assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed without a word")
+
+
+def test_what_ended_a_start_is_not_what_ended_the_one_before_it_of_the_same_attempt() -> None:
+    suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
+    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
+    killed = replace(PODS[2], phase="Failed", exit_code=137)
+    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended, lost)))
+    assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
+
+
+def test_a_word_from_before_the_hosts_were_made_anew_is_of_another_start() -> None:
+    suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
+    killed = replace(PODS[2], phase="Failed", exit_code=137, created=9_080.0)
+    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended,)))
+    assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
 
 
 def test_a_restart_of_which_nobody_tells_is_counted() -> None:
@@ -250,7 +265,7 @@ def test_a_restart_of_which_nobody_tells_is_counted() -> None:
 
 
 def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
-    diverged = Failure(9_100.0, "slice-0-0", ExitCode.DIVERGED, "loss is nan", 1)
+    diverged = Failure(9_100.0, "slice-0-0", ExitCode.DIVERGED, "loss is nan", 1, 1)
     over = said("Failed", True, "FailJobSetFailurePolicyAction", "jobset failed")
     job = replace(JOB, terminal="Failed", restarts=1, conditions=(over,), files=Files(failures=(diverged,)))
     found = findings(job)[0]
@@ -307,7 +322,7 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
 
 
 def test_a_call_that_failed_is_not_submitted_again() -> None:
-    raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0)
+    raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0, 1)
     found = only(replace(JOB, kind=Kind.FUNCTION, terminal="Failed", files=Files(failures=(raised,))))
     assert "the function of the call raised" in found.what
     assert [line for line in found.next if "retry" in line] == []
