@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from cli.deployed import Deployed
@@ -43,8 +42,8 @@ def _parts(snapshot: Snapshot, job: Job, found: tuple[Finding, ...]) -> Iterator
         yield Text()
         since = f"  since {duration(snapshot.at - finding.since)}" if finding.since else ""
         yield Text.assemble(finding.what, (since, "dim"))
-        yield from (Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in finding.evidence if line)
-        yield from (Padding(Text(f"-> {line}"), (0, 0, 0, 2)) for line in finding.next)
+        yield from (Text(f"  {line}", "dim") for line in finding.evidence if line)
+        yield from (Text(f"  -> {line}") for line in finding.next)
     if not found:
         yield Text("Nothing holds it up that the cluster or its files would tell of.")
     yield from (Text(note, "dim") for note in snapshot.notes)

@@ -11,7 +11,7 @@ from tests.cli.standing import running, stack, waiting
 
 
 def told(folder: Path, *, as_json: bool) -> str:
-    shown = Console(file=io.StringIO(), width=60, highlight=False)
+    shown = Console(file=io.StringIO(), width=20, highlight=False)
     with playing(running()) as server:
         server.collections[WORKLOADS] = [waiting("tiny")]
         assert command(stack(server, folder), None, shown, json=as_json) == 0
