@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 if TYPE_CHECKING:
     from infra.review.table import Table
@@ -35,3 +36,13 @@ def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console)
     else:
         console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
         console.print(renderable(tables))
+
+
+def tell(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
+    """Write a short answer, as JSON if there is one; lines are never wrapped, for commands and paths are copied."""
+    if as_json is not None:
+        console.out(as_json)
+        return
+    console.print(Text.assemble((title, "bold"), "  ", (verdict, "green")))
+    for line in lines:
+        console.print(Text(line, style="dim"), soft_wrap=True)

@@ -4,10 +4,9 @@ from typing import Literal
 
 from rich.console import Console
 
-from cli.answer import form, write
+from cli import answer
 from cli.control.checkpoint import Checkpoint
 from cli.control.job import State
-from infra.review.table import Table
 from workloads.spec import Spec
 
 
@@ -30,12 +29,5 @@ def tell(outcome: Outcome, console: Console, *, as_json: bool) -> None:
     """Write it."""
     told = (str(outcome.checkpoint),) if outcome.checkpoint else ()
     verdict = outcome.done if outcome.done != "nothing" else f"nothing to do, it is {outcome.state}"
-    table = Table(
-        title=f"job {outcome.job}",
-        verdict=verdict,
-        state="good",
-        columns=(),
-        rows=(),
-        notes=(*told, *outcome.notes),
-    )
-    write(outcome.model_dump_json(indent=1), [table], form(as_json=as_json), console)
+    json = outcome.model_dump_json(indent=1) if as_json else None
+    answer.tell(json, f"job {outcome.job}", verdict, (*told, *outcome.notes), console)

@@ -7,7 +7,7 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from cli.answer import form, write
+from cli.answer import tell
 from cli.control.host import container, running_hosts
 from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.deployed import Deployed
@@ -16,7 +16,6 @@ from cli.observed.kind import Kind, kind_of
 from cli.observed.pod import LEADER
 from cli.profile.captures import Capture, captures, download
 from infra.remote_command import Container, NotStarted, run
-from infra.review.table import Table
 from workloads.report.command import NoReport, faults_of_storage, find_run
 from workloads.spec import Spec
 
@@ -109,12 +108,7 @@ def _awaited(
 
 
 def _tell(told: Profiled, target: epath.Path, console: Console, *, as_json: bool) -> None:
-    table = Table(
-        title=f"job {told.job}",
-        verdict=f"steps {told.steps[0]} to {told.steps[1]} of {told.hosts} hosts",
-        state="good",
-        columns=(),
-        rows=(),
-        notes=(f"{told.size_bytes / 1e6:.1f} MB in {told.folder}", f"look at it: xprof --logdir {target}"),
-    )
-    write(told.model_dump_json(indent=1), [table], form(as_json=as_json), console)
+    verdict = f"steps {told.steps[0]} to {told.steps[1]} of {told.hosts} hosts"
+    lines = (f"{told.size_bytes / 1e6:.1f} MB in {told.folder}", f"look at it: xprof --logdir {target}")
+    json = told.model_dump_json(indent=1) if as_json else None
+    tell(json, f"job {told.job}", verdict, lines, console)
