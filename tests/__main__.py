@@ -8,9 +8,10 @@ import subprocess
 import sys
 import tempfile
 
+from sandbox.node_agent.launch import NICE
+
 SANDBOX = ("tests/chain", "tests/sandbox")
-_NICE = 10
-_BESIDE = ("sh", "-c", f'echo {_NICE} > /proc/self/autogroup; exec nice -n {_NICE} "$@"', "sh")
+_BESIDE = ("sh", "-c", f'echo {NICE} > /proc/self/autogroup; exec nice -n {NICE} "$@"', "sh")
 """In a session of its own: between sessions, Linux may share out cores by the first of the two alone (sched(7)). As low
 as pods of the sandbox: any lower, and whoever waits for an answer there would give up."""
 _PYTEST = (sys.executable, "-m", "pytest")

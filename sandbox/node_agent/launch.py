@@ -22,7 +22,7 @@ FAULT_EXIT_CODE = 128
 
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
-_NICE = 10
+NICE = 10
 """Programs of containers take every core that there is. On a cluster these are not the API server's, the controllers'
 and the engine's, which come first here."""
 
@@ -91,10 +91,10 @@ def _mount(source: str | None, target: str, flags: int) -> None:
 
 
 def _yield_cores() -> None:
-    os.nice(_NICE)
+    os.nice(NICE)
     # Between sessions, of which this is one, Linux may share out cores by this alone (sched(7), "autogroup").
     with suppress(OSError):
-        _write("/proc/self/autogroup", str(_NICE))
+        _write("/proc/self/autogroup", str(NICE))
 
 
 def _die_with_parent() -> None:
