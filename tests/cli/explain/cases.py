@@ -1,0 +1,77 @@
+"""A job as a cluster shows it, and what is said of it."""
+
+from dataclasses import replace
+
+from cli.deployed import JobPlace
+from cli.explain.explain import explain
+from cli.explain.finding import Finding
+from cli.observed.objects import Condition
+from cli.observed.pod import Pod
+from cli.observed.snapshot import Job, Node, Queue, Snapshot, Workload
+
+NOW = 10_000.0
+PLACE = JobPlace("tiny", "research", "research")
+NO_QUOTA = (
+    "couldn't assign flavors to pod set slice: insufficient unused quota for google.com/tpu in flavor v6e-2x4,"
+    " 8 more needed"
+)
+TOO_LARGE = (
+    "couldn't assign flavors to pod set slice: insufficient quota for google.com/tpu in flavor v6e-2x4, previously"
+    " considered podsets requests (0) + current podset request (24) > maximum capacity (16)"
+)
+NO_ROOM = "couldn't assign flavors to pod set slice: topology \"slices\" doesn't allow to fit any of 4 pod(s)"
+PREEMPTED = (
+    "Preempted to accommodate a workload (UID: uid-other, JobUID: uid-job) due to prioritization in the ClusterQueue"
+)
+
+
+def said(kind: str, holds: bool, reason: str = "", message: str = "", since: float = 9_000.0) -> Condition:
+    return Condition(kind, holds, reason, message, since)
+
+
+def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny") -> Workload:
+    return Workload(
+        name=f"jobset-{name}",
+        uid=f"uid-{name}",
+        namespace="research",
+        queue="research",
+        owner=name,
+        priority=500,
+        chips=16,
+        created=8_000.0,
+        active=True,
+        admitted_by="research" if admitted else "",
+        flavors=("v6e-2x4",) if admitted else (),
+        requeue_at=None,
+        evictions={},
+        checks=(),
+        conditions=conditions,
+    )
+
+
+ADMITTED = workload(said("QuotaReserved", True), said("Admitted", True), admitted=True)
+JOB = Job(PLACE, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
+
+
+def pod(host: str, phase: str = "Running", **changes: object) -> Pod:
+    made = Pod(f"tiny-{host}-x", f"uid-{host}", "research", host, phase, f"node-{host}", 0, 9_000.0, 9_001.0, None, "")
+    return replace(made, **changes)
+
+
+PODS = tuple(pod(f"slice-{slice_index}-{host}") for slice_index in (0, 1) for host in (0, 1))
+NODES = tuple(
+    Node(pod.node, f"pool-{place // 2}", "2x4", 4, True, "", 0.0, False, "", ()) for place, pod in enumerate(PODS)
+)
+
+
+def findings(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()) -> tuple[Finding, ...]:
+    queue = Queue("research", "research", (), 1, 0, (said("Active", True, "Ready"),))
+    own = (job.workload,) if job.workload else ()
+    return explain(
+        Snapshot("dev", "-s dev", "dev", NOW, nodes=nodes, queues=(queue,), workloads=(*own, *others), jobs=(job,)), job
+    )
+
+
+def only(job: Job, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()) -> Finding:
+    (found,) = findings(job, nodes=nodes, others=others)
+    return found
