@@ -51,7 +51,7 @@ JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 """API path of the jobs."""
 _WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 _POLL_SECONDS = 0.2
-END_SECONDS = 300
+END_SECONDS = 600
 """Within which any job of the catalogue ends, struck or not."""
 _GONE_SECONDS = 60
 
@@ -131,7 +131,7 @@ class Field:
         """Block until `step` is done.
 
         Raises:
-            NotInTime: it is not within five minutes.
+            NotInTime: it is not within ten minutes.
         """
         self.wait(f"step {step} of {job}", lambda: any(line["step"] >= step for line in self.steps(job)), END_SECONDS)
 

@@ -130,10 +130,8 @@ def start_program(
 def _start(module: str, address: str, log: Path, variables: dict[str, str]) -> Host:
     command = [sys.executable, "-m", module]
     with log.open("wb") as output:
-        # Own session: Ctrl-C reaches the command alone, which then stops the hosts in order.
-        process = subprocess.Popen(
-            command, env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        # A group of its own: Ctrl-C reaches the command alone, which then stops the hosts in order.
+        process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, process_group=0)
     return Host(address, log, process)
 
 

@@ -19,6 +19,11 @@ sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests run beside others, which take the cores for as long as they like.
+usual = settings.get_profile(settings.get_current_profile_name())
+settings.register_profile("unhurried", usual, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
+
 # `make fuzz` takes the profile `fuzz`.
 settings.register_profile(
     "fuzz", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from chaos.fault import UNDISTURBED, Expected, Fault
+from chaos.faults.pace import PACED
 from chaos.faults.process import GONE
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.operators import operator_down
@@ -57,9 +58,17 @@ FAULTS = (
         _fail_while_jobset_is_down,
         Expected(endings=GONE, event=r"jobset-down-slice-1-0-\S+ failed with exit code 137"),
         at_step=BETWEEN_SAVES,
+        edit=PACED,
     ),
-    Fault("api-server-killed", "the API server restarts", _kill_server("kube-apiserver"), UNDISTURBED, BETWEEN_SAVES),
-    Fault("etcd-killed", "etcd restarts", _kill_server("etcd"), UNDISTURBED, BETWEEN_SAVES),
+    Fault(
+        "api-server-killed",
+        "the API server restarts",
+        _kill_server("kube-apiserver"),
+        UNDISTURBED,
+        BETWEEN_SAVES,
+        edit=PACED,
+    ),
+    Fault("etcd-killed", "etcd restarts", _kill_server("etcd"), UNDISTURBED, BETWEEN_SAVES, edit=PACED),
     Fault(
         "sandbox-killed",
         "everything stops at once, as when the power fails, and starts again",
@@ -67,5 +76,6 @@ FAULTS = (
         # Nobody is left to say that it was not the job.
         Expected(endings=GONE),
         at_step=BETWEEN_SAVES,
+        edit=PACED,
     ),
 )

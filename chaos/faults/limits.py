@@ -4,6 +4,7 @@ import signal
 import time
 
 from chaos.fault import SUSPENDED, Expected, Fault
+from chaos.faults.pace import PACED
 from chaos.field import BETWEEN_SAVES, SAVE_EVERY, STEPS, Field
 from workloads.report.history import LAST
 
@@ -45,6 +46,7 @@ FAULTS = (
         ),
         at_step=BETWEEN_SAVES,
         job={"max_restarts": 0},
+        edit=PACED,
     ),
     Fault(
         "deadline-reached",

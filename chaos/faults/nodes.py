@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 
 from chaos.fault import UNDISTURBED, Expected, Fault
+from chaos.faults.pace import PACED, at_least
 from chaos.faults.process import GONE
 from chaos.field import BETWEEN_SAVES, Field
+from chaos.sabotage import sabotaged
 from infra.api_server import Json
 from infra.flavors import NODE_POOL_LABEL
 from sandbox.control_plane import TOLERATED_SECONDS
@@ -20,6 +22,8 @@ _HOST = "slice-1-1"
 _PODS_GONE_SECONDS = 150
 """Longer than Kubernetes waits before it removes pods whose node is gone (kubernetes/pkg/controller/podgc)."""
 _NOTICED_SECONDS = 120
+_STEP_SECONDS = 8.0
+"""The steps that are left last 112 s: longer than Kubernetes takes to give a silent node up and to evict its pods."""
 
 _LEFT = Expected(charged=0, endings=frozenset({"PREEMPTED"}), lost_steps=0)
 """Hosts that are told to leave save first, and nobody is charged."""
@@ -94,6 +98,7 @@ def _cut_off(field: Field, job: str) -> None:
         # Pods that do not say how long they stay on such a node are evicted meanwhile.
         time.sleep(3 * TOLERATED_SECONDS)
         field.wait("the same pods", lambda: pods == {pod["metadata"]["uid"] for pod in field.pods(job)}, 1)
+        field.wait(f"{job} to train still", lambda: not field.ended(job), 1)
     finally:
         _silence(field, node, silent=False)
 
@@ -114,14 +119,15 @@ def _lose_machine(field: Field, job: str) -> None:
 
 
 FAULTS = (
-    Fault("node-deleted", "a Node is deleted and made anew", _delete_node, _LEFT, at_step=BETWEEN_SAVES),
-    Fault("pool-gone", "all nodes of a slice go and come back", _delete_pool, _LEFT, at_step=BETWEEN_SAVES),
+    Fault("node-deleted", "a Node is deleted and made anew", _delete_node, _LEFT, BETWEEN_SAVES, edit=PACED),
+    Fault("pool-gone", "all nodes of a slice go and come back", _delete_pool, _LEFT, BETWEEN_SAVES, edit=PACED),
     Fault(
         "node-silent",
         "a node cannot reach the cluster until it counts as unreachable; its host trains on",
         _cut_off,
         UNDISTURBED,
         at_step=BETWEEN_SAVES,
+        edit=sabotaged(at_least(_STEP_SECONDS)),
     ),
     Fault(
         "machine-lost",
@@ -130,5 +136,6 @@ FAULTS = (
         # The others end first, and nobody can tell them yet whether their peer's machine or its program failed.
         Expected(charged=1, endings=GONE, recovery_seconds=240),
         at_step=BETWEEN_SAVES,
+        edit=PACED,
     ),
 )

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 
 from chaos.fault import Expected, Fault
+from chaos.faults.pace import PACED
 from chaos.field import BETWEEN_SAVES, Field
 
 GONE = frozenset({"KILLED", "PEER_LOST"})
@@ -25,7 +26,7 @@ def _killed(name: str, what: str, *hosts: str) -> Fault:
     strike = _send(signal.SIGKILL, *hosts)
     pods = "|".join(hosts)
     expected = Expected(endings=GONE, event=rf"{name}-({pods})-\S+ failed with exit code 137")
-    return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, anytime=True)
+    return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, anytime=True, edit=PACED)
 
 
 def _left(name: str) -> Expected:
@@ -46,6 +47,7 @@ FAULTS = (
         _left("host-preempted"),
         at_step=BETWEEN_SAVES,
         anytime=True,
+        edit=PACED,
     ),
     Fault(
         "slice-preempted",
@@ -53,6 +55,7 @@ FAULTS = (
         _send(signal.SIGTERM, "slice-1-0", "slice-1-1"),
         _left("slice-preempted"),
         at_step=BETWEEN_SAVES,
+        edit=PACED,
     ),
     Fault(
         "host-stopped",
@@ -67,5 +70,6 @@ FAULTS = (
         at_step=BETWEEN_SAVES,
         anytime=True,
         job=HANGS_SOON,
+        edit=PACED,
     ),
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chaos.fault import UNDISTURBED, Expected, Fault
+from chaos.faults.pace import PACED
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.operators import operator_down
 from chaos.rival import asking, has_pods, remove_rival, rival
@@ -84,26 +85,28 @@ def _free_while_kueue_is_down(field: Field, job: str) -> None:
         field.wait(f"{job} to be left in the queue", lambda: not field.pods(job), 1)
 
 
+def _struck_between_saves(name: str, what: str, strike: Callable[[Field, str], None], expected: Expected) -> Fault:
+    return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, edit=PACED)
+
+
 FAULTS = (
-    Fault(
+    _struck_between_saves(
         "preempted",
         "a more urgent job of the team takes the chips for a while",
         _preempt,
         replace(_EVICTED, said="Preempted to accommodate a workload"),
-        at_step=BETWEEN_SAVES,
     ),
-    Fault(
-        "queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED, BETWEEN_SAVES
+    _struck_between_saves(
+        "queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED
     ),
-    Fault(
-        "queue-drained", "the queue is drained, then open", _stop("HoldAndDrain", _see_evicted), _EVICTED, BETWEEN_SAVES
+    _struck_between_saves(
+        "queue-drained", "the queue is drained, then open", _stop("HoldAndDrain", _see_evicted), _EVICTED
     ),
-    Fault("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED, BETWEEN_SAVES),
-    Fault(
+    _struck_between_saves("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED),
+    _struck_between_saves(
         "kueue-down",
         "a preempted job waits, and Kueue is down when the chips become free",
         _free_while_kueue_is_down,
         _EVICTED,
-        at_step=BETWEEN_SAVES,
     ),
 )

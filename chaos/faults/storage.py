@@ -13,6 +13,7 @@ from types import ModuleType
 from urllib.parse import quote
 
 from chaos.fault import UNDISTURBED, Expected, Fault
+from chaos.faults.pace import PACED
 from chaos.field import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, Field
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
@@ -87,6 +88,7 @@ FAULTS = (
         _stand_still_for_a_while,
         UNDISTURBED,
         at_step=BETWEEN_SAVES,
+        edit=PACED,
     ),
     Fault(
         "store-full",
@@ -95,6 +97,7 @@ FAULTS = (
         # No record of a failure can be written there either: the pods' logs tell it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
         at_step=BETWEEN_SAVES,
+        edit=PACED,
         # Whoever writes tries again for minutes; a step that takes so long is a hang.
         job={"training": {"step_timeout_minutes": 0.75}, "grace_seconds": 15},
     ),
@@ -110,6 +113,7 @@ FAULTS = (
             same_data=False,
         ),
         at_step=BETWEEN_SAVES,
+        edit=PACED,
         before=lambda field: _put_data(field, inspect),
         job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
     ),

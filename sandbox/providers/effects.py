@@ -12,6 +12,7 @@ import yaml
 
 from infra.api_server import APPLY_PATCH, ApiServer
 from sandbox.catalog import GKE_KINDS, copied_folder
+from sandbox.providers.awaiting import DEFAULT_TIMEOUT_SECONDS, poll
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
@@ -81,8 +82,11 @@ class ClusterEffect(Effect):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
         self.api().request("DELETE", "/api/v1/nodes", query={"labelSelector": f"{NODE_LABEL}=true"})
-        for kind in _gke_kinds():
+        kinds = _gke_kinds()
+        for kind in kinds:
             self.api().delete(_path(kind), {})
+        # The next cluster brings them again, which a kind that is on its way out would not survive.
+        poll(lambda: ", ".join(filter(self.api().find, map(_path, kinds))), DEFAULT_TIMEOUT_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def jobset(namespace: str, name: str, *, queue: str) -> Json:
     container = {
         "name": "main",
         "image": "busybox",
-        "command": ["sh", "-c", "echo begun; exec sleep 600"],
+        "command": ["sh", "-c", "echo begun; exec sleep 3600"],
         "resources": {"limits": {"google.com/tpu": 4}},
         "securityContext": CONFINED_CONTAINER,
     }
@@ -84,7 +84,7 @@ def wait_for_pod(person: ApiServer, namespace: str, job: str) -> None:
         pods = person.request("GET", PODS.format(namespace))["items"]
         return [pod["status"]["phase"] for pod in pods if pod["metadata"]["name"].startswith(job)] == ["Running"]
 
-    wait_until(runs, 40, lambda: json.dumps(workloads(person, namespace, job)))
+    wait_until(runs, lambda: json.dumps(workloads(person, namespace, job)))
 
 
 def workload_path(person: ApiServer, namespace: str, job: str) -> str:

@@ -21,8 +21,8 @@ from sandbox.programs import Programs
 from sandbox.site import Site
 from tests.infra.recording import Values
 
-TRIALS = 12
-"""Of rehearsed admissions; `benchmarks.admission` carries out hundreds."""
+PATIENCE_SECONDS = 600
+"""Far longer than anything takes here on the slowest machine: how fast it is belongs in benchmarks."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Chain:
     def jobset(self, name: str) -> dict[str, Any]:
         return json.loads(self.kubectl("get", "jobset", name, "-n", NAMESPACE, "-o", "json"))
 
-    def wait_for_end(self, name: str, timeout_seconds: float) -> dict[str, Any]:
+    def wait_for_end(self, name: str) -> dict[str, Any]:
         """The JobSet's status once it is Completed or Failed."""
-        wait_until(lambda: "terminalState" in self.jobset(name).get("status", {}), timeout_seconds, self._story(name))
+        wait_until(lambda: "terminalState" in self.jobset(name).get("status", {}), self._story(name))
         return self.jobset(name)["status"]
 
-    def wait_for_step(self, name: str, step: int, timeout_seconds: float) -> None:
-        """Block until the newest leader has reported `step`."""
-        wait_until(lambda: step in self.losses(name), timeout_seconds, self._story(name))
+    def wait_for_step(self, name: str, step: int) -> None:
+        """Block until the newest leader has reported `step`, which it does up to two seconds late."""
+        wait_until(lambda: step in self.losses(name), self._story(name))
 
     def losses(self, name: str) -> dict[int, float]:
         """Losses by step of the job's newest run, from the lines of every start; they must agree where they overlap."""
@@ -113,11 +113,11 @@ class Chain:
         return story
 
 
-def wait_until(holds: Callable[[], bool], timeout_seconds: float, story: Callable[[], str]) -> None:
-    """Poll `holds`; on time-out fail with `story`."""
-    deadline = time.monotonic() + timeout_seconds
+def wait_until(holds: Callable[[], bool], story: Callable[[], str]) -> None:
+    """Poll `holds`; fail with `story` if it does not come."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_seconds} s\n{story()}"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s\n{story()}"
         time.sleep(0.3)
 
 

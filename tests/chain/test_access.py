@@ -35,8 +35,6 @@ from tests.chain.people import (
 )
 from tests.chain.stack import Chain, ignore, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 ADA, GROUP = "ada@example.com", "second@example.com"
 STRANGER = {"Impersonate-User": "stranger@example.com"}
 TEAMS = {
@@ -83,7 +81,7 @@ def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(chain: 
     assert conditions(ada, "first", "own")["Admitted"] == "True"
     (pod,) = ada.request("GET", PODS.format("first"))["items"]
     as_ada = ("-n", "first", f"--as={ADA}")
-    wait_until(lambda: "begun" in chain.kubectl("logs", pod["metadata"]["name"], *as_ada), 20, lambda: "no log")
+    wait_until(lambda: "begun" in chain.kubectl("logs", pod["metadata"]["name"], *as_ada), lambda: "no log")
     assert "own" in chain.kubectl("get", "events", *as_ada)
     chain.kubectl("delete", "jobset", "own", "--cascade=foreground", *as_ada)
 
@@ -104,7 +102,7 @@ def test_a_member_can_neither_submit_to_another_team_nor_see_its_jobs(ada: ApiSe
 
 def test_a_job_that_names_the_queue_of_another_team_is_not_admitted(ada: ApiServer) -> None:
     ada.request("POST", JOBSETS.format("first"), jobset("first", "guest", queue="second"))
-    wait_until(lambda: conditions(ada, "first", "guest").get("QuotaReserved") == "False", 20, lambda: "not looked at")
+    wait_until(lambda: conditions(ada, "first", "guest").get("QuotaReserved") == "False", lambda: "not looked at")
     (workload,) = workloads(ada, "first", "guest")
     assert "LocalQueue second doesn't exist" in json.dumps(workload["status"])
     assert "admission" not in workload["status"]
@@ -117,7 +115,7 @@ def test_a_member_suspends_a_job_of_the_team_and_resumes_it(ada: ApiServer) -> N
     wait_for_pod(ada, "first", "paused")
     path = workload_path(ada, "first", "paused")
     ada.patch(path, {"spec": {"active": False}})
-    wait_until(lambda: not ada.request("GET", PODS.format("first"))["items"], 60, lambda: "its pod stays")
+    wait_until(lambda: not ada.request("GET", PODS.format("first"))["items"], lambda: "its pod stays")
     ada.patch(path, {"spec": {"active": True}})
     wait_for_pod(ada, "first", "paused")
     ada.delete(f"{JOBSETS.format('first')}/paused", {"propagationPolicy": "Foreground"})
@@ -129,10 +127,10 @@ def fixed(admin: ApiServer) -> Generator[str]:
     job = jobset("first", "fixed", queue="second")
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "normal"
     admin.request("POST", JOBSETS.format("first"), job)
-    wait_until(lambda: bool(workloads(admin, "first", "fixed")), 20, lambda: "Kueue has no workload for it")
+    wait_until(lambda: bool(workloads(admin, "first", "fixed")), lambda: "Kueue has no workload for it")
     yield workload_path(admin, "first", "fixed")
     admin.delete(f"{JOBSETS.format('first')}/fixed", {"propagationPolicy": "Foreground"})
-    wait_until(lambda: not workloads(admin, "first", "fixed"), 20, lambda: "its workload stays")
+    wait_until(lambda: not workloads(admin, "first", "fixed"), lambda: "its workload stays")
 
 
 @pytest.mark.parametrize(

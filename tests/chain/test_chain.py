@@ -9,20 +9,15 @@ import signal
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
-import pytest
 from rich.console import Console
 
-from benchmarks.kueue_situations import varied
-from benchmarks.kueue_trials import carry_out
 from chaos.field import NAMESPACE, SAVE_EVERY, STEPS
 from cli.down import Consent, down
 from cli.up import up
 from sandbox import daemon
-from sandbox.access import administrator
 from sandbox.site import taken_ports
-from tests.chain.stack import TRIALS, Chain, ignore, processes_of, wait_until
-
-pytestmark = pytest.mark.timeout(600)
+from tests.chain.rehearsals import disagreements
+from tests.chain.stack import Chain, ignore, processes_of, wait_until
 
 HAND_WRITTEN = """
 apiVersion: jobset.x-k8s.io/v1alpha2
@@ -64,7 +59,7 @@ spec:
 def test_up_trains_to_the_last_step_and_leaves_a_checkpoint_in_the_bucket(chain: Chain):
     outputs = chain.engine(name="steady").up(ignore)
     assert outputs["checkpoint_bucket"] == "gs://sandbox-local-checkpoints"
-    assert chain.wait_for_end("steady", 240)["terminalState"] == "Completed"
+    assert chain.wait_for_end("steady")["terminalState"] == "Completed"
     losses = chain.losses("steady")
     assert list(losses) == list(range(1, STEPS + 1))
     assert losses[STEPS] < losses[1] - 1
@@ -111,11 +106,14 @@ def test_nothing_of_the_sandbox_listens_beyond_loopback(chain: Chain):
 
 def test_a_killed_host_restarts_both_slices_and_the_losses_stay_the_same_bit_by_bit(chain: Chain):
     chain.engine(name="crash").up(ignore)
-    chain.wait_for_step("crash", SAVE_EVERY + 2, 180)
+    # Their log has it at once, the file of the steps up to two seconds later.
+    wait_until(
+        lambda: f"\nstep {SAVE_EVERY + 2}/" in log_of_leader(chain, "crash"), lambda: log_of_leader(chain, "crash")
+    )
     hosts = [psutil.Process(chain.host_pid(f"crash-slice-{number}-{host}")) for number in (0, 1) for host in (0, 1)]
     assert [address for address in addresses_listened_on(hosts) if not address.is_loopback] == []
     os.kill(chain.host_pid("crash-slice-1-1"), signal.SIGKILL)
-    status = chain.wait_for_end("crash", 240)
+    status = chain.wait_for_end("crash")
     assert (status["terminalState"], status["restarts"]) == ("Completed", 1)
     assert "1" in chain.kubectl("get", "jobset", "crash", "-n", NAMESPACE).splitlines()[1].split()
     assert len(list(chain.run_folder("crash").glob("ledger/*-0.jsonl"))) == 2
@@ -124,7 +122,7 @@ def test_a_killed_host_restarts_both_slices_and_the_losses_stay_the_same_bit_by_
 
 def test_a_jobset_by_hand_runs_in_the_queue_and_finds_its_peers(chain: Chain):
     chain.kubectl("apply", "-f", "-", stdin=HAND_WRITTEN)
-    assert chain.wait_for_end("by-hand", 120)["terminalState"] == "Completed"
+    assert chain.wait_for_end("by-hand")["terminalState"] == "Completed"
     logs = chain.kubectl("logs", "-n", NAMESPACE, "-l", "jobset.sigs.k8s.io/jobset-name=by-hand")
     said = sorted(line for line in logs.splitlines() if line.startswith("process"))
     assert said == [f"process {index} of 4 sees 16 devices" for index in range(4)]
@@ -139,16 +137,14 @@ def test_a_job_above_the_quota_waits_in_the_queue(chain: Chain):
         conditions = [condition for item in workloads for condition in item.get("status", {}).get("conditions", [])]
         return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
 
-    wait_until(refused, 30, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml"))
+    wait_until(refused, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml"))
     assert chain.jobset("too-large")["spec"]["suspend"] is True
     chain.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)
     chain.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
 
 
 def test_admissions_are_rehearsed_as_kueue_decides_them(chain: Chain):
-    drawn = varied(TRIALS, seed=0, fair_sharing=False)
-    results = carry_out(administrator(chain.site), drawn, fair_sharing=False)
-    assert [str(result) for result in results if not result.agrees] == []
+    assert disagreements(chain, fair_sharing=False) == []
 
 
 def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):
@@ -160,7 +156,7 @@ def test_down_leaves_the_bucket_alone_and_no_node_process_or_port(chain: Chain):
     assert [record.name.partition("-")[0] for record in chain.site.cloud.iterdir()] == ["storage.Bucket"]
     assert (chain.run_folder("crash") / "checkpoints" / str(STEPS)).is_dir()
     assert taken_ports(chain.site) == []
-    wait_until(lambda: processes_of(chain.site) == [], 5, lambda: str(processes_of(chain.site)))
+    wait_until(lambda: processes_of(chain.site) == [], lambda: str(processes_of(chain.site)))
 
 
 def test_a_second_down_is_one_quiet_line(chain: Chain):
@@ -185,6 +181,21 @@ def test_objects_survive_a_stop_of_the_sandbox(chain: Chain):
     assert daemon.stop(chain.site)
     daemon.start(chain.site, ignore)
     assert chain.jobset("crash")["status"]["terminalState"] == "Completed"
+    wait_until(lambda: takes_jobs(chain), lambda: "the operators do not answer")
+
+
+def takes_jobs(chain: Chain) -> bool:
+    """Whether JobSet and Kueue answer for a job."""
+    try:
+        chain.kubectl("create", "--dry-run=server", "-f", "-", stdin=HAND_WRITTEN)
+    except AssertionError:
+        return False
+    return True
+
+
+def log_of_leader(chain: Chain, job: str) -> str:
+    logs = (chain.site.logs / "pods").glob(f"{NAMESPACE}_{job}-slice-0-0-*/*.log")
+    return "\n".join(log.read_text(errors="replace") for log in logs)
 
 
 def told(console: Console) -> str:

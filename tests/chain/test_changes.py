@@ -18,8 +18,6 @@ from infra.settings import parse
 from tests.chain.stack import Chain, Operations, Reviews, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
-pytestmark = pytest.mark.timeout(900)
-
 DIGEST = "trainer@sha256:" + "1" * 64
 SPOT = "spot"
 
@@ -63,7 +61,7 @@ def running(chain: Chain) -> Values:
     training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
     values["job"] |= {"name": "guarded", "existing_run": "anew", "training": training, "compile_cache": "bucket"}
     chain.engine_on(values).up(ignore)
-    chain.wait_for_step("guarded", 8, 180)
+    chain.wait_for_step("guarded", 8)
     return values
 
 
@@ -264,7 +262,7 @@ def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):
     chain.kubectl("delete", "namespace", "held", "--wait=false")
     api = chain.official_client()
     try:
-        wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", "held")), 30, str)
+        wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", "held")), str)
     finally:
         chain.kubectl(*patch, '{"metadata": {"finalizers": null}}')
     (flavor, *_) = [found["metadata"]["name"] for found in chain.objects("resourceflavors")]

@@ -1,13 +1,17 @@
 """A few faults of the catalogue, so that a change which loses work is seen at once; `make chaos` strikes with all."""
 
 import signal
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from chaos.fault import Expected, Fault, comes_with_the_job
 from chaos.faults import CATALOGUE
-from chaos.field import NAMESPACE, STEADY, Field
+from chaos.faults.pace import at_least
+from chaos.faults.process import HANGS_SOON
+from chaos.field import END_SECONDS, NAMESPACE, STEADY, Field
+from chaos.sabotage import sabotaged
 from chaos.trial import carry_out
 from infra.job_sets import usd_per_job_hour
 from infra.programs import PRICE_KEY
@@ -17,7 +21,7 @@ from tests.infra.one_job import only_job
 from tests.infra.recording import stack_values
 from workloads.report.goodput import goodput
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 QUICK = ("two-hosts-killed", "host-preempted", "save-arrays-in-part", "queue-drained")
 
@@ -26,13 +30,15 @@ QUICK = ("two-hosts-killed", "host-preempted", "save-arrays-in-part", "queue-dra
 def field(chain: Chain) -> Field:
     """The sandbox of the other tests, with a job that nothing has struck."""
     chain.engine(name=STEADY).up(ignore)
-    chain.wait_for_end(STEADY, 240)
+    chain.wait_for_end(STEADY)
     return chain.field
 
 
 @pytest.mark.parametrize("fault", [fault for fault in CATALOGUE if fault.name in QUICK], ids=lambda fault: fault.name)
 def test_what_the_entry_of_a_fault_demands_holds(field: Field, fault: Fault) -> None:
-    assert carry_out(field, fault).broken == ()
+    # How soon it goes on is for `make chaos` to say, on a machine that does nothing else.
+    unhurried = replace(fault.expected, recovery_seconds=END_SECONDS)
+    assert carry_out(field, replace(fault, expected=unhurried)).broken == ()
 
 
 def test_every_fault_has_a_name_of_its_own() -> None:
@@ -48,7 +54,10 @@ def test_a_start_records_the_price_that_the_program_declares(field: Field) -> No
 def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field: Field) -> None:
     """A host leaves with notice; in the next start another one stands still until the watchdog ends it."""
     training = {"steps": 60, "evaluate_every_steps": 60, "step_timeout_minutes": 0.25}
-    job = Fault("two-faults", "a cheap one and a hang", comes_with_the_job, Expected(), job={"training": training})
+    settings = {**HANGS_SOON, "training": training}
+    slow = at_least(1.0)
+    edit = sabotaged(slow, replace(slow, start=1))
+    job = Fault("two-faults", "a cheap one and a hang", comes_with_the_job, Expected(), None, settings, edit=edit)
     price = {"metadata": {"name": f"{job.name}-price"}, "data": {PRICE_KEY: "3600"}}
     field.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", price)
     field.submit(job)
@@ -63,8 +72,11 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field:
         spent = goodput(field.history(job.name).tried)
     finally:
         field.remove(job.name)
-    assert [start.ending for start in spent.starts] == ["PREEMPTED", "HANG", "DONE"]
-    assert [loss.after for loss in spent.losses] == ["HANG", "PREEMPTED"]
+    left, stopped, last = [start.ending for start in spent.starts]
+    # JAX may see before the watchdog that a host is silent.
+    assert (left, last) == ("PREEMPTED", "DONE")
+    assert stopped in ("HANG", "PEER_LOST")
+    assert [loss.after for loss in spent.losses] == [stopped, "PREEMPTED"]
     # A dollar a second. The API server counts whole seconds, at both ends.
     assert spent.usd == pytest.approx(spent.seconds)
     assert spent.seconds == pytest.approx(ended - began, abs=0.01 * (ended - began) + 2)

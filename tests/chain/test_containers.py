@@ -8,8 +8,6 @@ import pytest
 from tests.chain.stack import Chain, Operations, ignore
 from tests.infra.recording import Values, stack_values
 
-pytestmark = pytest.mark.timeout(900)
-
 PROGRAM = """
 import os, socket, sys, time
 slice_id, worker = int(os.environ["MEGASCALE_SLICE_ID"]), int(os.environ["TPU_WORKER_ID"])
@@ -70,7 +68,7 @@ def outputs(chain: Chain) -> Mapping[str, Any]:
 def test_all_hosts_of_all_slices_find_each_other_after_a_failure_that_counted(
     chain: Chain, outputs: Mapping[str, Any]
 ) -> None:
-    status = chain.wait_for_end("meeting", 400)
+    status = chain.wait_for_end("meeting")
     assert status["terminalState"] == "Completed"
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 1)
     logs = [log.read_text() for log in (chain.site.logs / "pods").glob("*_meeting-slice-0-0-*/program*.log")]
@@ -80,7 +78,7 @@ def test_all_hosts_of_all_slices_find_each_other_after_a_failure_that_counted(
 
 def test_the_other_job_of_the_stack_trains_when_the_slices_are_free(chain: Chain, outputs: Mapping[str, Any]) -> None:
     assert {job["name"]: job["kind"] for job in outputs["jobs"]} == {"beside": "training", "meeting": "container"}
-    assert chain.wait_for_end("beside", 400)["terminalState"] == "Completed"
+    assert chain.wait_for_end("beside")["terminalState"] == "Completed"
     assert chain.losses("beside")
 
 

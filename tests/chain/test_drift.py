@@ -23,8 +23,6 @@ from sandbox.providers.resource_types import BUCKET, NODE_POOL
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
-pytestmark = pytest.mark.timeout(900)
-
 JOB = "drifting"
 
 
@@ -37,7 +35,7 @@ def running(chain: Chain) -> Values:
     training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
     values["job"] |= {"name": JOB, "existing_run": "anew", "max_restarts": 0, "training": training}
     chain.engine_on(values).up(ignore)
-    chain.wait_for_step(JOB, 3, 180)
+    chain.wait_for_step(JOB, 3)
     return values
 
 
@@ -76,13 +74,13 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it_under_the
     chain.engine_on(running).up(repairs)
     assert repairs.changes == {(drifted.repair, drifted.name) for drifted in found.objects}
     assert len(chain.objects("nodes", f"-l=cloud.google.com/gke-nodepool={idle}")) == 2
-    wait_until(lambda: max(chain.losses(JOB)) > last, 60, lambda: f"step {last} was the last")
+    wait_until(lambda: max(chain.losses(JOB)) > last, lambda: f"step {last} was the last")
     assert _identity(chain) == job
 
 
 def test_what_was_repaired_and_a_job_that_has_ended_are_no_drift(chain: Chain, running: Values):
     os.kill(chain.host_pid(f"{JOB}-slice-1-1"), signal.SIGKILL)
-    assert chain.wait_for_end(JOB, 120)["terminalState"] == "Failed"
+    assert chain.wait_for_end(JOB)["terminalState"] == "Failed"
     found = _drift(chain, running)
     assert (found.objects, found.pending, found.errors) == ((), (), ())
 

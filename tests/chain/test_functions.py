@@ -5,6 +5,7 @@ has the chips that calls need.
 """
 
 import _thread
+import re
 import sys
 import threading
 import time
@@ -19,11 +20,8 @@ from benchmarks.calls import measured
 from examples.__main__ import main
 from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
 from sandbox.engine import Engine
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.stack import PATIENCE_SECONDS, Chain, ignore, wait_until
 
-pytestmark = pytest.mark.timeout(400)
-
-SECONDS = 120
 RESULTS = {
     "same_order": "'devices': 16",
     "local_data": "'sum': 2016.0, 'expected': 2016.0",
@@ -39,7 +37,7 @@ def stack(chain: Chain) -> Generator[Chain]:
     """The sandbox with the stack up and all its chips free."""
     engine: Engine = chain.engine(name="before", training={"steps": 1, "save_every_steps": 1})
     engine.up(ignore)
-    chain.wait_for_end("before", 240)
+    chain.wait_for_end("before")
     yield chain
     engine.destroy(ignore, stop_jobs=True)
 
@@ -64,7 +62,7 @@ def test_a_call_shows_what_the_leader_prints_and_returns_its_value(
     assert on_slices(stack, place_of_processes)(2) == {"processes": [0, 2, 4, 6]}
     shown = capfd.readouterr()
     assert [line for line in shown.out.splitlines() if line.startswith("process")] == ["process 0 sees 16 devices"]
-    assert "running" in shown.err
+    assert re.search(r"multislice: call \S+ (queued|starting|running)", shown.err)
 
 
 def test_all_hosts_are_shown_by_their_names(stack: Chain, capfd: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +84,7 @@ def test_an_exception_on_one_host_is_raised_here_and_nothing_starts_again(stack:
 
     call = on_slices(stack, uneven).start()
     with pytest.raises(LookupError, match="no such row") as found:
-        call.result(SECONDS)
+        call.result(PATIENCE_SECONDS)
     assert isinstance(found.value.__cause__, HostTraceback)
     assert found.value.__cause__.host == "slice-1-1"
     assert "raise LookupError" in str(found.value.__cause__)
@@ -97,7 +95,7 @@ def test_an_exception_on_one_host_is_raised_here_and_nothing_starts_again(stack:
 def test_a_call_goes_on_without_its_caller_and_is_found_again_by_its_name(stack: Chain) -> None:
     started = on_slices(stack, place_of_processes, count=1).start(1)
     call = multislice.attach(started.id, stack="local", sandbox=stack.site.root)
-    assert call.result(SECONDS) == {"processes": [0, 1]}
+    assert call.result(PATIENCE_SECONDS) == {"processes": [0, 1]}
     assert call.logs().splitlines()[0] == "process 0 sees 8 devices"
     with pytest.raises(CallGone, match="has no call"):
         multislice.attach("no-such-call", stack="local", sandbox=stack.site.root)
@@ -116,19 +114,19 @@ def test_a_map_keeps_the_order_of_its_inputs_and_each_error_with_its_own(stack: 
 
 def test_a_cancelled_call_frees_its_chips(stack: Chain) -> None:
     def sleeps() -> None:
-        time.sleep(600)
+        time.sleep(3600)
 
     call = on_slices(stack, sleeps).start()
-    wait_until(lambda: call.status().state is State.RUNNING, SECONDS, lambda: str(call.status()))
+    wait_until(lambda: call.status().state is State.RUNNING, lambda: str(call.status()))
     call.cancel()
     with pytest.raises(CallGone):
-        call.result(SECONDS)
-    wait_until(lambda: not _pods(stack, call.id), SECONDS, lambda: stack.kubectl("get", "pods", "-A"))
+        call.result(PATIENCE_SECONDS)
+    wait_until(lambda: not _pods(stack, call.id), lambda: stack.kubectl("get", "pods", "-A"))
 
 
 def test_an_interrupted_wait_cancels_the_call(stack: Chain, capfd: pytest.CaptureFixture[str]) -> None:
     def sleeps() -> None:
-        time.sleep(600)
+        time.sleep(3600)
 
     before = _jobsets(stack)
 
@@ -136,7 +134,6 @@ def test_an_interrupted_wait_cancels_the_call(stack: Chain, capfd: pytest.Captur
         # Its hosts are there, so the call is submitted and somebody waits.
         wait_until(
             lambda: any(_pods(stack, call) for call in _jobsets(stack) - before),
-            SECONDS,
             lambda: stack.kubectl("get", "jobsets", "-A"),
         )
         _thread.interrupt_main()
@@ -145,15 +142,15 @@ def test_an_interrupted_wait_cancels_the_call(stack: Chain, capfd: pytest.Captur
     with pytest.raises(KeyboardInterrupt):
         on_slices(stack, sleeps)()
     assert "is cancelled" in capfd.readouterr().err
-    wait_until(lambda: _jobsets(stack) == before, SECONDS, lambda: stack.kubectl("get", "jobsets", "-A"))
+    wait_until(lambda: _jobsets(stack) == before, lambda: stack.kubectl("get", "jobsets", "-A"))
 
 
 def test_a_function_beyond_its_time_is_ended_and_says_where_it_was(stack: Chain) -> None:
     def stands_still() -> None:
-        time.sleep(600)
+        time.sleep(3600)
 
     with pytest.raises(multislice.HostFailed, match=r"HANG.*the function did not end within(.|\n)*in stands_still"):
-        on_slices(stack, stands_still, count=1, timeout=3).start().result(SECONDS)
+        on_slices(stack, stands_still, count=1, timeout=3).start().result(PATIENCE_SECONDS)
 
 
 def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chain) -> None:

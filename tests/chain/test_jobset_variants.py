@@ -17,8 +17,6 @@ from sandbox.providers.values import merged
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.one_job import submitted
 
-pytestmark = pytest.mark.timeout(300)
-
 _EQUAL_SLICES = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}
 _QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}
 
@@ -51,7 +49,7 @@ def operators(chain: Chain) -> Chain:
         except AssertionError as error:
             return "failed calling webhook" not in str(error)
 
-    wait_until(answer, 60, lambda: chain.kubectl("get", "deployments", "-A"))
+    wait_until(answer, lambda: chain.kubectl("get", "deployments", "-A"))
     return chain
 
 

@@ -14,8 +14,6 @@ from tests.workloads.exposed import Numbers, numbers
 from workloads.spec import METRICS_PORT
 from workloads.training.exporter import PATH
 
-pytestmark = pytest.mark.timeout(600)
-
 JOB = "collected"
 
 
@@ -23,7 +21,7 @@ JOB = "collected"
 def watched(chain: Chain) -> Chain:
     """A stack whose job trains, has saved once and goes on for as long as the tests need."""
     chain.engine(name=JOB, training={"steps": 100000, "save_every_steps": 5}).up(ignore)
-    chain.wait_for_step(JOB, 8, 300)
+    chain.wait_for_step(JOB, 8)
     return chain
 
 
@@ -59,7 +57,7 @@ def test_every_host_answers_and_the_leader_for_the_job(watched: Chain) -> None:
     assert leader["trainer_seconds_total"]["productive steps"] > 0
     step = leader["trainer_step"][""]
     wait_until(
-        lambda: any(found.get("trainer_step", {}).get("", 0) > step for found in map(_asked, _pods(watched))), 60, str
+        lambda: any(found.get("trainer_step", {}).get("", 0) > step for found in map(_asked, _pods(watched))), str
     )
 
 

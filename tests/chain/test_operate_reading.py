@@ -15,7 +15,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from chaos.field import BETWEEN_SAVES, NAMESPACE, SAVE_EVERY, STEPS
+from chaos.field import NAMESPACE, SAVE_EVERY
 from chaos.rival import rival
 from cli.deployed import Deployed, deployed
 from cli.explain.explain import explain
@@ -25,11 +25,12 @@ from cli.observed.observe import Observer, job_of
 from cli.observed.snapshot import State
 from cli.status.command import jobs, status
 from tests.chain.people import jobset
-from tests.chain.stack import Chain, ignore, wait_until
-
-pytestmark = pytest.mark.timeout(600)
+from tests.chain.stack import PATIENCE_SECONDS, Chain, ignore, wait_until
+from tests.infra.recording import Values
 
 JOB = "watched"
+STEPS = 6 * SAVE_EVERY
+"""So many that a host is struck in their midst on the fastest machine."""
 FOLLOW = Asked(JOB, False, None, True, False, None, None, False)
 ONCE = Asked(JOB, False, None, False, False, None, None, False)
 
@@ -37,10 +38,14 @@ ONCE = Asked(JOB, False, None, False, False, None, None, False)
 @pytest.fixture(scope="module")
 def stack(chain: Chain) -> Generator[Deployed]:
     """The local stack, which is up and whose job trains."""
-    engine = chain.engine(name=JOB)
+    engine = chain.engine(name=JOB, training=training(STEPS))
     engine.up(ignore)
     yield deployed("local", chain.site.root)
     engine.destroy(ignore, stop_jobs=True)
+
+
+def training(steps: int) -> Values:
+    return {"steps": steps, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": steps}
 
 
 def console() -> Console:
@@ -64,7 +69,7 @@ def wait_for_finding(stack: Deployed, name: str, cause: Cause) -> Finding:
         found[:] = [finding for finding in findings(stack, name) if finding.cause is cause]
         return bool(found)
 
-    wait_until(seen, 120, lambda: str(findings(stack, name)))
+    wait_until(seen, lambda: str(findings(stack, name)))
     return found[0]
 
 
@@ -72,24 +77,25 @@ def test_logs_are_followed_over_the_restart_of_a_killed_host_to_the_end(chain: C
     followed, statuses = console(), list[int]()
     thread = threading.Thread(target=lambda: statuses.append(logs(stack, FOLLOW, chain.site.root, followed)))
     thread.start()
-    chain.wait_for_step(JOB, SAVE_EVERY + 2, 240)
+    wait_until(lambda: "checkpoint at step" in told(followed), lambda: told(followed))
     os.kill(chain.host_pid(f"{JOB}-slice-1-1"), signal.SIGKILL)
-    assert chain.wait_for_end(JOB, 240)["restarts"] == 1
-    thread.join(60)
+    assert chain.wait_for_end(JOB)["restarts"] == 1
+    thread.join(PATIENCE_SECONDS)
     assert statuses == [0]
     lines = told(followed).splitlines()
     steps = [int(found[1]) for line in lines if (found := re.match(r"step (\d+)/", line))]
     resumed = [place for place in range(1, len(steps)) if steps[place] <= steps[place - 1]]
     (again,) = resumed
     assert steps[:again] == list(range(1, steps[again - 1] + 1))
-    assert steps[again:] == list(range(SAVE_EVERY + 1, STEPS + 1))
-    assert sum("resumed at step" in line for line in lines) == 1
+    (saved,) = [int(found[1]) for line in lines if (found := re.search(r"resumed at step (\d+) of", line))]
+    assert saved in range(SAVE_EVERY, STEPS, SAVE_EVERY)
+    assert steps[again:] == list(range(saved + 1, STEPS + 1))
 
 
 def test_the_log_that_is_read_once_is_that_of_the_newest_start(chain: Chain, stack: Deployed) -> None:
     shown = console()
     assert logs(stack, ONCE, chain.site.root, shown) == 0
-    assert f"run {chain.run_folder(JOB).name}: resumed at step {SAVE_EVERY} of {STEPS}" in told(shown)
+    assert re.search(rf"run {chain.run_folder(JOB).name}: resumed at step \d+ of {STEPS}", told(shown))
 
 
 def test_the_start_before_is_in_the_sandboxs_own_logs(chain: Chain, stack: Deployed) -> None:
@@ -131,10 +137,10 @@ def test_a_job_above_the_quota_is_explained_and_listed_in_its_place(chain: Chain
 
 def test_an_evicted_job_is_told_by_whom(chain: Chain, stack: Deployed) -> None:
     # In the place of the first one, so that the queue is its own.
-    chain.engine(name="evicted").up(ignore)
-    chain.wait_for_step("evicted", BETWEEN_SAVES, 240)
+    chain.engine(name="evicted", training=training(100_000)).up(ignore)
+    chain.wait_for_step("evicted", SAVE_EVERY)
     with rival(chain.field, "evicted"):
         preempted = wait_for_finding(stack, "evicted", Cause.PREEMPTED)
         assert "for it has a higher priority in the same queue" in preempted.what
         assert "multislice priority evicted high -s local" in preempted.next[-1]
-    chain.wait_for_end("evicted", 240)
+    chain.wait_for_step("evicted", max(chain.losses("evicted")) + 2)

@@ -17,8 +17,6 @@ from tests.infra.recording import Values, stack_values
 from tests.infra.test_jobs import CONTAINER
 from tests.infra.test_pathways import PATHWAYS, SINGLE_HOST, rendered
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def _stack(shape: Mapping[str, object]) -> Values:
     values = stack_values("local")
@@ -67,13 +65,13 @@ def test_kueue_admits_head_and_workers_as_one_job(placed: tuple[Chain, Values]) 
     chain, _ = placed
 
     def admitted() -> bool:
-        (workload,) = chain.objects("workloads")
         return any(
             found["type"] == "Admitted" and found["status"] == "True"
+            for workload in chain.objects("workloads")
             for found in workload.get("status", {}).get("conditions", [])
         )
 
-    wait_until(admitted, 120, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml"))
+    wait_until(admitted, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml"))
     (workload,) = chain.objects("workloads")
     given = {found["name"]: found.get("flavors", {}) for found in workload["status"]["admission"]["podSetAssignments"]}
     assert given["head"] == {}
@@ -86,7 +84,7 @@ def test_the_scheduler_finds_the_head_its_place(placed: tuple[Chain, Values]) ->
     def head_placed() -> bool:
         return any(_pool_of(chain, pod) for pod in _pods(chain) if "-head-" in pod["metadata"]["name"])
 
-    wait_until(head_placed, 120, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
+    wait_until(head_placed, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
     pools = {_pool_of(chain, pod) for pod in _pods(chain) if "-head-" in pod["metadata"]["name"]} - {None}
     shared = "machine_type" in values["slices"]["trillium"]
     assert (pools == {"system"}) is not shared

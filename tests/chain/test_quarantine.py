@@ -22,8 +22,6 @@ from tests.chain.stack import Chain, ignore
 from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 from workloads.training.quarantine import NotMarked, OwnNode
 
-pytestmark = pytest.mark.timeout(300)
-
 NAME = "marks"
 
 
@@ -31,7 +29,7 @@ NAME = "marks"
 def trainer(chain: Chain) -> Generator[tuple[Json, ApiServer, Json]]:
     """A pod of the trainer's account on a node, the API server as that pod sees it, and another node."""
     chain.engine(name=NAME).up(ignore)
-    chain.wait_for_end(NAME, 240)
+    chain.wait_for_end(NAME)
     api = chain.field.api
     node, other = [node for node in chain.field.objects("/api/v1/nodes") if "taints" in node["spec"]][:2]
     pod = _pod(api, node["metadata"]["name"])
@@ -48,7 +46,7 @@ def _pod(api: ApiServer, node: str) -> Json:
     container = {
         "name": "main",
         "image": "unused",
-        "command": ["sleep", "300"],
+        "command": ["sleep", "3600"],
         "resources": {"limits": {TPU_RESOURCE: 4}},
         "securityContext": CONFINED_CONTAINER,
     }

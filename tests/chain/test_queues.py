@@ -10,20 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.kueue_situations import varied
-from benchmarks.kueue_trials import carry_out
 from infra import live_jobs
 from infra.admission.rehearsal import rehearse
 from infra.admission.stack import situation
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings import parse
-from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
-from tests.chain.stack import TRIALS, Chain, Operations, ignore, wait_until
+from tests.chain.rehearsals import disagreements
+from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import values_of
-
-pytestmark = pytest.mark.timeout(300)
 
 FIRST, SECOND = "v6e-2x4-tas-on-demand-first", "v6e-2x4-tas-spot-second"
 SECTIONS = {
@@ -100,8 +96,9 @@ def test_a_job_of_a_queue_on_hold_waits_although_its_chips_are_free(teams: Chain
 
 
 def test_a_team_borrows_up_to_its_limit_and_no_further(teams: Chain) -> None:
-    _submit(teams, "guest", "one", "two")
+    _submit(teams, "guest", "one")
     _wait_for(teams, "one", SECOND)
+    _submit(teams, "guest", "two")
     _waits(teams, "two")
 
 
@@ -134,9 +131,7 @@ def test_a_clusters_workloads_are_rehearsed_with_as_kueue_counts_them(teams: Cha
 
 
 def test_admissions_under_fair_sharing_are_rehearsed_as_kueue_decides_them(teams: Chain) -> None:
-    drawn = varied(TRIALS, seed=0, fair_sharing=True)
-    results = carry_out(administrator(teams.site), drawn, fair_sharing=True)
-    assert [str(result) for result in results if not result.agrees] == []
+    assert disagreements(teams, fair_sharing=True) == []
 
 
 def test_destroy_begins_with_jobs_and_queues_and_ends_with_operators_and_cluster(teams: Chain, engine: Engine) -> None:
@@ -166,7 +161,7 @@ def _jobset(team: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
     container = {
         "name": "main",
         "image": "busybox",
-        "command": ["sleep", "600"],
+        "command": ["sleep", "3600"],
         "resources": {"limits": {"google.com/tpu": 4}},
         "securityContext": CONFINED_CONTAINER,
     }
@@ -197,7 +192,7 @@ def _flavors(chain: Chain, owner: str) -> list[str | None]:
 
 
 def _wait_for(chain: Chain, owner: str, flavor: str) -> None:
-    wait_until(lambda: _flavors(chain, owner) == [flavor], 20, lambda: yaml.safe_dump(_workloads(chain, owner)))
+    wait_until(lambda: _flavors(chain, owner) == [flavor], lambda: yaml.safe_dump(_workloads(chain, owner)))
 
 
 def _waits(chain: Chain, owner: str) -> None:
@@ -207,7 +202,7 @@ def _waits(chain: Chain, owner: str) -> None:
         conditions = [item for workload in _workloads(chain, owner) for item in _conditions(workload)]
         return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
 
-    wait_until(refused, 20, lambda: yaml.safe_dump(_workloads(chain, owner)))
+    wait_until(refused, lambda: yaml.safe_dump(_workloads(chain, owner)))
     assert _flavors(chain, owner) == [None]
 
 

@@ -16,4 +16,4 @@ def test_a_sandbox_that_cannot_start_cleans_up_and_says_why(tmp_path: Path):
         daemon.start(site, ignore)
     assert daemon.running(site) is None
     assert taken_ports(site) == []
-    wait_until(lambda: processes_of(site) == [], 5, lambda: str(processes_of(site)))
+    wait_until(lambda: processes_of(site) == [], lambda: str(processes_of(site)))

@@ -53,11 +53,13 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
         chain.engine_on(values).up(ignore)
     assert _deployed(chain) == {"jobset": _version(PREVIOUS, "jobset"), "kueue": _version(PREVIOUS, "kueue")}
     assert _most_pod_sets(chain) == 10
-    chain.wait_for_step(RUNNING, 3, 300)
+    chain.wait_for_step(RUNNING, 3)
     chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_sleeping(QUEUED)))
     wait_until(
-        lambda: _reserved(chain, QUEUED) == "False", 60, lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml")
+        lambda: _reserved(chain, QUEUED) == "False", lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml")
     )
+    of_queued = ("jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={QUEUED}")
+    wait_until(lambda: len(chain.objects(*of_queued)) == 2, lambda: chain.kubectl("get", "jobs", "-A"))
     before, last = _identity(chain), max(chain.losses(RUNNING))
 
     operations = Operations()
@@ -70,14 +72,14 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
     assert _most_pod_sets(chain) == 18
     assert "jobRestarts" in chain.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "yaml")
     assert max(refusals, default=0) < REFUSED_SECONDS
-    wait_until(lambda: max(chain.losses(RUNNING)) > last, 120, lambda: f"step {last} was the last")
+    wait_until(lambda: max(chain.losses(RUNNING)) > last, lambda: f"step {last} was the last")
     assert _identity(chain) == before
     assert chain.jobset(RUNNING)["status"].get("restarts", 0) == 0
     assert _reserved(chain, QUEUED) == "False"
     assert chain.jobset(QUEUED)["spec"]["suspend"] is True
 
     chain.kubectl("delete", "jobset", RUNNING, "-n", NAMESPACE)
-    assert chain.wait_for_end(QUEUED, 120)["terminalState"] == "Completed"
+    assert chain.wait_for_end(QUEUED)["terminalState"] == "Completed"
 
 
 def _endless_job() -> Values:

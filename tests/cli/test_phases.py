@@ -69,7 +69,7 @@ def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Dis
     finished = threading.Event()
 
     def slow(_: Callable[[Any], None]) -> None:
-        time.sleep(0.2)
+        time.sleep(1)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.2)
         finished.set()

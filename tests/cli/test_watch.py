@@ -78,11 +78,13 @@ def test_the_job_is_followed_to_its_end_although_a_connection_breaks(
 
 
 def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(site: Site) -> None:
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    shown, target = display(), Target(site, "research", "tiny")
+    # Within the call, and before it looks whether the sandbox is alive.
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
 
     with pytest.raises(Halt, match=r"the job goes on") as caught:
-        follow(display(), Target(site, "research", "tiny"))
+        follow(shown, target)
 
     assert caught.value.exit_status == INTERRUPTED
     timer.join()

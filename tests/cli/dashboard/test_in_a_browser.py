@@ -57,6 +57,7 @@ def test_a_stack_is_on_one_page_and_the_browser_has_nothing_to_complain_about(
     chromium: Browser, server: Dashboard
 ) -> None:
     made = chromium.new_page()
+    made.set_default_timeout(SECONDS * 1000)
     told = Told(made)
     made.goto(server.url, wait_until="commit")
     expect(made.get_by_role("heading", name="dev", exact=True)).to_be_visible()

@@ -33,8 +33,10 @@ def until(holds: Callable[[], bool]) -> None:
 
 def runs(pid: int) -> bool:
     """Whether the process is there, and not only its exit status."""
-    command = Path(f"/proc/{pid}/cmdline")
-    return command.exists() and command.read_bytes() != b""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from sandbox import certificates
 from sandbox.node_agent.container import log_file
 from sandbox.node_agent.kubelet_server import KubeletServer, Wanted, log_blocks
 from sandbox.node_agent.log_times import LogTimes
-from sandbox.site import Site
+from sandbox.site import Site, create
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    made = Site(tmp_path_factory.mktemp("site"), 249)
+    made = create(tmp_path_factory.mktemp("site"))
     certificates.ensure(made)
     log = log_file(made, "team_train-0_uid", "jax", previous=False)
     log.parent.mkdir(parents=True)
@@ -38,7 +38,7 @@ def get(site: Site, path: str, client: str | None = "apiserver-kubelet-client") 
     if client is not None:
         context.load_cert_chain(site.pki / f"{client}.crt", site.pki / f"{client}.key")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    with opener.open(f"https://{site.address}:{site.kubelet_port}{path}", timeout=5) as response:
+    with opener.open(f"https://{site.address}:{site.kubelet_port}{path}", timeout=60) as response:
         return response.read().decode()
 
 

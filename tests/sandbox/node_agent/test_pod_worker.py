@@ -151,8 +151,8 @@ def test_a_deleted_pod_gets_sigterm_once_then_is_reported_and_released(begin: Be
     text = "trap 'echo term' TERM; echo up; while true; do sleep 0.05; done"
     trial = begin(pod(containers=[script(text)]))
     trial.until(lambda: trial.api.statuses and "up" in trial.log())
-    trial.worker.delete(0.6)
-    trial.worker.delete(0.6)
+    trial.worker.delete(3)
+    trial.worker.delete(3)
     trial.until(lambda: trial.api.deletions)
     assert trial.log().count("term\n") == 1
     assert trial.api.phases[-1] == "Failed"

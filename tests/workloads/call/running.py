@@ -18,7 +18,7 @@ from workloads.spec import CALL_SPEC_VARIABLE, CallSpec, SliceSpec
 
 ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)
 TWO_SLICES = SliceSpec.of_cpu(count=2, hosts=1, chips_per_host=2)
-SECONDS = 240
+SECONDS = 600
 KEY = "5e" * 32
 
 

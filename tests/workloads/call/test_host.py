@@ -118,12 +118,12 @@ def test_a_function_that_takes_too_long_is_ended_and_shown_where_it_was(tmp_path
     def stands_still() -> None:
         time.sleep(SECONDS)
 
-    spec = submitted(tmp_path / "call", stands_still, timeout_minutes=0.01)
+    spec = submitted(tmp_path / "call", stands_still, timeout_minutes=0.1)
     called = carried_out(spec, tmp_path / "logs")
     assert (called.codes, called.outcome) == ([ExitCode.HANG], None)
     told = host_failure(CallFolder.at(spec.folder))
     assert told is not None
-    assert "the function did not end within 0.01 minutes" in told
+    assert "the function did not end within 0.1 minutes" in told
     assert "in stands_still" in told
 
 

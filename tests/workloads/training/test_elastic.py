@@ -12,7 +12,7 @@ from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSaved, FewerSlices, RunStarted, StepProgress
 from workloads.spec import JOB_SPEC_VARIABLE, ExitCode, JobSpec
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 600
 
 STEPS = 40
 
@@ -21,7 +21,7 @@ import time
 from workloads.training.data import Batches
 training = Batches.training
 def unhurried(self, number):
-    time.sleep(0.05)
+    time.sleep(0.2)
     return training(self, number)
 Batches.training = unhurried
 """

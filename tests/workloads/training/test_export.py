@@ -80,6 +80,6 @@ def test_the_command_refuses_a_step_that_was_not_saved_and_tells_those_that_were
     run: epath.Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "workloads.training.export", str(run), str(tmp_path / "out"), "--step", "7"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == ExitCode.INVALID_SPEC
     assert done.stderr.endswith("(step 7), got [1, 2]\n")

@@ -17,7 +17,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 
@@ -87,5 +87,5 @@ def test_a_trainer_that_has_no_tpu_need_not_import_pallas() -> None:
     program = (
         "import sys, workloads.training.host; print('jax' in sys.modules, 'jax.experimental.pallas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout == "True False\n"

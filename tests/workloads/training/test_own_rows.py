@@ -46,7 +46,7 @@ def test_two_hosts_read_half_of_the_batch_each() -> None:
     ]
     try:
         first, second = (
-            [int(row) for row in host.communicate(timeout=100)[0].splitlines()[0].split()] for host in hosts
+            [int(row) for row in host.communicate(timeout=240)[0].splitlines()[0].split()] for host in hosts
         )
     finally:
         for host in hosts:

@@ -12,7 +12,7 @@ from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped, RolledBack, RunStarted, StepProgress
 from workloads.spec import ExitCode, JobSpec
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 600
 
 SPOILT_WEIGHTS = """
 from dataclasses import replace
@@ -27,9 +27,28 @@ CompiledProgram.step = spoilt
 """
 """Runs in every process before its own code, as Python's `sitecustomize`."""
 
+SLOW_AFTER_7 = """
+import time
+from workloads.training.data import Batches
+training = Batches.training
+def slow(self, number):
+    if number >= 7:
+        time.sleep(3)
+    return training(self, number)
+Batches.training = slow
+"""
+"""The same; a kill after step 7 comes before the save of step 9, however late that step is heard of."""
+
 
 def two_slices_of_two_hosts(storage: Path) -> JobSpec:
     return small_job(storage, replica=2, fsdp=4, hosts=2, steps=12, save_every_steps=3)
+
+
+def as_first_code(folder: Path, code: str) -> dict[str, str]:
+    """Environment of processes that run it before their own."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
 
 
 @dataclass
@@ -72,7 +91,8 @@ def test_four_hosts_go_on_bitwise_after_one_was_killed(tmp_path: Path) -> None:
     assert list(uninterrupted.losses) == list(range(1, 13))
 
     job = two_slices_of_two_hosts(tmp_path / "two")
-    killed = train(job, 0, tmp_path / "logs-killed", kill_after_step=7)
+    slow = as_first_code(tmp_path / "slow", SLOW_AFTER_7)
+    killed = train(job, 0, tmp_path / "logs-killed", kill_after_step=7, environment=slow)
     restarted = train(job, 1, tmp_path / "logs-restarted")
     assert restarted.began in (3, 6)
     assert killed.losses.items() <= uninterrupted.losses.items()
@@ -97,12 +117,9 @@ def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read
 
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
-    (tmp_path / "spoilt").mkdir()
-    (tmp_path / "spoilt" / "sitecustomize.py").write_text(SPOILT_WEIGHTS)
     schedule = {"steps": 7, "save_every_steps": 2, "max_skipped_steps": 1, "max_rollbacks": 2, "keep_checkpoints": 9}
     job = small_job(tmp_path / "storage", replica=2, fsdp=2, hosts=1, save_every_minutes=0.01, **schedule)
-    path = {"PYTHONPATH": f"{tmp_path / 'spoilt'}:{Path(__file__).parents[3]}"}
-    rolled = train(job, 0, tmp_path / "logs", environment=path)
+    rolled = train(job, 0, tmp_path / "logs", environment=as_first_code(tmp_path / "spoilt", SPOILT_WEIGHTS))
     first, second = filter(None, map(RolledBack.parse, rolled.other))
     assert (first.number, first.from_step, first.last_left_out) == (1, 5, 4)
     assert (second.number, second.last_left_out) == (2, 9)

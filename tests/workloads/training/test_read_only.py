@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.processes import running_hosts
 from tests.workloads.jobs import small_job
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 600
 
 SEALED = """
 import ctypes, os

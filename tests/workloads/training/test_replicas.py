@@ -13,7 +13,7 @@ from workloads.spec import ExitCode
 from workloads.training.failures import ReplicasDiffer
 from workloads.training.replicas import Replicas
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 600
 
 FLIPPED_BIT = """
 import os

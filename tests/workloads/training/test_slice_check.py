@@ -18,7 +18,7 @@ from workloads.training.slice_check import Findings, Multiplication, check_slice
 
 TASK = Multiplication.of_size(16)
 PRODUCT = TASK.left.astype(np.int64) @ TASK.right.astype(np.int64)
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 600
 
 WRONG_ON_ONE_HOST = """
 import os

@@ -68,6 +68,13 @@ def seconds_to_enter(entered: Writer) -> float:
         return time.monotonic() - began
 
 
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_a_second_submission_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     fault = "is written by run first, last heard of at .* run second would spoil it"
     with of(tmp_path, "first"), pytest.raises(InvalidSpec, match=fault):
@@ -79,29 +86,31 @@ def test_the_next_submission_does_not_wait_after_an_end_that_is_followed_by_no_r
     tmp_path: Path, error: TrainingStopped | None
 ) -> None:
     left_by(tmp_path, "first", error)
-    assert seconds_to_enter(of(tmp_path, "second")) < 0.5
+    assert seconds_to_enter(of(tmp_path, "second")) < 0.9
 
 
 @pytest.mark.parametrize("error", [ReplicasDiffer("x"), SaveFailed("x"), HostMissing("x"), ValueError("a crash")])
 def test_a_restart_that_is_to_come_finds_the_path_kept_for_it(tmp_path: Path, error: Exception) -> None:
     left_by(tmp_path, "first", error)
-    assert seconds_to_enter(of(tmp_path, "first", 1)) < 0.5
+    assert seconds_to_enter(of(tmp_path, "first", 1)) < 0.9
     left_by(tmp_path, "first", error, start=1)
-    assert 0.9 < seconds_to_enter(of(tmp_path, "second")) < 5
+    assert seconds_to_enter(of(tmp_path, "second")) > 0.9
 
 
 @pytest.mark.parametrize("ahead", [-1000.0, 1000.0])
 def test_what_a_killed_submission_left_expires_whatever_its_clock_said(tmp_path: Path, ahead: float) -> None:
     left_by(tmp_path, "first", ValueError("killed"))
     lease(tmp_path).write_text(json.dumps(asdict(replace(found(tmp_path), time=time.time() + ahead))))
-    assert 0.9 < seconds_to_enter(of(tmp_path, "second")) < 5
+    assert seconds_to_enter(of(tmp_path, "second")) > 0.9
 
 
 def test_one_that_is_killed_while_another_waits_is_waited_for(tmp_path: Path) -> None:
     first = of(tmp_path, "first").__enter__()
     killed = threading.Timer(0.5, first.__exit__, (ValueError, ValueError("killed"), None))
+    began = time.monotonic()
     killed.start()
-    assert 1.4 < seconds_to_enter(of(tmp_path, "second")) < 5
+    with of(tmp_path, "second"):
+        assert time.monotonic() - began > 1.4
     killed.join()
 
 
@@ -120,7 +129,7 @@ def test_of_two_processes_of_one_start_the_later_one_goes_on_and_keeps_the_lease
     told: list[TrainingStopped] = []
     cut_off = of(tmp_path, "first", 0, told.append).__enter__()
     with of(tmp_path, "first"):
-        time.sleep(0.3)
+        until(lambda: told)
         assert isinstance(told[0], PathTaken)
         assert "another start of run first writes" in str(told[0])
         cut_off.__exit__(None, None, None)
@@ -134,8 +143,7 @@ def test_an_earlier_start_ends_and_its_last_word_does_not_end_the_later_one(tmp_
         earlier = lease(tmp_path).read_text()
         with of(tmp_path, "first", 1):
             lease(tmp_path).write_text(earlier)
-            time.sleep(0.5)
-            assert found(tmp_path).start == 1
+            until(lambda: told and found(tmp_path).start == 1)
     assert isinstance(told[0], PathTaken)
     with of(tmp_path, "first", 2), pytest.raises(PathTaken, match="this one was cut off"):
         of(tmp_path, "first", 1).__enter__()
@@ -144,7 +152,7 @@ def test_an_earlier_start_ends_and_its_last_word_does_not_end_the_later_one(tmp_
 def test_a_lease_that_cannot_be_read_is_somebodys_until_it_expires(tmp_path: Path) -> None:
     left_by(tmp_path, "first", ValueError("killed"))
     lease(tmp_path).write_text('{"run')
-    assert 0.9 < seconds_to_enter(of(tmp_path, "second")) < 5
+    assert seconds_to_enter(of(tmp_path, "second")) > 0.9
 
 
 def test_whoever_reads_the_lease_finds_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,14 +165,14 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, capsys: py
     with of(tmp_path, "first"):
         lease(tmp_path).unlink()
         lease(tmp_path).mkdir()
-        time.sleep(0.3)
+        said: list[str] = []
+        until(lambda: said.append(capsys.readouterr().out) or "cannot be renewed, trying again" in "".join(said))
         lease(tmp_path).rmdir()
-        time.sleep(0.3)
+        until(lambda: lease(tmp_path).is_file())
         assert found(tmp_path).run_id == "first"
-    assert "cannot be renewed, trying again" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_of_two_jobs_the_second_ends_and_the_next_goes_on_after_the_first(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
     variables = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
