@@ -87,7 +87,7 @@ def long_run(field: Field, plan: Plan, say: Callable[[str], None]) -> LongRun:
     strikes: list[Strike] = []
 
     def run() -> None:
-        _strike(field, job, plan, strikes, say)
+        strike_at_random(field, job, plan, strikes, say)
         field.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
 
     failed = tried(run)
@@ -145,7 +145,7 @@ def _submitted(field: Field, plan: Plan, name: str) -> str:
     return name
 
 
-def _strike(field: Field, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
+def strike_at_random(field: Field, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
     """Strike until the time for it is over; `strikes` grows."""
     until = time.time() + 60 * plan.minutes
     for draw in draws(plan.seed):
@@ -154,8 +154,8 @@ def _strike(field: Field, job: str, plan: Plan, strikes: list[Strike], say: Call
         # Between two starts, when the strike before is not mended yet, there may be nobody left to strike.
         with suppress(ProcessLookupError):
             draw.fault.strike(field, job)
-        strikes.append(Strike(fault=draw.fault.name, time=time.time()))
-        say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(field, job)}")
+            strikes.append(Strike(fault=draw.fault.name, time=time.time()))
+            say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(field, job)}")
 
 
 def _moment(field: Field, job: str, draw: Draw, until: float) -> bool:

@@ -77,7 +77,7 @@ def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[s
         yield f"expected at most {most} steps to be done again, got {observed.lost_steps}"
     if observed.batches != tuple(range(len(observed.batches))):
         yield f"expected the batches 0, 1, 2, ... without gap or repetition, got {observed.batches}"
-    if expected.endings and expected.terminal == "Completed":
+    if expected.terminal == "Completed":
         if observed.recovery_seconds is None:
             yield "expected training to go on, got no further step"
         elif observed.recovery_seconds > expected.recovery_seconds:

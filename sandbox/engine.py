@@ -10,7 +10,7 @@ import os
 import runpy
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,8 @@ from infra.hidden import SECTION, encrypted, of_file
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import Programs
 from sandbox.providers import install
+from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
 from sandbox.site import SITE_VARIABLE, Site
-
-OnEvent = Callable[[automation.EngineEvent], None]
 
 STAND_IN = "sandbox"
 """Value of a secret that nobody gave the sandbox."""
@@ -36,7 +35,6 @@ _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _SECRETS = f"tpu-multislice:{SECTION}"
 _PROVIDER_PREFIX = "pulumi:providers:"
-_STACK_TYPE = "pulumi:pulumi:Stack"
 
 
 @dataclass(frozen=True)
@@ -80,26 +78,32 @@ class Engine:
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
         with self._tools_found():
-            return self._stack().preview(
-                on_event=on_event,
-                policy_packs=self._packs,
-                policy_pack_configs=self._pack_settings,
-                plan=str(save_plan.resolve()) if save_plan else None,
+            return with_second_try(
+                lambda tell: self._stack().preview(
+                    on_event=tell,
+                    policy_packs=self._packs,
+                    policy_pack_configs=self._pack_settings,
+                    plan=str(save_plan.resolve()) if save_plan else None,
+                ),
+                on_event,
             )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
         """What a refresh would find, and what `up` would do then. Raises CommandError when the plan is refused."""
         with self._tools_found():
-            self._stack().preview(on_event=on_event, refresh=True)
+            with_second_try(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
 
     def up(self, on_event: OnEvent, plan: Path | None = None) -> Mapping[str, Any]:
         """Make it so, or `plan` and nothing else; the stack's outputs. Raises CommandError when a step fails."""
         with self._tools_found():
-            done = self._stack().up(
-                on_event=on_event,
-                policy_packs=self._packs,
-                policy_pack_configs=self._pack_settings,
-                plan=str(plan.resolve()) if plan else None,
+            done = with_second_try(
+                lambda tell: self._stack().up(
+                    on_event=tell,
+                    policy_packs=self._packs,
+                    policy_pack_configs=self._pack_settings,
+                    plan=str(plan.resolve()) if plan else None,
+                ),
+                on_event,
             )
         return {name: output.value for name, output in done.outputs.items()}
 
@@ -116,7 +120,9 @@ class Engine:
             self._stack().set_config("allow_interruption", automation.ConfigValue("true"))
         # The program runs too, for its hooks ask whether a job is running.
         with self._tools_found():
-            self._stack().destroy(on_event=on_event, exclude_protected=True, run_program=True)
+            with_second_try(
+                lambda tell: self._stack().destroy(on_event=tell, exclude_protected=True, run_program=True), on_event
+            )
 
     def resources(self) -> list[dict[str, Any]]:
         """Resources in the state, without providers and the stack itself."""
@@ -126,7 +132,7 @@ class Engine:
         return [
             resource
             for resource in state.get("resources", [])
-            if resource["type"] != _STACK_TYPE and not resource["type"].startswith(_PROVIDER_PREFIX)
+            if resource["type"] != STACK_TYPE and not resource["type"].startswith(_PROVIDER_PREFIX)
         ]
 
     def destroyable(self) -> bool:

@@ -83,7 +83,7 @@ def _damage_each(field: Field, job: str) -> None:
     """Another checkpoint for each kind of file and damage, the newest ones; one start skips them all."""
     struck = _complete(field, job)[-len(_PAIRS) :]
     for folder, (kind, damage) in zip(struck, _PAIRS, strict=True):
-        for path in folder.glob(KINDS[kind]):
+        for path in _found(folder, KINDS[kind]):
             DAMAGES[damage](path)
     field.send(signal.SIGKILL, job, _HOST)
     steps = {int(folder.name) for folder in struck}
@@ -92,9 +92,21 @@ def _damage_each(field: Field, job: str) -> None:
 
 def _damage_side_files(field: Field, job: str) -> None:
     newest = _complete(field, job)[-1]
-    for path in [path for pattern in SIDE_FILES for path in newest.glob(pattern)]:
-        _flip(path)
+    for pattern in SIDE_FILES:
+        for path in _found(newest, pattern):
+            _flip(path)
     field.send(signal.SIGKILL, job, _HOST)
+
+
+def _found(checkpoint: Path, pattern: str) -> list[Path]:
+    found = [*checkpoint.glob(pattern)]
+    if not found:
+        raise FileNotFoundError(f"expected {pattern} in {checkpoint}, got none of them: Orbax writes other files now")
+    return found
+
+
+def _killed(job: str) -> str:
+    return rf"{job}-{_HOST}-\S+ failed with exit code 137"
 
 
 def _skipped(field: Field, job: str) -> set[int]:
@@ -113,7 +125,7 @@ FAULTS = (
         "of each kind of file, one is flipped, truncated, empty and missing in a checkpoint each",
         _damage_each,
         # The last save may not be complete when the host stands still. Each damaged checkpoint is read before the next.
-        Expected(endings=GONE, lost_steps=_SAVES, recovery_seconds=180),
+        Expected(endings=GONE, lost_steps=_SAVES, recovery_seconds=180, event=_killed("checkpoints-damaged")),
         at_step=_SAVES,
         job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
         edit=_stands_still_before(_SAVES + 1),
@@ -122,7 +134,7 @@ FAULTS = (
         "side-files-damaged",
         "in the newest checkpoint, every file that a start does not need is flipped",
         _damage_side_files,
-        Expected(endings=GONE, lost_steps=SAVE_EVERY),
+        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=_killed("side-files-damaged")),
         at_step=_BEFORE_THE_LAST_SAVE,
         edit=_stands_still_before(_BEFORE_THE_LAST_SAVE + 1),
     ),

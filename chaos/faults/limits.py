@@ -2,9 +2,11 @@
 
 import signal
 import time
+from dataclasses import replace
 
 from chaos.fault import SUSPENDED, Expected, Fault
 from chaos.faults.pace import PACED
+from chaos.faults.process import left
 from chaos.field import BETWEEN_SAVES, SAVE_EVERY, STEPS, Field
 from workloads.report.history import LAST
 
@@ -52,12 +54,10 @@ FAULTS = (
         "deadline-reached",
         "the job has held its chips for `max_hours`",
         _outlive_deadline,
-        Expected(
+        replace(
+            left("deadline-reached"),
             terminal=SUSPENDED,
             starts=1,
-            charged=0,
-            endings=frozenset({"PREEMPTED"}),
-            lost_steps=0,
             # Its learning rate falls over more steps.
             loss_tolerance=0.05,
             said="maximum execution time",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from chaos.fault import UNDISTURBED, Expected, Fault
 from chaos.faults.pace import PACED, at_least
-from chaos.faults.process import GONE
+from chaos.faults.process import GONE, left
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.sabotage import sabotaged
 from infra.api_server import Json
@@ -24,9 +24,6 @@ _PODS_GONE_SECONDS = 150
 _NOTICED_SECONDS = 120
 _STEP_SECONDS = 8.0
 """The steps that are left last 112 s: longer than Kubernetes takes to give a silent node up and to evict its pods."""
-
-_LEFT = Expected(charged=0, endings=frozenset({"PREEMPTED"}), lost_steps=0)
-"""Hosts that are told to leave save first, and nobody is charged."""
 
 
 def _node_of(field: Field, job: str) -> Json:
@@ -119,8 +116,12 @@ def _lose_machine(field: Field, job: str) -> None:
 
 
 FAULTS = (
-    Fault("node-deleted", "a Node is deleted and made anew", _delete_node, _LEFT, BETWEEN_SAVES, edit=PACED),
-    Fault("pool-gone", "all nodes of a slice go and come back", _delete_pool, _LEFT, BETWEEN_SAVES, edit=PACED),
+    Fault(
+        "node-deleted", "a Node is deleted and made anew", _delete_node, left("node-deleted"), BETWEEN_SAVES, edit=PACED
+    ),
+    Fault(
+        "pool-gone", "all nodes of a slice go and come back", _delete_pool, left("pool-gone"), BETWEEN_SAVES, edit=PACED
+    ),
     Fault(
         "node-silent",
         "a node cannot reach the cluster until it counts as unreachable; its host trains on",

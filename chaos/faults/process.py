@@ -29,8 +29,8 @@ def _killed(name: str, what: str, *hosts: str) -> Fault:
     return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, anytime=True, edit=PACED)
 
 
-def _left(name: str) -> Expected:
-    """A save, a record, and nobody charged."""
+def left(name: str) -> Expected:
+    """What must hold of the job of that name whose hosts are told to leave: a save, a record, and nobody charged."""
     preempted = frozenset({"PREEMPTED"})
     return Expected(charged=0, endings=preempted, culprit=f"{name}-slice-", cause="SIGTERM", lost_steps=0)
 
@@ -44,7 +44,7 @@ FAULTS = (
         "host-preempted",
         "a host is told to leave, as a spot machine is",
         _send(signal.SIGTERM, "slice-1-0"),
-        _left("host-preempted"),
+        left("host-preempted"),
         at_step=BETWEEN_SAVES,
         anytime=True,
         edit=PACED,
@@ -53,7 +53,7 @@ FAULTS = (
         "slice-preempted",
         "all hosts of a slice are told to leave",
         _send(signal.SIGTERM, "slice-1-0", "slice-1-1"),
-        _left("slice-preempted"),
+        left("slice-preempted"),
         at_step=BETWEEN_SAVES,
         edit=PACED,
     ),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from chaos.fault import UNDISTURBED, Expected, Fault
 from chaos.faults.pace import PACED
+from chaos.faults.process import left
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.operators import operator_down
 from chaos.rival import asking, has_pods, remove_rival, rival
@@ -15,9 +16,6 @@ _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5
 """Long enough for Kueue to act on what it sees, ten times over."""
 _GONE_SECONDS = 90
-
-_EVICTED = Expected(charged=0, endings=frozenset({"PREEMPTED"}), lost_steps=0)
-"""Told to leave with time to save, and no fault of the job."""
 
 
 def _stop(policy: str, meanwhile: Callable[[Field, str], None]) -> Callable[[Field, str], None]:
@@ -94,19 +92,19 @@ FAULTS = (
         "preempted",
         "a more urgent job of the team takes the chips for a while",
         _preempt,
-        replace(_EVICTED, said="Preempted to accommodate a workload"),
+        replace(left("preempted"), said="Preempted to accommodate a workload"),
     ),
     _struck_between_saves(
         "queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED
     ),
     _struck_between_saves(
-        "queue-drained", "the queue is drained, then open", _stop("HoldAndDrain", _see_evicted), _EVICTED
+        "queue-drained", "the queue is drained, then open", _stop("HoldAndDrain", _see_evicted), left("queue-drained")
     ),
     _struck_between_saves("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED),
     _struck_between_saves(
         "kueue-down",
         "a preempted job waits, and Kueue is down when the chips become free",
         _free_while_kueue_is_down,
-        _EVICTED,
+        left("kueue-down"),
     ),
 )

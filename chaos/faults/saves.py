@@ -39,7 +39,9 @@ _BEFORE_COMMIT = _at_second_save(
 
 
 def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
-    expected = Expected(endings=GONE, lost_steps=lost_steps)
+    (host,) = sabotage.hosts
+    event = rf"{name}-{host}-\S+ failed with exit code 137"
+    expected = Expected(endings=GONE, lost_steps=lost_steps, event=event)
     return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=sabotaged(sabotage))
 
 
@@ -59,7 +61,12 @@ FAULTS = (
         "save-stopped",
         "a host stands still as it writes",
         comes_with_the_job,
-        Expected(endings=frozenset({"HANG"}), lost_steps=2 * SAVE_EVERY),
+        Expected(
+            endings=frozenset({"HANG"}),
+            lost_steps=2 * SAVE_EVERY,
+            culprit="save-stopped-slice-",
+            cause=f"no sign of life from save-stopped-{_WRITER}",
+        ),
         at_step=_SECOND - 1,
         job=HANGS_SOON,
         edit=sabotaged(replace(_ARRAYS_IN_PART, deed="stop")),

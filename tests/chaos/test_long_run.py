@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from itertools import islice
+from typing import cast
 
 import pytest
 
-from chaos.long_run import Draw, draws, verdict_of
+from chaos import long_run
+from chaos.fault import Expected, Fault
+from chaos.field import Field
+from chaos.long_run import Draw, Plan, draws, verdict_of
 from chaos.observed import UNSEEN, Observed
 from chaos.result import Strike
 from workloads.report.history import Failure
@@ -23,6 +27,22 @@ def test_a_seed_gives_the_same_faults_at_the_same_moments() -> None:
 def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
     assert {"follower-killed", "host-preempted", "host-stopped"} <= {draw.fault.name for draw in drawn(1)}
     assert {draw.steps == 0 for draw in drawn(1)} == {True, False}
+
+
+def test_a_strike_that_finds_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def misses(_: Field, job: str) -> None:
+        raise ProcessLookupError(job)
+
+    def hits(_: Field, job: str) -> None:
+        pass
+
+    drawn_ones = [Draw(Fault(strike.__name__, "", strike, Expected()), 0, 0) for strike in (misses, hits, misses)]
+    monkeypatch.setattr(long_run, "draws", lambda _: drawn_ones)
+    monkeypatch.setattr(long_run, "_moment", lambda *_: True)
+    monkeypatch.setattr(long_run, "_last_step", lambda *_: 5)
+    strikes, told = list[Strike](), list[str]()
+    long_run.strike_at_random(cast(Field, None), "random", Plan(1, 1, 100), strikes, told.append)
+    assert ([strike.fault for strike in strikes], told) == (["hits"], ["1: hits at step 5"])
 
 
 STRUCK = (Strike(fault="follower-killed", time=1.0), Strike(fault="host-preempted", time=2.0))

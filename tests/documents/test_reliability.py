@@ -175,11 +175,20 @@ def test_what_some_entries_demand_instead_is_as_written() -> None:
         "Losses": {each.name for each in CATALOGUE if each.expected.loss_tolerance or not each.expected.same_data},
         "Lost work": {each.name for each in CATALOGUE if (each.expected.lost_steps or 0) > SAVE_EVERY},
         "Wrong losses": {each.name for each in CATALOGUE if each.expected.spoiled_from is not None},
+        "Record": {each.name for each in CATALOGUE if _restarts(each) and not _tells(each)},
         "Recovery": {each.name for each in CATALOGUE if _slow(each)},
     }
     told = {seconds for each in CATALOGUE if _slow(each) for seconds in [each.expected.recovery_seconds]}
     assert {float(seconds) for seconds in re.findall(r"(\d+) s\b", lines["Recovery"])} == told
     assert f"| recovery | {Expected().recovery_seconds:.0f} s after the strike at most" in written()
+
+
+def _restarts(fault: Fault) -> bool:
+    return bool(fault.expected.endings) and fault.expected.terminal == "Completed"
+
+
+def _tells(fault: Fault) -> bool:
+    return bool(fault.expected.culprit or fault.expected.event)
 
 
 def _slow(fault: Fault) -> bool:
