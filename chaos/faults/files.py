@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from chaos.fault import Expected, Fault
-from chaos.faults.process import GONE
+from chaos.faults.process import GONE, told_of_kill
 from chaos.field import SAVE_EVERY, STEPS, Field
 from chaos.sabotage import Sabotage, sabotaged
 from infra.api_server import Json
@@ -105,10 +105,6 @@ def _found(checkpoint: Path, pattern: str) -> list[Path]:
     return found
 
 
-def _killed(job: str) -> str:
-    return rf"{job}-{_HOST}-\S+ failed with exit code 137"
-
-
 def _skipped(field: Field, job: str) -> set[int]:
     """Steps of which the ledger tells that their checkpoint was skipped, and which lie beside the others now."""
     told = {event.facts["step"] for event in field.history(job).events("CheckpointSkipped")}
@@ -125,7 +121,9 @@ FAULTS = (
         "of each kind of file, one is flipped, truncated, empty and missing in a checkpoint each",
         _damage_each,
         # The last save may not be complete when the host stands still. Each damaged checkpoint is read before the next.
-        Expected(endings=GONE, lost_steps=_SAVES, recovery_seconds=180, event=_killed("checkpoints-damaged")),
+        Expected(
+            endings=GONE, lost_steps=_SAVES, recovery_seconds=180, event=told_of_kill("checkpoints-damaged", _HOST)
+        ),
         at_step=_SAVES,
         job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
         edit=_stands_still_before(_SAVES + 1),
@@ -134,7 +132,7 @@ FAULTS = (
         "side-files-damaged",
         "in the newest checkpoint, every file that a start does not need is flipped",
         _damage_side_files,
-        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=_killed("side-files-damaged")),
+        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=told_of_kill("side-files-damaged", _HOST)),
         at_step=_BEFORE_THE_LAST_SAVE,
         edit=_stands_still_before(_BEFORE_THE_LAST_SAVE + 1),
     ),

@@ -7,10 +7,22 @@ from chaos.fault import Expected, Fault
 from chaos.faults.pace import PACED
 from chaos.field import BETWEEN_SAVES, Field
 
+LEADER = "slice-0-0"
+
 GONE = frozenset({"KILLED", "PEER_LOST"})
 """How a start ends in which a host is killed: who is killed leaves no word, and whom JAX aborts for it neither."""
 HANGS_SOON = {"training": {"step_timeout_minutes": 0.25}, "grace_seconds": 15}
 """Settings of a job with a host that stands still: a restart waits as long as its grace for it to end."""
+
+
+def told_of_kill(job: str, *hosts: str) -> str:
+    """The event that names a killed host, as a regular expression.
+
+    With the leader goes JAX's coordination service, and all others abort (134) in the same moment: the event is of
+    whichever the Job's controller looks at first.
+    """
+    killed = rf"{job}-({'|'.join(hosts)})-\S+ failed with exit code 137"
+    return rf"{killed}|{job}-slice-\S+ failed with exit code 134" if LEADER in hosts else killed
 
 
 def _send(number: signal.Signals, *hosts: str) -> Callable[[Field, str], None]:
@@ -24,8 +36,7 @@ def _send(number: signal.Signals, *hosts: str) -> Callable[[Field, str], None]:
 
 def _killed(name: str, what: str, *hosts: str) -> Fault:
     strike = _send(signal.SIGKILL, *hosts)
-    pods = "|".join(hosts)
-    expected = Expected(endings=GONE, event=rf"{name}-({pods})-\S+ failed with exit code 137")
+    expected = Expected(endings=GONE, event=told_of_kill(name, *hosts))
     return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, anytime=True, edit=PACED)
 
 
@@ -37,7 +48,7 @@ def left(name: str) -> Expected:
 
 FAULTS = (
     _killed("follower-killed", "a host that leads nothing is killed", "slice-1-1"),
-    _killed("leader-killed", "the leading host is killed", "slice-0-0"),
+    _killed("leader-killed", "the leading host is killed", LEADER),
     _killed("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
     _killed("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     Fault(

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from chaos.fault import Expected, Fault, comes_with_the_job
-from chaos.faults.process import GONE, HANGS_SOON
+from chaos.faults.process import GONE, HANGS_SOON, LEADER, told_of_kill
 from chaos.field import SAVE_EVERY
 from chaos.sabotage import Deed, Sabotage, sabotaged
 
-_LEADER, _WRITER = "slice-0-0", "slice-0-1"
-"""Both hold the first replica, the one that is written; the leader also writes the record and the commit."""
+_WRITER = "slice-0-1"
+"""Like the leader it holds the first replica, the one that is written; the leader also writes record and commit."""
 _SECOND = 2 * SAVE_EVERY
 _ARRAYS_ARE_WRITTEN_SECONDS = 2.0
 
@@ -30,18 +30,16 @@ _ARRAYS_IN_PART = Sabotage(
 _BEFORE_RECORD = _at_second_save(
     "kill",
     "orbax.checkpoint._src.handlers.json_checkpoint_handler:JsonCheckpointHandler._save_fn",
-    _LEADER,
+    LEADER,
     _ARRAYS_ARE_WRITTEN_SECONDS,
 )
 _BEFORE_COMMIT = _at_second_save(
-    "kill", "orbax.checkpoint._src.checkpointers.async_checkpointer:_on_commit_callback", _LEADER
+    "kill", "orbax.checkpoint._src.checkpointers.async_checkpointer:_on_commit_callback", LEADER
 )
 
 
 def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
-    (host,) = sabotage.hosts
-    event = rf"{name}-{host}-\S+ failed with exit code 137"
-    expected = Expected(endings=GONE, lost_steps=lost_steps, event=event)
+    expected = Expected(endings=GONE, lost_steps=lost_steps, event=told_of_kill(name, *sabotage.hosts))
     return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=sabotaged(sabotage))
 
 
@@ -54,7 +52,7 @@ FAULTS = (
     _crash(
         "save-not-told",
         "the leader dies when a save is complete and nobody was told",
-        _at_second_save("kill", _AFTER_COMMIT, _LEADER),
+        _at_second_save("kill", _AFTER_COMMIT, LEADER),
         SAVE_EVERY,
     ),
     Fault(

@@ -8,8 +8,6 @@ import signal
 import tempfile
 import time
 import urllib.request
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
@@ -35,17 +33,7 @@ def _stand_still_for_a_while(field: Field, job: str) -> None:
         time.sleep(_STILL_SECONDS)
     finally:
         os.kill(server, signal.SIGCONT)
-    _see_saved_since(field, job, time.time())
-
-
-def _refuse_for_a_while(field: Field, job: str) -> None:
-    with _full(field):
-        time.sleep(_STILL_SECONDS)
-    _see_saved_since(field, job, time.time())
-
-
-def _see_saved_since(field: Field, job: str, back: float) -> None:
-    step = 2 * SAVE_EVERY
+    back, step = time.time(), 2 * SAVE_EVERY
     field.wait(f"the checkpoint of step {step}, since then", lambda: _saved(field, job, step) > back, _SAVED_SECONDS)
 
 
@@ -56,22 +44,15 @@ def _saved(field: Field, job: str, step: int) -> float:
 
 
 def _fill(field: Field, job: str) -> None:
-    """Until the job has given up its start."""
-    with _full(field):
-        field.wait(f"{job} to restart", lambda: field.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        field.wait("a log that says why", lambda: _logged(field, job, "stopped: "), 1)
-
-
-@contextmanager
-def _full(field: Field) -> Generator[None]:
-    """The store takes no byte more inside the context.
+    """The store takes no byte more until the job has given up its start.
 
     As a limit of the server's process, since to mount a small disk takes root.
     """
     server = field.server_pid(_SERVER)
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        yield
+        field.wait(f"{job} to restart", lambda: field.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
+        field.wait("a log that says why", lambda: _logged(field, job, "stopped: "), 1)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -105,14 +86,6 @@ FAULTS = (
         "store-stands-still",
         "the store does not answer for a while",
         _stand_still_for_a_while,
-        UNDISTURBED,
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
-    ),
-    Fault(
-        "store-refuses",
-        "the store refuses every write for a while, and a save falls into it",
-        _refuse_for_a_while,
         UNDISTURBED,
         at_step=BETWEEN_SAVES,
         edit=PACED,
