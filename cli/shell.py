@@ -18,6 +18,7 @@ from cli.control.host import container
 from cli.control.job import asking, find
 from cli.deployed import Deployed
 from cli.halt import Halt
+from cli.observed.pod import leader_of
 from infra.remote_command import Channel, Container, NotStarted, RemoteCommand, run
 
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
@@ -28,8 +29,8 @@ _COMMAND_SECONDS = 24 * 3600.0
 """Longer than anybody waits for one command."""
 
 
-def shell(stack: Deployed, name: str | None, host: str, command: str | None, *, as_json: bool) -> int:
-    """Run a shell on a host, or `command` in one; its exit code.
+def shell(stack: Deployed, name: str | None, host: str | None, command: str | None, *, as_json: bool) -> int:
+    """Run a shell on a host, by default the leader, or `command` in one; its exit code.
 
     Raises:
         Halt: no such host runs, it has no shell, or the cluster refuses.
@@ -37,7 +38,7 @@ def shell(stack: Deployed, name: str | None, host: str, command: str | None, *, 
     if as_json and command is None:
         raise Halt("expected --command with --json, for a shell has no answer; say which command to run")
     job = find(stack, name)
-    place = job.place
+    place, host = job.place, host or leader_of(job.jobset)
     with asking(f"tell of job {place.name}"):
         where = container(job, host)
     words = _SHELL if command is None else ("sh", "-c", command)

@@ -42,6 +42,11 @@ def declared_labels(name: str, group: SliceGroup) -> dict[str, str]:
     return {SLICE_GROUP_LABEL: name, **queued}
 
 
+def slice_pool(group_name: str, index: int) -> str:
+    """The node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
+    return f"{group_name}-{index}"
+
+
 def tolerations(group: SliceGroup) -> list[Manifest]:
     """What a pod needs to run on the nodes of the group."""
     keys = (TPU_RESOURCE, _QUEUED) if isinstance(group.capacity, Queued) else (TPU_RESOURCE,)

@@ -16,7 +16,7 @@ from infra.accelerators import SliceShape
 from infra.addresses import SLICE_PODS_PER_NODE
 from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
 from infra.cluster import CLOUD_PLATFORM_SCOPE
-from infra.flavors import declared_labels
+from infra.flavors import declared_labels, slice_pool
 from infra.network import Subnet
 from infra.stack_file import Cloud, SliceGroup
 
@@ -65,7 +65,7 @@ class TpuSlices(pulumi.ComponentResource):
             for index in range(group.count):
                 gcp.container.NodePool(
                     f"{name}-{group_name}-{index}",
-                    pool_args(f"{group_name}-{index}", group_name, policy, args),
+                    pool_args(slice_pool(group_name, index), group_name, policy, args),
                     # A slice's name and capacity are free again only when the old one is gone.
                     opts=pulumi.ResourceOptions(
                         parent=self,

@@ -104,7 +104,10 @@ def priority(
 def shell(
     stack: Stack,
     job: Job = None,
-    host: Annotated[str, typer.Option(help="Slice and host of it.", metavar="slice-S-H")] = "slice-0-0",
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="One host, such as slice-0-1. Unset: the leader, by Pathways head-0-0."),
+    ] = None,
     command: Annotated[
         str | None, typer.Option("--command", "-c", help="Run this by a shell, instead of one to type into.")
     ] = None,

@@ -22,16 +22,22 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Until the job has ended.")] = False,
     engine: On = Engine.PULUMI,
     sandbox: Sandbox = SANDBOX,
-    json: Json = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Everything, as one JSON object; with --watch one per line, whenever more than the time has changed.",
+        ),
+    ] = False,
 ) -> None:
     """Slices, queues and a job: step, loss, time left, dollars so far. Exit status 2: with --watch, failed or gone."""
-    if watch and json:
-        raise typer.BadParameter("expected one of --watch and --json, got both; leave one out")
     from cli.status import command
 
     def answer() -> int:
         found, console = _deployed(stack, engine, sandbox), Console(highlight=False)
-        return command.Watch(found, job, console).run() if watch else command.status(found, job, console, json=json)
+        if watch:
+            return command.Watch(found, job, console, json).run()
+        return command.status(found, job, console, json=json)
 
     run(answer)
 
@@ -51,7 +57,7 @@ def logs(
     every: Annotated[
         bool, typer.Option("--all", help="All hosts, with their names. Unset: the leader's alone.")
     ] = False,
-    host: Annotated[str | None, typer.Option(metavar="HOST", help="One host, such as slice-0-1.")] = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="One host, such as slice-0-1 or head-0-0.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Until the job has ended, over restarts and broken connections.")
     ] = False,

@@ -108,6 +108,7 @@ def state(snapshot: Snapshot) -> Mapping[str, object]:
         "answered": snapshot.answered,
         "usd_per_hour": snapshot.usd_per_hour,
         "nodes": [{**vars(node), "usable": node.usable} for node in snapshot.nodes],
+        "hostless": snapshot.hostless,
         "queues": [{**vars(queue), "active": queue.active} for queue in snapshot.queues],
         "jobs": [_job(snapshot, job) for job in snapshot.jobs],
         "notes": snapshot.notes,

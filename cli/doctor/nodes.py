@@ -1,10 +1,11 @@
 """Nodes and node pools: whether each slice is whole and fit for use."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
+from cli.observed.slices import without_hosts
 from infra.api_server import Json
 from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL
 from workloads.spec import BAD_HOST_KEY
@@ -18,8 +19,7 @@ def slices(scope: Scope) -> Findings:
     for node in scope.listed("/api/v1/nodes"):
         if _TPU in node["metadata"]["labels"]:
             pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
-    if not pools:
-        yield fault("slices", "the cluster has no TPU node", f"see pools; `pulumi up --refresh --stack {scope.stack}`")
+    yield from _hostless(scope, pools)
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
         yield _slice(f"slice {name}", nodes, hosts)
@@ -37,6 +37,19 @@ def pools(scope: Scope) -> Findings:
             yield ok(subject, status.lower())
         else:
             yield fault(subject, f"{status}: {'; '.join(words)}", f"pulumi up --refresh --stack {scope.stack}")
+
+
+def _hostless(scope: Scope, pools: Collection[str]) -> Findings:
+    """What is to be said of slices without a node, which are none of `pools`."""
+    hostless = without_hosts(scope.standing.outputs, pools)
+    fix = f"see pools; `pulumi up --refresh --stack {scope.stack}`"
+    for name, topology in (hostless or {}).items():
+        taken = "hosts of spot capacity that Google took come back by themselves"
+        yield fault(f"slice {name}", f"no host of its {topology} is there", f"{fix}; {taken}")
+    if not pools and hostless is None:
+        yield fault("slices", "the cluster has no TPU node", fix)
+    elif not pools and not hostless:
+        yield ok("slices", "the cluster has no TPU node: all slices come on request")
 
 
 def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:

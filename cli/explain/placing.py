@@ -24,8 +24,9 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
 
 def _refused(job: Job) -> Iterator[Finding]:
     told = [event for event in job.events if event.reason in _REFUSED and _FOLLOWERS_WAIT not in event.message]
-    if told and len(job.pods) < job.hosts:
-        what = f"The API server refuses {counted(job.hosts - len(job.pods), 'host')} of the job."
+    missing = job.hosts + job.heads - len(job.pods)
+    if told and missing > 0:
+        what = f"The API server refuses {counted(missing, 'host')} of the job."
         messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in told[:3]))
         advice = "repair what it names in the stack file, then `pulumi up`"
         yield Finding(Cause.CREATION_REFUSED, what, told[-1].at, messages, (advice,))
@@ -54,8 +55,8 @@ def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Findin
         node = snapshot.node(pod.node)
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
             continue
-        if node is None and not snapshot.nodes:
-            continue  # Nodes could not be read.
+        if node is None and (pod.is_head or not snapshot.nodes):
+            continue  # Nodes of slices alone are read; or not even these could be.
         said = f"it is not ready: {node.not_ready}" if node else "it is no longer there"
         what = f"Host {pod.host} is on node {pod.node}, which does not answer."
         advice = "nothing is to be done: its pod is given up after some minutes, and the job restarts"

@@ -25,7 +25,7 @@ from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
 from cli.observed.paths import JOBSETS
 from cli.observed.place import place_of
-from cli.observed.pod import newest, pods_of
+from cli.observed.pod import leader_of, newest, pods_of
 from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
 from sandbox.site import Site
@@ -156,8 +156,11 @@ def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, 
         names = ", ".join(pod.host for pod in current)
         raise Halt(f"--host must name a host of job {place.name} ({names}), got {asked.host!r}")
     present = {pod.uid for pod in current}
+    # Of a job whose JobSet is gone, what a sandbox keeps tells who led it.
+    leading = leader_of(jobset) if jobset else ""
     unread: list[str] = []
-    printed = _tell(_wanted(deployed, asked, pods, present, unread) or _kept(site, place, asked, present), told)
+    there = _wanted(deployed, asked, leading, pods, present, unread)
+    printed = _tell(there or _kept(site, place, asked, leading, present), told)
     if unread:
         lines = "\n".join(f"  {line}" for line in unread)
         raise Halt(f"expected the logs of all hosts that are asked for, got none, or a part, of:\n{lines}")
@@ -167,7 +170,12 @@ def _read(deployed: Deployed, place: JobPlace, asked: Asked, site: Site | None, 
 
 
 def _wanted(
-    deployed: Deployed, asked: Asked, pods: Sequence[Object], present: Collection[str], unread: list[str]
+    deployed: Deployed,
+    asked: Asked,
+    leading: str,
+    pods: Sequence[Object],
+    present: Collection[str],
+    unread: list[str],
 ) -> list[Iterator[Line]]:
     """The logs of the pods that the cluster still has: the newest of each host, or those before.
 
@@ -175,15 +183,22 @@ def _wanted(
     """
     window = asked.window(datetime.now(UTC))
     of_start = [pod for pod in pods if (pod["metadata"]["uid"] in present) != asked.previous]
-    uids = {pod.uid for pod in newest(of_start, 0.0) if asked.which(pod.host)}
+    uids = {pod.uid for pod in newest(of_start, 0.0) if asked.which(pod.host, leading)}
     return [_lines(Source.of(deployed.api, pod), window, unread) for pod in of_start if pod["metadata"]["uid"] in uids]
 
 
-def _kept(site: Site | None, place: JobPlace, asked: Asked, present: Collection[str]) -> list[Iterator[Line]]:
+def _kept(
+    site: Site | None, place: JobPlace, asked: Asked, leading: str, present: Collection[str]
+) -> list[Iterator[Line]]:
     """What a sandbox keeps of pods that are gone."""
     if site is None or not asked.previous:
         return []
-    return earlier_logs(site, place, asked.which, present, asked.tail_lines)
+    if asked.since:
+        raise Halt(
+            "--since goes by the times of lines, which a sandbox keeps no longer than their pod; with --previous name"
+            " a number of lines, such as --tail 100"
+        )
+    return earlier_logs(site, place, asked.which, leading, present, asked.tail_lines)
 
 
 def _tell(logs: Sequence[Iterator[Line]], told: Printer) -> bool:

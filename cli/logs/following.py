@@ -14,13 +14,13 @@ from cli.logs.pod_log import PodLog, Source
 from cli.logs.reading import WHOLE, Line, Reading, Window
 from cli.observed.outcome import DELETED, Outcome, outcome_of
 from cli.observed.paths import JOBSETS, PODS
-from cli.observed.pod import newest, pod_of, pods_of
+from cli.observed.pod import leader_of, newest, pod_of, pods_of
 from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.placement import JOBSET_LABEL
 from infra.watch import Watch
 
-type Which = Callable[[str], bool]
-"""The hosts whose output is wanted, by their names within the job, such as `slice-0-1`."""
+type Which = Callable[[str, str], bool]
+"""Whether the output of a host is wanted, by its name within the job, such as `slice-0-1`, and the leader's."""
 
 _POLL_SECONDS = 0.2
 _SILENCE_SECONDS = 120.0
@@ -28,19 +28,19 @@ _LAST_WORDS_SECONDS = 30.0
 """After the job's end its hosts are waited for so long; who has not ended by then is told to, or cannot be reached."""
 
 
-def leader(name: str) -> bool:
-    """Host 0 of slice 0 alone."""
-    return name.endswith("-0-0")
+def leader(name: str, leading: str) -> bool:
+    """The leader alone, see `leader_of`."""
+    return name == leading
 
 
-def hosts(_: str) -> bool:
+def hosts(_: str, __: str) -> bool:
     """All of them."""
     return True
 
 
 def host(name: str) -> Which:
     """The one of that name alone."""
-    return lambda other: other == name
+    return lambda other, _: other == name
 
 
 def follow(
@@ -81,6 +81,7 @@ class _Following:
     _passed: set[str] = field(default_factory=set[str])
     """Pods of earlier starts that were leaving at first."""
     _uid: str = ""
+    _leader: str = ""
     _outcome: Outcome | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _watches: list[Watch] = field(default_factory=list[Watch])
@@ -89,7 +90,7 @@ class _Following:
         found = self.api.find(f"{JOBSETS.format(self.namespace)}/{self.jobset}")
         if found is None:
             raise LookupError(f"no JobSet {self.jobset} in namespace {self.namespace}")
-        self._uid, self._outcome = found["metadata"]["uid"], outcome_of(found)
+        self._uid, self._leader, self._outcome = found["metadata"]["uid"], leader_of(found), outcome_of(found)
         self._take_those_there()
         named = {"fieldSelector": f"metadata.name={self.jobset}"}
         self._watch(JOBSETS.format(self.namespace), named, self._jobset_changed, self._jobset_removed)
@@ -176,7 +177,7 @@ class _Following:
         uid = found["metadata"]["uid"]
         with self._lock:
             log = self._logs.get(uid)
-            if log is None and uid not in self._passed and self.which(pod_of(found, 0.0).host):
+            if log is None and uid not in self._passed and self.which(pod_of(found, 0.0).host, self._leader):
                 source = Source.of(self.api, found)
                 log = PodLog(source, Reading(window), self._lines.put, self._newest_of(source.pod.host))
                 self._logs[uid] = log

@@ -37,6 +37,8 @@ class Cluster:
     answered: bool
     """Whether it told anything."""
     nodes: tuple[Node, ...]
+    nodes_told: bool
+    """Whether it told of nodes, which members of a team may not be allowed to see."""
     queues: tuple[Queue, ...]
     workloads: tuple[Workload, ...]
     jobs: tuple[Job, ...]
@@ -61,12 +63,19 @@ class _Reader:
             return self.api.request("GET", path, query=query)["items"]
         except UNREACHABLE as fault:
             told = f"{fault.status} {fault.reason}" if isinstance(fault, ApiError) else str(fault)
-            self.faults.setdefault(told.strip(), []).append(path.removeprefix("/apis/").removeprefix("/api/v1/"))
+            self.faults.setdefault(told.strip(), []).append(_short(path))
             return []
+
+    def has_read(self, path: str) -> bool:
+        return not any(_short(path) in paths for paths in self.faults.values())
 
     @property
     def notes(self) -> tuple[str, ...]:
         return tuple(f"cannot read {', '.join(sorted(paths))}: {told}" for told, paths in sorted(self.faults.items()))
+
+
+def _short(path: str) -> str:
+    return path.removeprefix("/apis/").removeprefix("/api/v1/")
 
 
 def read_cluster(deployed: Deployed, at: float) -> Cluster:
@@ -87,6 +96,7 @@ def read_cluster(deployed: Deployed, at: float) -> Cluster:
     return Cluster(
         answered=sum(map(len, reader.faults.values())) < len(found),
         nodes=tuple(sorted(map(_node, found[NODES]), key=lambda node: (node.pool, node.name))),
+        nodes_told=reader.has_read(NODES),
         queues=tuple(kueue.queue(each, dict(queues)) for each in found[QUEUES] if each["metadata"]["name"] in queues),
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
@@ -134,21 +144,28 @@ def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
 
 def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
-    jobs: list[dict[str, Any]] = [job for job in spec["replicatedJobs"] if job["name"] != HEAD]
+    jobs: list[dict[str, Any]] = spec["replicatedJobs"]
+    slices, heads = [job for job in jobs if job["name"] != HEAD], [job for job in jobs if job["name"] == HEAD]
     return {
         "place": place_in(found, namespace),
         "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),
         "suspended": bool(spec.get("suspend", False)),
-        "slices": sum(job.get("replicas", 1) for job in jobs),
-        "hosts": sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs),
+        "slices": sum(job.get("replicas", 1) for job in slices),
+        "hosts": _pods(slices),
+        "heads": _pods(heads),
         "restarts": status.get("restarts", 0),
         "restarts_counted": status.get("restartsCountTowardsMax", 0),
         "max_restarts": spec.get("failurePolicy", {}).get("maxRestarts", 0),
         "terminal": status.get("terminalState", ""),
         "conditions": conditions(found),
     }
+
+
+def _pods(jobs: Iterable[Mapping[str, Any]]) -> int:
+    """Those that replicated jobs have when all are there."""
+    return sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs)
 
 
 def _of_slice(found: Object) -> bool:

@@ -9,6 +9,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.observed.cluster import Cluster, read_cluster
 from cli.observed.files import UNREAD, Files, read_files
 from cli.observed.kind import Kind
+from cli.observed.slices import without_hosts
 from cli.observed.snapshot import Job, Snapshot
 
 FILES_SECONDS = 5.0
@@ -77,6 +78,7 @@ def named(deployed: Deployed, name: str | None) -> tuple[str, ...]:
 def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:
     bill: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
     usd_per_hour = None if bill.get("unknown") else bill.get("usd_per_hour")
+    hostless = without_hosts(deployed.outputs, {node.pool for node in cluster.nodes}) if cluster.nodes_told else None
     return Snapshot(
         stack=deployed.stack,
         options=deployed.options,
@@ -85,6 +87,7 @@ def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:
         answered=cluster.answered,
         usd_per_hour=usd_per_hour,
         nodes=cluster.nodes,
+        hostless=hostless or {},
         queues=cluster.queues,
         workloads=cluster.workloads,
         jobs=cluster.jobs,

@@ -7,13 +7,13 @@ from typing import Any
 from cli.observed.objects import Object, condition, moment
 from cli.observed.paths import PODS
 from infra.api_server import ApiServer, Json
-from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL
+from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES
 
-PodKey = tuple[int, int]
-"""Slice and host of a pod."""
+PodKey = tuple[str, int, int]
+"""Replicated job, slice and host of a pod. In this order a head comes before all slices."""
 
-LEADER = "slice-0-0"
-"""The host that prints a job's progress: host 0 of slice 0."""
+LEADER = f"{SLICES}-0-0"
+"""Who leads a job that has no head: host 0 of slice 0."""
 
 _SLICE = "jobset.sigs.k8s.io/job-index"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
@@ -47,19 +47,30 @@ class Pod:
     @property
     def is_head(self) -> bool:
         """Whether it is the head of a job that has one, and so on no host of a slice."""
-        return self.host.startswith(f"{HEAD}-")
+        return self.host.rsplit("-", 2)[0] == HEAD
 
 
 def key_of(found: Object) -> PodKey:
-    """Which host of its replicated job the pod is."""
+    """Which host of its JobSet the pod is."""
     labels = found["metadata"]["labels"]
-    return int(labels[_SLICE]), int(labels[_HOST])
+    return labels[REPLICATED_JOB_LABEL], int(labels[_SLICE]), int(labels[_HOST])
 
 
 def host_of(found: Object) -> str:
     """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
     labels = found["metadata"]["labels"]
     return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, _SLICE, _HOST))
+
+
+def leader_of(jobset: Object) -> str:
+    """The host whose output is the job's: its head, or else host 0 of slice 0.
+
+    A JobSet says so by its coordinator. One by hand may name none; its head leads then, or what it lists first.
+    """
+    spec: Mapping[str, Any] = jobset["spec"]
+    names: list[str] = [job["name"] for job in spec["replicatedJobs"]]
+    told = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in names else names[0]}
+    return f"{told['replicatedJob']}-{told.get('jobIndex', 0)}-{told.get('podIndex', 0)}"
 
 
 def pod_of(found: Object, at: float) -> Pod:
@@ -89,9 +100,9 @@ def pod_of(found: Object, at: float) -> Pod:
 
 def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
     """The newest pod of each host, a head before all others, then in the order of slices and hosts."""
-    found: dict[tuple[str, int, int], Pod] = {}
+    found: dict[PodKey, Pod] = {}
     for each in pods:
-        key = (each["metadata"]["labels"][REPLICATED_JOB_LABEL], *key_of(each))
+        key = key_of(each)
         pod, known = pod_of(each, at), found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
             found[key] = pod

@@ -4,7 +4,7 @@ Owns the model alone: `cluster` and `files` read it, the commands show it. Times
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cli.deployed import JobPlace
@@ -25,7 +25,7 @@ class State(StrEnum):
     HELD = "held"
     """Its queue will not admit it again by itself."""
     STARTING = "starting"
-    """Admitted; some of its hosts do not run yet."""
+    """Admitted; some of its hosts, or its head, do not run yet."""
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -160,7 +160,9 @@ class Job:
     suspended: bool = False
     slices: int = 0
     hosts: int = 0
-    """Pods that it has when all are there."""
+    """Pods of slices that it has when all are there."""
+    heads: int = 0
+    """Pods that it has beside them: one by Pathways, else none."""
     restarts: int = 0
     restarts_counted: int = 0
     max_restarts: int = 0
@@ -180,7 +182,12 @@ class Job:
     @property
     def running(self) -> int:
         """Pods of slices that run, or have run to their end."""
-        return sum(pod.phase in ("Running", "Succeeded") and not pod.is_head for pod in self.pods)
+        return sum(_up(pod) and not pod.is_head for pod in self.pods)
+
+    @property
+    def heads_running(self) -> int:
+        """The same of heads."""
+        return sum(_up(pod) and pod.is_head for pod in self.pods)
 
     def said(self, kind: str) -> Condition | None:
         """The JobSet's condition of that kind; None: nobody has said it."""
@@ -195,7 +202,12 @@ class Job:
         workload = self.workload
         if workload is None or not workload.admitted_by:
             return _unadmitted(workload, suspended=self.suspended)
-        return State.RUNNING if self.hosts and self.running >= self.hosts else State.STARTING
+        runs = self.hosts and self.running >= self.hosts and self.heads_running >= self.heads
+        return State.RUNNING if runs else State.STARTING
+
+
+def _up(pod: Pod) -> bool:
+    return pod.phase in ("Running", "Succeeded")
 
 
 def _unadmitted(workload: Workload | None, *, suspended: bool) -> State:
@@ -220,6 +232,8 @@ class Snapshot:
     usd_per_hour: float | None = None
     """Of all slices of the stack; None: unknown."""
     nodes: tuple[Node, ...] = ()
+    hostless: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Topologies, by name, of the slices that shall always stand and have no node."""
     queues: tuple[Queue, ...] = ()
     workloads: tuple[Workload, ...] = ()
     """Of all jobs that could be seen."""

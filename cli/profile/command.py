@@ -13,7 +13,7 @@ from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.kind import Kind, kind_of
-from cli.observed.pod import LEADER
+from cli.observed.pod import leader_of
 from cli.profile.captures import Capture, captures, download
 from infra.remote_command import Container, NotStarted, run
 from workloads.report.command import NoReport, faults_of_storage, find_run
@@ -46,7 +46,7 @@ def profile(
     job = find(stack, name)
     place = job.place
     with asking(f"tell of job {place.name}"):
-        leader = container(job, LEADER)
+        leader = container(job, leader_of(job.jobset))
         hosts = len(running_hosts(job))
     if kind_of(job.jobset) is not Kind.TRAINING:
         raise Halt(f"expected a training job, but {place.name} runs another program; nothing was recorded", REFUSED)

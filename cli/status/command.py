@@ -76,11 +76,13 @@ def answered(snapshot: Snapshot) -> Snapshot:
 
 @dataclass
 class Watch:
-    """Follows one job on the screen until it has ended."""
+    """Follows one job until it has ended."""
 
     deployed: Deployed
     name: str | None
     console: Console
+    json: bool = False
+    """For a program: one object a line, whenever more than the time has changed."""
     wait: Callable[[float], None] = time.sleep
     _told: str = ""
     _missed: int = 0
@@ -95,7 +97,7 @@ class Watch:
         snapshot = answered(observer.look(*names))
         job = job_of(self.deployed, snapshot, self.name)
         live = Live(console=self.console, auto_refresh=False)
-        with live if self.console.is_terminal else nullcontext():
+        with live if self._draws else nullcontext():
             while True:
                 self._show(live, snapshot, job)
                 if self._has_ended(job):
@@ -103,22 +105,33 @@ class Watch:
                 self.wait(WATCH_SECONDS)
                 seen = observer.look(*names)
                 # What a look cannot reach is told below what was seen last.
-                snapshot = seen if seen.answered else replace(snapshot, at=seen.at, notes=seen.notes)
+                snapshot = seen if seen.answered else replace(snapshot, at=seen.at, answered=False, notes=seen.notes)
                 job = next((each for each in snapshot.jobs if each.place == job.place), replace(job, uid=""))
+
+    @property
+    def _draws(self) -> bool:
+        return self.console.is_terminal and not self.json
 
     def _has_ended(self, job: Job) -> bool:
         self._missed = self._missed + 1 if job.state is State.MISSING else 0
         return job.state in (State.COMPLETED, State.FAILED) or self._missed > _GONE_LOOKS
 
     def _show(self, live: Live, snapshot: Snapshot, job: Job) -> None:
-        if self.console.is_terminal:
+        if self._draws:
             live.update(screen(snapshot, (job,), self.console.width), refresh=True)
-        elif (told := line(job, snapshot.at)) != self._told:
-            self._told = told
+            return
+        # The moment of the look changes each time, and the job's age with it; neither is news.
+        told = _object(replace(snapshot, at=0.0), (job,)) if self.json else line(job, snapshot.at)
+        if told == self._told:
+            return
+        self._told = told
+        if self.json:
+            self.console.out(_object(snapshot, (job,), indent=None))
+        else:
             stamp = time.strftime("%H:%M:%S")
             self.console.print(f"{stamp}  {told}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _object(snapshot: Snapshot, found: Sequence[Job]) -> str:
+def _object(snapshot: Snapshot, found: Sequence[Job], indent: int | None = 1) -> str:
     told = [summary(job, snapshot.at) for job in found]
-    return as_json({"jobs": told, "stack": replace(snapshot, jobs=tuple(found))})
+    return as_json({"jobs": told, "stack": replace(snapshot, jobs=tuple(found))}, indent)

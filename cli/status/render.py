@@ -74,6 +74,8 @@ def line(job: Job, at: float) -> str:
         parts.append(f"position {told.position} in {told.queue}")
     if told.state is State.STARTING:
         parts.append(f"{told.hosts_running} of {told.hosts} hosts run")
+        if job.heads_running < job.heads:
+            parts.append("the head does not")
     if told.steps:
         parts.append(f"step {told.step} of {told.steps}")
     if told.loss is not None:
@@ -98,6 +100,8 @@ def _stack(snapshot: Snapshot) -> RenderableType:
     grid.add_column(overflow="fold")
     for pool, nodes in groupby(snapshot.nodes, key=lambda node: node.pool):
         grid.add_row("slice", pool, _pool([*nodes]))
+    for pool, topology in snapshot.hostless.items():
+        grid.add_row("slice", pool, Text.assemble(("no host is there", "yellow"), (f", {topology}", "dim")))
     for queue in snapshot.queues:
         grid.add_row("queue", queue.name, _queue(queue))
     return grid
@@ -144,7 +148,7 @@ def _inside(job: Job, told: Summary, width: int) -> Iterable[RenderableType]:
         yield from training_lines(job.files.training, width)
     if job.pods or told.state in (State.STARTING, State.RUNNING):
         yield Text()
-        yield pods_table(job.pods, job.hosts, code_words if told.kind is Kind.CONTAINER else exit_words)
+        yield pods_table(job.pods, job.hosts + job.heads, code_words if told.kind is Kind.CONTAINER else exit_words)
 
 
 def _facts(job: Job, told: Summary) -> RenderableType:

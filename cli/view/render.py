@@ -15,6 +15,7 @@ from rich.text import Text
 from cli.observed.pod import Pod
 from cli.observed.training import Training
 from cli.view.snapshot import Phase, Snapshot
+from infra.placement import HEAD
 from workloads.spec import ExitCode
 
 WIDTH = 100
@@ -137,7 +138,7 @@ def sparkline(values: Sequence[float], columns: int) -> str:
 
 
 def pods_table(pods: Collection[Pod], expected: int, words: Callable[[int], str]) -> RenderableType:
-    """The hosts of a job that has `expected` of them, and what keeps some without a node.
+    """The pods of a job that has `expected` of them, its head among them, and what keeps some without a node.
 
     `words` tells what an exit code is: `exit_words` of the trainer's, `code_words` of any other program's.
     """
@@ -146,8 +147,8 @@ def pods_table(pods: Collection[Pod], expected: int, words: Callable[[int], str]
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for pod in pods:
         phase = Text(_pod_phase(pod, words), _POD_COLORS.get(pod.phase, ""))
-        _, slice_index, host_index = pod.host.rsplit("-", 2)
-        table.add_row(slice_index, host_index, phase, pod.node or Text("-", "dim"))
+        slice_and_host = (HEAD, "-") if pod.is_head else pod.host.rsplit("-", 2)[1:]
+        table.add_row(*slice_and_host, phase, pod.node or Text("-", "dim"))
     missing = expected - len(pods)
     more = [Text(f"{missing} more to be created", "dim")] if missing > 0 else []
     return Group(table, *(Text(line, "yellow") for line in waiting_lines(pods)), *more)

@@ -117,9 +117,5 @@ class Snapshot:
         begun = [phase for phase in self.phases if phase in self.spans and self.spans[phase].ended is None]
         return begun[-1] if begun else None
 
-    def leader(self) -> Pod | None:
-        """Host 0 of slice 0, whose log tells the progress."""
-        return self.pods.get((0, 0))
-
     def _with(self, phase: Phase, span: Span) -> "Snapshot":
         return replace(self, spans={**self.spans, phase: span})

@@ -14,6 +14,7 @@ from collections.abc import Generator
 import pytest
 import yaml
 from rich.console import Console
+from typer.testing import CliRunner
 
 from chaos.field import NAMESPACE, SAVE_EVERY
 from chaos.rival import rival
@@ -21,6 +22,7 @@ from cli.deployed import Deployed, deployed
 from cli.explain.explain import explain
 from cli.explain.finding import Cause, Finding
 from cli.logs.command import Asked, logs
+from cli.multislice import app
 from cli.observed.observe import Observer, job_of
 from cli.observed.snapshot import State
 from cli.status.command import jobs, status
@@ -55,6 +57,14 @@ def console() -> Console:
 def told(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+def typed(chain: Chain, *words: str) -> str:
+    """What `multislice` prints when somebody types that about the stack in the sandbox; it goes well."""
+    here = ("-s", "local", "--engine", "sandbox", "--sandbox", str(chain.site.root))
+    ended = CliRunner().invoke(app, [words[0], *here, *words[1:]], env={"COLUMNS": "160"})
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
 
 
 def findings(stack: Deployed, name: str) -> list[Finding]:
@@ -120,6 +130,36 @@ def test_status_tells_stack_job_and_dollars(stack: Deployed) -> None:
     assert (job["state"], job["step"], job["restarts"]) == (State.COMPLETED, STEPS, 1)
     assert job["usd"] > 0
     assert [node["ready"] for node in answer["stack"]["nodes"]] == [True] * 4
+
+
+@pytest.mark.usefixtures("stack")
+def test_logs_are_those_that_the_command_line_asks_for(chain: Chain) -> None:
+    leaders = typed(chain, "logs").splitlines()
+    assert re.search(rf"resumed at step \d+ of {STEPS}", "\n".join(leaders))
+    assert typed(chain, "logs", JOB, "--host", "slice-0-0").splitlines() == leaders
+    assert typed(chain, "logs", "--tail", "2").splitlines() == leaders[-2:]
+    assert typed(chain, "logs", "--since", "1h").splitlines() == leaders
+    assert [json.loads(line)["text"] for line in typed(chain, "logs", "--json").splitlines()] == leaders
+    named = [line.partition("  ") for line in typed(chain, "logs", "--all").splitlines()]
+    assert [text for host, _, text in named if host == "slice-0-0"] == leaders
+    other = [text for host, _, text in named if host == "slice-1-0"]
+    assert typed(chain, "logs", "--host", "slice-1-0").splitlines() == other
+    assert f"new at step 0 of {STEPS}" in typed(chain, "logs", "--previous")
+    assert typed(chain, "logs", "--follow").splitlines() == leaders
+
+
+@pytest.mark.usefixtures("stack")
+def test_status_list_explain_and_report_answer_people_and_programs(chain: Chain) -> None:
+    assert f"step {STEPS} of {STEPS}" in typed(chain, "status", JOB)
+    (job,) = json.loads(typed(chain, "status", "--json"))["jobs"]
+    assert (job["name"], job["state"]) == (JOB, State.COMPLETED)
+    assert f"{JOB} completed, step {STEPS} of {STEPS}" in typed(chain, "status", "--watch")
+    assert [line for line in typed(chain, "list").splitlines() if line.startswith(f"{JOB} ")]
+    assert [job["name"] for job in json.loads(typed(chain, "list", "--json"))["jobs"]] == [JOB]
+    assert typed(chain, "explain").startswith(f"{JOB}  {State.COMPLETED}\n")
+    told = json.loads(typed(chain, "explain", JOB, "--json"))
+    assert told["findings"][0]["cause"] == Cause.COMPLETED
+    assert json.loads(typed(chain, "report", JOB, "--json"))["goodput"]
 
 
 def test_a_job_above_the_quota_is_explained_and_listed_in_its_place(chain: Chain, stack: Deployed) -> None:

@@ -35,7 +35,7 @@ SHAPES = {"two slices of two hosts": {}, "one host": SINGLE_HOST}
 
 @pytest.fixture(scope="module", params=SHAPES)
 def placed(request: pytest.FixtureRequest, chain: Chain) -> tuple[Chain, Values]:
-    """A stack whose only job runs by Pathways, as soon as all of the job's pods have their node."""
+    """A stack whose only job runs by Pathways, as soon as it is up; its pods get their nodes later."""
     values = _stack(SHAPES[request.param])
     chain.engine_on(values).up(ignore)
     return chain, values
@@ -45,9 +45,11 @@ def _pods(chain: Chain) -> list[Any]:
     return [pod for pod in chain.objects("pods") if pod["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name")]
 
 
-def _pool_of(chain: Chain, pod: Any) -> str | None:
+def _pools(chain: Chain, part: str) -> set[str | None]:
+    """Node pools of the job's pods of that part; None among them: one has no node yet."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in chain.objects("nodes")}
-    return nodes.get(pod["spec"].get("nodeName"))
+    pods = [pod for pod in _pods(chain) if pod["metadata"]["name"].startswith(f"serve-{part}-")]
+    return {nodes.get(pod["spec"].get("nodeName")) for pod in pods}
 
 
 def test_the_api_server_jobset_and_kueue_accept_the_jobset_and_its_pods(placed: tuple[Chain, Values]) -> None:
@@ -78,18 +80,17 @@ def test_kueue_admits_head_and_workers_as_one_job(placed: tuple[Chain, Values]) 
     assert given["slice"].keys() == {"google.com/tpu"}
 
 
-def test_the_scheduler_finds_the_head_its_place(placed: tuple[Chain, Values]) -> None:
+def test_the_scheduler_finds_the_head_its_place_and_the_worker_that_shares_it(placed: tuple[Chain, Values]) -> None:
     chain, values = placed
-
-    def head_placed() -> bool:
-        return any(_pool_of(chain, pod) for pod in _pods(chain) if "-head-" in pod["metadata"]["name"])
-
-    wait_until(head_placed, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
-    pools = {_pool_of(chain, pod) for pod in _pods(chain) if "-head-" in pod["metadata"]["name"]} - {None}
     shared = "machine_type" in values["slices"]["trillium"]
-    assert (pools == {"system"}) is not shared
-    if shared:
-        assert pools <= {_pool_of(chain, pod) for pod in _pods(chain) if "-slice-" in pod["metadata"]["name"]}
+    # On slices of several hosts there is no worker to place: JobSet makes them once the head is ready, which it never
+    # is without Google's servers.
+    expected = ({"trillium-0"}, {"trillium-0"}) if shared else ({"system"}, set[str]())
+
+    def in_place() -> bool:
+        return (_pools(chain, "head"), _pools(chain, "slice")) == expected
+
+    wait_until(in_place, lambda: chain.kubectl("get", "pods", "-A", "-o", "wide"))
 
 
 def _dry_run(chain: Chain, manifest: Any) -> Any:

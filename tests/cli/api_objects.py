@@ -45,6 +45,18 @@ def jobset(
     }
 
 
+def headed(restarts: int = 0, terminal: str = "", ended: float = 0) -> dict[str, Any]:
+    """The same job by Pathways, with a head beside its slices."""
+    found = jobset(restarts, terminal, ended=ended)
+    of_head = {"parallelism": 1, "completions": 1, "template": {"spec": {"containers": [{"name": "program"}]}}}
+    head_job = {"name": "head", "replicas": 1, "template": {"spec": of_head}}
+    found["spec"] = {
+        "coordinator": {"replicatedJob": "head", "jobIndex": 0, "podIndex": 0},
+        "replicatedJobs": [head_job, *found["spec"]["replicatedJobs"]],
+    }
+    return found
+
+
 def condition(kind: str, status: str, at: float, message: str = "", reason: str = "") -> dict[str, str]:
     return {"type": kind, "status": status, "lastTransitionTime": time(at), "reason": reason, "message": message}
 
@@ -111,6 +123,17 @@ def pod(
     node = f"gke-slice-{slice_index}-{host_index}" if phase != "Pending" else ""
     spec = {"containers": [{"name": "trainer"}], **({"nodeName": node} if node else {})}
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def head(phase: str = "Running", attempt: int = 0, exit_code: int | None = None, created: float = 52) -> dict[str, Any]:
+    """The pod of its head."""
+    found = pod(0, 0, phase, attempt, exit_code, created)
+    name = f"tiny-head-0-0-{attempt}abcd"
+    found["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+    found["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "head"
+    if phase != "Pending":
+        found["spec"]["nodeName"] = "gke-system-0"
+    return found
 
 
 def stamped(lines: Iterable[str], at: float = 60, every: float = 0.1) -> list[str]:

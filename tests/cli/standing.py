@@ -50,6 +50,15 @@ def running() -> Played:
     return played
 
 
+def running_by_pathways() -> Played:
+    """The same by Pathways: its head runs beside the four hosts, and has printed two lines."""
+    played = running()
+    played.collections[JOBSETS] = [api_objects.headed()]
+    played.collections[PODS] = [*played.collections[PODS], api_objects.head()]
+    played.write("tiny-head-0-0-0abcd", *stamped(["tiny-head-0-0 one", "tiny-head-0-0 two"]))
+    return played
+
+
 def finish(played: Played, terminal: str = "Completed", attempt: int = 0) -> None:
     """All hosts have ended, and so has the job."""
     phase, code = ("Succeeded", 0) if terminal == "Completed" else ("Failed", 22)

@@ -53,7 +53,6 @@ def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ["status", "-s", "dev", "--watch", "--json"],
         ["logs", "-s", "dev", "--all", "--host", "slice-0-0"],
         ["logs", "-s", "dev", "--follow", "--previous"],
     ],

@@ -1,6 +1,7 @@
 """The command in a process of its own, with a terminal or without, against a real server."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -33,7 +34,7 @@ url, ca, certificate, key, token, host, command, form = sys.argv[1:]
 pool = urllib3.PoolManager(ca_certs=ca, cert_file=certificate, key_file=key)
 api = ApiServer(url, pool, headers={"Authorization": token})
 stack = Deployed("dev", {}, api, "", (JobPlace("train", "team", "team"),))
-sys.exit(exit_status(lambda: shell(stack, None, host, command or None, as_json=form == "json")))
+sys.exit(exit_status(lambda: shell(stack, None, host or None, command or None, as_json=form == "json")))
 """
 JOBSET = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/train"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
@@ -51,10 +52,15 @@ def running_pod(name: str, *, host: str) -> Json:
     return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"phase": "Running"}}
 
 
+def jobset(*replicated: str) -> Json:
+    spec = {"replicatedJobs": [{"name": name} for name in replicated]}
+    return {"metadata": {"name": "train", "uid": "1"}, "spec": spec, "status": {}}
+
+
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Generator[ApiServer]:
     objects: dict[str, Json] = {
-        JOBSET: {"metadata": {"name": "train", "uid": "1"}, "status": {}},
+        JOBSET: jobset("slice"),
         WORKLOADS: {"items": []},
         PODS: {"items": [running_pod(POD, host="slice-0-1")]},
     }
@@ -89,6 +95,18 @@ def test_a_host_that_does_not_run_is_told_with_those_that_do(api: ApiServer) -> 
     ended = run(line(api, host="slice-7-0"))
     assert ended.returncode == 2
     assert "a host of job train that runs (slice-0-1), got 'slice-7-0'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("replicated", "leader"), [(("slice",), "slice-0-0"), (("head", "slice"), "head-0-0")], ids=["slices", "head"]
+)
+def test_unless_a_host_is_named_it_is_the_leader(tmp_path: Path, replicated: tuple[str, ...], leader: str) -> None:
+    hosts = {leader, "slice-0-0", "slice-0-1"}
+    pods = [running_pod(POD if host == leader else f"train-{host}", host=host) for host in hosts]
+    objects = {JOBSET: jobset(*replicated), WORKLOADS: {"items": []}, PODS: {"items": pods}}
+    with exec_server(tmp_path, objects) as api:
+        ended = run(line(api, host="", command="echo here", form="json"))
+    assert (ended.returncode, json.loads(ended.stdout)["host"], json.loads(ended.stdout)["pod"]) == (0, leader, POD)
 
 
 def test_json_takes_a_command(api: ApiServer) -> None:

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterator
 
-from tests.documents.pages import PAGES, blocks, name_of
+from tests.documents.pages import PAGES, blocks, name_of, without_blocks
 
 _INDENTED = re.compile(r"(?:^|\n)\n((?:    [^\n]+\n)+)")
 _COMMAND = re.compile(
     r"(?:[A-Z_][A-Z0-9_]*=\S+ )*"
     r"(make|python3?|\.venv|bin/multislice|pulumi|kubectl|gcloud|gh|docker|pip|tensorboard|xprof)\b"
 )
+_IN_A_SENTENCE = re.compile(r"(?<!`)`((?:[A-Z_][A-Z0-9_]*=\S+ )?(?:bin/multislice|multislice|make|pulumi)\s[^`]+)`")
+"""A program with an argument; its bare name is no command line."""
 _SCRIPT = re.compile(r"^(for|while|if) ", re.MULTILINE)
 
 
@@ -28,6 +30,8 @@ def _lines(text: str) -> Iterator[str]:
         yield from [_joined(block)[0]] if _SCRIPT.search(block) else _joined(block)
     for block in [*blocks(text, ""), *_INDENTED.findall(text)]:
         yield from (line for line in _joined(block) if _COMMAND.match(line))
+    for words in _IN_A_SENTENCE.findall(without_blocks(text)):
+        yield " ".join(words.split())
 
 
 def _joined(block: str) -> list[str]:

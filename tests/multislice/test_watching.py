@@ -1,3 +1,6 @@
+import io
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +54,25 @@ def prints(server: Played, host: tuple[int, int], *texts: str) -> str:
     pod = f"tiny-slice-{host[0]}-{host[1]}-0abcd"
     server.logs[pod] = stamped(["call tiny: the function begins", *texts, "call tiny: the function has ended"], at=60)
     return pod
+
+
+def test_a_line_is_on_the_screen_while_the_call_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, pod, screen = running(), "tiny-slice-0-0-0abcd", io.BytesIO()
+    server.logs[pod] = stamped(["call tiny: the function begins", "one"], at=60)
+    # Keeps back what is not flushed, as the pipe of a program does that reads the output.
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(screen))
+    with playing(server):
+        waits = threading.Thread(target=watched, args=(called(server, tmp_path), "leader"))
+        waits.start()
+        deadline = time.monotonic() + 30
+        while not screen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        seen, runs = screen.getvalue(), waits.is_alive()
+        server.write(pod, *stamped(["two", "call tiny: the function has ended"], at=70))
+        finish(server)
+        waits.join()
+    assert (seen, runs) == (b"one\n", True)
+    assert screen.getvalue() == b"one\ntwo\n"
 
 
 def test_whoever_waits_is_shown_all_hosts_over_a_connection_that_breaks(

@@ -206,6 +206,9 @@ function showStack(found) {
     const count = element("span", `${usable} of ${nodes.length}`, usable < nodes.length ? "notable" : "good");
     return [pool, nodes[0].topology, count, troubles.join("; ")];
   });
+  for (const [pool, topology] of Object.entries(found.hostless)) {
+    slices.push([pool, topology, element("span", "none", "notable"), "no host is there"]);
+  }
   fill(byId("slices"), ["slice", "topology", "hosts usable", "trouble"], slices, "no TPU node");
   const queues = found.queues.flatMap((queue) =>
     queue.shares.map((share) => [

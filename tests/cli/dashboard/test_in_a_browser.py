@@ -79,6 +79,11 @@ def test_the_page_follows_the_stack_by_itself(page: Page, stack: Stack) -> None:
     expect(page.locator("#jobs")).to_contain_text("completed")
 
 
+def test_a_slice_without_a_host_is_shown(page: Page, stack: Stack) -> None:
+    stack.snapshot = replace(stack.snapshot, hostless={"trillium-1": "2x4"})
+    expect(page.locator("#slices tbody tr").last).to_have_text(re.compile(r"trillium-1.*2x4.*none.*no host is there"))
+
+
 def test_what_the_cluster_says_is_text_and_never_markup(page: Page, stack: Stack) -> None:
     (job,) = stack.snapshot.jobs
     evil = "<img src=x onerror=alert(1)>"
@@ -150,7 +155,8 @@ def test_the_documents_show_the_page(page: Page, stack: Stack) -> None:
     expect(page.locator("#figures")).to_contain_text("120 of 200")
     if os.environ.get("UPDATE_GOLDEN"):
         page.screenshot(path=PICTURE, full_page=True)
-    assert PICTURE.read_bytes().startswith(b"\x89PNG")
+    # A PNG begins with its signature and its width (https://www.w3.org/TR/png-3/#11IHDR).
+    assert PICTURE.read_bytes()[:20] == page.screenshot(full_page=True)[:20]
 
 
 def _colour(page: Page, selector: str, name: str) -> tuple[float, ...]:

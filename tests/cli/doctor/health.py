@@ -11,7 +11,9 @@ from cli.doctor.check import Check, Scope, Verdict
 from cli.doctor.command import examine
 from cli.doctor.google import Google, NotAsked
 from infra.api_server import Json
+from infra.bill import OUTPUT, bill
 from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from infra.stack_file import Settings
 from tests.cli.control.cluster import JOBSETS, WORKLOADS, Cluster, running
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -75,9 +77,17 @@ def scope(cluster: Cluster, storage: Path, google: Google | None = None) -> Gene
     """The stack `local` on this cluster; in the sandbox unless there is Google."""
     settings = stack_file.read(stack_file.find("local"))
     with running(cluster, storage) as stack:
-        standing = replace(stack, outputs={"queues": {"research": "research"}, "cluster": "local"})
+        outputs = {"queues": {"research": "research"}, "cluster": "local", OUTPUT: _bill(settings)}
+        standing = replace(stack, outputs=outputs)
         outside = google or NotAsked("the sandbox has no Google Cloud")
         yield Scope("local", settings, standing, "", google is None, outside)
+
+
+def _bill(settings: Settings) -> Json:
+    """Of the stack whose slices are pool-0 and pool-1."""
+    told = bill(settings, {}, None)
+    groups = tuple(group.model_copy(update={"name": "pool"}) for group in told.groups)
+    return told.model_copy(update={"groups": groups}).model_dump(exclude={"delta"})
 
 
 def examined(found: Scope) -> list[Check]:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from cli.doctor.check import Verdict
 from cli.doctor.command import GROUPS, doctor
+from infra.bill import OUTPUT
 from tests.cli.doctor.health import (
     ACCESS,
     CONTROLLER,
@@ -22,6 +23,7 @@ from tests.cli.doctor.health import (
     examined,
     faults,
     healthy,
+    node,
     said,
     scope,
 )
@@ -144,6 +146,49 @@ def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
     with scope(cluster, tmp_path) as found:
         told = faults(found)
     assert ("nodes", "slice pool-0", "1 of 2 hosts are there", "see pools: GKE makes a slice as a whole") in told
+
+
+def without_nodes(*pools: str) -> Cluster:
+    """A healthy stack that has lost all hosts of these node pools, but no system node."""
+    cluster = healthy()
+    system = node("system-0", "system")
+    del system["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"]
+    cluster.objects["/api/v1/nodes/system-0"] = system
+    for path in list(cluster.objects):
+        if any(f"/{pool}-host-" in path for pool in pools):
+            del cluster.objects[path]
+    return cluster
+
+
+def test_a_slice_without_a_host_is_told(tmp_path: Path) -> None:
+    with scope(without_nodes("pool-1"), tmp_path) as found:
+        told = [fault for fault in faults(found) if fault[0] == "nodes"]
+    ((_, subject, says, fix),) = told
+    assert (subject, says) == ("slice pool-1", "no host of its 2x4 is there")
+    assert "see pools; `pulumi up --refresh --stack local`" in fix
+
+
+def test_without_any_node_each_slice_is_told_by_its_name(tmp_path: Path) -> None:
+    with scope(without_nodes("pool-0", "pool-1"), tmp_path) as found:
+        told = [subject for group, subject, _, _ in faults(found) if group == "nodes"]
+    assert told == ["slice pool-0", "slice pool-1"]
+
+
+@pytest.mark.parametrize(
+    ("billed", "faulty"), [("on-request", False), (None, True)], ids=["on request", "of another version"]
+)
+def test_no_node_at_all_is_a_fault_unless_all_slices_come_on_request(
+    tmp_path: Path, billed: str | None, faulty: bool
+) -> None:
+    with scope(without_nodes("pool-0", "pool-1"), tmp_path) as found:
+        outputs = dict(found.standing.outputs)
+        told = outputs.pop(OUTPUT)
+        if billed:
+            outputs[OUTPUT] = {**told, "groups": [{**group, "billed": billed} for group in told["groups"]]}
+        checks = examined(replace(found, deployed=replace(found.standing, outputs=outputs)))
+    (check,) = [check for check in checks if (check.group, check.subject) == ("nodes", "slices")]
+    assert "the cluster has no TPU node" in check.says
+    assert (check.verdict is Verdict.FAULT) is faulty
 
 
 def test_a_bucket_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.cli.explain.cases import (
     TOO_LARGE,
     findings,
     only,
+    pod,
     said,
     workload,
 )
@@ -160,3 +161,14 @@ def test_a_job_whose_pods_are_refused_is_told_what_refuses_them() -> None:
     waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found", True)
     found = only(replace(JOB, events=(waits, refused)))
     assert (found.cause, found.evidence) == (Cause.CREATION_REFUSED, ('JobSet tiny: Unsupported value: "x"',))
+
+
+def test_a_heads_node_is_not_lost_because_it_is_none_of_a_slice() -> None:
+    found = only(replace(JOB, heads=1, pods=(pod("head-0-0"), *PODS)))
+    assert (found.cause, found.what.startswith("All hosts run")) == (Cause.RUNNING, True)
+
+
+def test_a_head_does_not_stand_for_a_host_that_is_refused() -> None:
+    refused = Event(9_500.0, "Job", "tiny-slice-1", "FailedCreate", 'Unsupported value: "x"', True)
+    found = only(replace(JOB, heads=1, pods=(pod("head-0-0"), *PODS[:3]), events=(refused,)))
+    assert (found.cause, found.what) == (Cause.CREATION_REFUSED, "The API server refuses 1 host of the job.")

@@ -13,9 +13,9 @@ from cli.halt import Halt
 from cli.logs.command import Asked, logs, span
 from sandbox.site import create
 from tests.cli import api_objects
-from tests.cli.api_objects import JOBSETS, PODS
+from tests.cli.api_objects import HOSTS, JOBSETS, PODS
 from tests.cli.api_server import Played, playing
-from tests.cli.standing import finish, running, stack
+from tests.cli.standing import finish, running, running_by_pathways, stack
 
 ASKED = Asked(None, False, None, False, False, None, None, False)
 
@@ -35,6 +35,13 @@ def read(server: Played, asked: Asked, folder: Path, sandbox: Path | None = None
 
 def test_the_leaders_lines_are_printed_as_they_are(server: Played, tmp_path: Path) -> None:
     assert read(server, ASKED, tmp_path) == (0, ["tiny-slice-0-0 one", "tiny-slice-0-0 two"])
+
+
+def test_by_pathways_the_head_leads_and_is_one_of_all_hosts(tmp_path: Path) -> None:
+    with playing(running_by_pathways()) as server:
+        assert read(server, ASKED, tmp_path) == (0, ["tiny-head-0-0 one", "tiny-head-0-0 two"])
+        _, lines = read(server, replace(ASKED, all_hosts=True), tmp_path)
+        assert {line.partition(" ")[0] for line in lines} == {"head-0-0", *(f"slice-{a}-{b}" for a, b in HOSTS)}
 
 
 def test_lines_of_all_hosts_come_in_the_order_of_their_times_with_names(server: Played, tmp_path: Path) -> None:
@@ -147,6 +154,21 @@ def test_a_sandbox_keeps_the_logs_of_pods_that_are_gone(server: Played, tmp_path
     before = replace(ASKED, previous=True)
     assert read(server, before, tmp_path, site.root) == (0, ["one", "two"])
     assert read(server, replace(before, tail_lines=1), tmp_path, site.root) == (0, ["two"])
+    with pytest.raises(Halt, match=r"--since goes by the times of lines, .* such as --tail 100"):
+        read(server, replace(before, since=timedelta(minutes=10)), tmp_path, site.root)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["its JobSet is there", "its JobSet is gone"])
+def test_of_what_a_sandbox_keeps_the_head_leads_as_well(tmp_path: Path, there: bool) -> None:
+    site = create(tmp_path / "sandbox")
+    for host in ("head-0-0", "slice-0-0"):
+        folder = site.pod_logs(f"research_tiny-{host}-gone1_u-{host}")
+        folder.mkdir(parents=True)
+        (folder / "program.log").write_text(f"of {host}\n")
+    with playing(running_by_pathways()) as server:
+        if not there:
+            server.collections[JOBSETS] = server.collections[PODS] = []
+        assert read(server, replace(ASKED, previous=True), tmp_path, site.root) == (0, ["of head-0-0"])
 
 
 def test_times_are_read_with_their_units() -> None:

@@ -10,7 +10,7 @@ from cli.logs.reading import WHOLE, Line, Window
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
-from tests.cli.standing import finish, running
+from tests.cli.standing import finish, running, running_by_pathways
 
 LEADER, RESTARTED = "tiny-slice-0-0-0abcd", "tiny-slice-0-0-1abcd"
 
@@ -64,6 +64,16 @@ def test_the_leader_is_followed_until_the_job_has_ended(server: Played) -> None:
     assert follower.join() == "Completed AllJobsCompleted"
     assert follower.texts == ["tiny-slice-0-0 one", "tiny-slice-0-0 two", "three"]
     assert {line.host for line in follower.lines} == {"slice-0-0"}
+
+
+def test_by_pathways_the_head_leads_and_no_host_of_a_slice() -> None:
+    with playing(running_by_pathways()) as server:
+        follower = Follower(server, leader)
+        follower.wait_for(lambda: len(follower.lines) == 2)
+        server.change(PODS, api_objects.head("Succeeded", exit_code=0))
+        server.change(JOBSETS, api_objects.headed(0, "Completed", ended=95))
+        assert follower.join() == "Completed AllJobsCompleted"
+    assert follower.texts == ["tiny-head-0-0 one", "tiny-head-0-0 two"]
 
 
 def test_all_hosts_are_told_apart(server: Played) -> None:

@@ -55,20 +55,19 @@ def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, t
 
 
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
-    headed, head = api_objects.jobset(), api_objects.pod(0, 0)
-    one = {
-        "name": "head",
-        "replicas": 1,
-        "template": {"spec": {"parallelism": 1, "template": {"spec": {"containers": []}}}},
-    }
-    headed["spec"]["replicatedJobs"].insert(0, one)
-    head["metadata"]["name"] = "tiny-head-0-0-0abcd"
-    head["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "head"
-    server.collections[JOBSETS] = [headed]
-    server.collections[PODS] = [head, *(api_objects.pod(*host) for host in api_objects.HOSTS)]
+    server.collections[JOBSETS] = [api_objects.headed()]
+    server.change(PODS, api_objects.head())
     job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
     assert (job.slices, job.hosts, job.running) == (2, 4, 4)
+    assert (job.heads, job.heads_running, job.state) == (1, 1, State.RUNNING)
     assert [pod.host for pod in job.pods] == ["head-0-0", "slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
+
+
+def test_a_job_whose_head_does_not_run_yet_is_starting(server: Played, tmp_path: Path) -> None:
+    server.collections[JOBSETS] = [api_objects.headed()]
+    for head in ([], [api_objects.head("Pending")]):
+        server.collections[PODS] = [*(api_objects.pod(*host) for host in api_objects.HOSTS), *head]
+        assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").state is State.STARTING
 
 
 def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:

@@ -31,3 +31,14 @@ def test_a_job_that_does_not_train_is_not_recorded(tmp_path: Path, variable: str
         profile(stack, None, tmp_path / "here", 1.0, Console(), as_json=False)
     assert halted.value.exit_status == 2
     assert not (tmp_path / "here").exists()
+
+
+def test_the_head_of_a_job_that_does_not_train_needs_no_host_to_say_so(tmp_path: Path) -> None:
+    found = jobset()
+    found["spec"]["coordinator"] = {"replicatedJob": "head"}
+    labels = _LABELS | {"jobset.sigs.k8s.io/replicatedjob-name": "head"}
+    pod: Json = {"metadata": {"name": "train-0", "labels": labels}, "status": {"phase": "Running"}}
+    pod["spec"] = {"containers": [{"name": "program"}]}
+    cluster = Cluster({JOBSET: found, WORKLOAD: workload(), f"{PODS}/train-0": pod})
+    with running(cluster, tmp_path) as stack, pytest.raises(Halt, match="but train runs another program"):
+        profile(stack, None, tmp_path / "here", 1.0, Console(), as_json=False)

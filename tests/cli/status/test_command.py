@@ -4,18 +4,23 @@ import re
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from cli.deployed import JobPlace
+from cli import stack_file
+from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.status.command import Watch, jobs, status
+from infra.bill import OUTPUT, bill
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import finish, running, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
+
+ALL_PATHS = (NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
 
 
 @pytest.fixture
@@ -39,6 +44,12 @@ def told(console: Console) -> str:
     return console.file.getvalue()
 
 
+def without_times(answer: dict[str, Any]) -> dict[str, Any]:
+    """What two looks at the same world tell alike."""
+    (job,) = answer["jobs"]
+    return {"jobs": [{**job, "age_seconds": None}], "stack": {**answer["stack"], "at": None}}
+
+
 def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) -> None:
     shown = console()
     assert status(stack(server, storage), None, shown, json=False) == 0
@@ -52,6 +63,32 @@ def test_the_stack_and_its_job_are_on_one_screen(server: Played, storage: Path) 
     assert "0 0 Running gke-slice-0-0" in lines
 
 
+def with_two_slices(server: Played, storage: Path) -> Deployed:
+    """The local stack's outputs say that it has the slices trillium-0 and trillium-1; nodes of the first are there."""
+    server.collections[NODES] = [found for found in server.collections[NODES] if "slice-0" in found["metadata"]["name"]]
+    for found in server.collections[NODES]:
+        found["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "trillium-0"
+    told = bill(stack_file.read(stack_file.find("local")), {}, None).model_dump(exclude={"delta"})
+    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, OUTPUT: told})
+
+
+def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:
+    shown = console()
+    assert status(with_two_slices(server, storage), None, shown, json=False) == 0
+    lines = re.sub(" +", " ", told(shown))
+    assert "slice trillium-0 2 of 2 hosts usable, 2x4" in lines
+    assert "slice trillium-1 no host is there, 2x4" in lines
+
+
+def test_who_may_not_see_nodes_is_not_told_that_slices_have_none(server: Played, storage: Path) -> None:
+    standing = with_two_slices(server, storage)
+    server.refused[NODES] = 403
+    shown = console()
+    assert status(standing, None, shown, json=False) == 0
+    assert "no host is there" not in told(shown)
+    assert "cannot read nodes: 403" in told(shown)
+
+
 def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage: Path) -> None:
     found = api_objects.jobset()
     (job,) = found["spec"]["replicatedJobs"]
@@ -62,6 +99,26 @@ def test_a_program_of_ones_own_has_no_steps_to_wait_for(server: Played, storage:
     assert status(stack(server, storage), None, shown, json=False) == 0
     assert "JAX" not in told(shown)
     assert "Failed, exit 22 " in told(shown)
+
+
+def test_a_head_hides_no_host_that_is_missing(server: Played, storage: Path) -> None:
+    server.collections[JOBSETS] = [api_objects.headed()]
+    server.collections[PODS] = [api_objects.head(), *server.collections[PODS][:3]]
+    shown = console()
+    assert status(stack(server, storage), None, shown, json=False) == 0
+    lines = re.sub(" +", " ", told(shown))
+    assert "hosts 3 of 4 run, on 2 slices" in lines
+    assert "head - Running gke-system-0" in lines
+    assert "1 more to be created" in lines
+
+
+def test_a_job_that_waits_for_its_head_alone_says_so(server: Played, storage: Path) -> None:
+    server.collections[JOBSETS] = [api_objects.headed()]
+    server.change(PODS, api_objects.head("Pending"))
+    shown = console()
+    watch = Watch(stack(server, storage), None, shown, wait=lambda _: finish(server))
+    assert watch.run() == 0
+    assert "tiny starting, 4 of 4 hosts run, the head does not, " in told(shown).splitlines()[0]
 
 
 def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:
@@ -113,6 +170,43 @@ def test_a_watch_ends_with_the_job(server: Played, storage: Path, terminal: str,
     assert f"tiny {terminal.lower()}, step 5 of 5" in last
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_watch_as_json_is_the_object_of_status_on_a_line(server: Played, storage: Path, terminal: bool) -> None:
+    once, shown = console(), console(terminal=terminal)
+    status(stack(server, storage), None, once, json=True)
+    watch = Watch(stack(server, storage), None, shown, json=True, wait=lambda _: finish(server, "Failed"))
+    assert watch.run() == 2
+    first, last = (json.loads(line) for line in told(shown).splitlines())
+    assert without_times(first) == without_times(json.loads(told(once)))
+    assert [answer["jobs"][0]["state"] for answer in (first, last)] == ["running", "failed"]
+
+
+def test_a_watch_as_json_says_nothing_while_only_time_goes_by(server: Played, storage: Path) -> None:
+    shown, looks = console(), iter(range(9))
+
+    def wait(_: float) -> None:
+        if next(looks) == 3:
+            finish(server)
+
+    assert Watch(stack(server, storage), None, shown, json=True, wait=wait).run() == 0
+    assert len(told(shown).splitlines()) == 2
+
+
+def test_a_watch_as_json_tells_that_the_cluster_is_away(server: Played, storage: Path) -> None:
+    shown, looks = console(), iter(range(9))
+
+    def wait(_: float) -> None:
+        away = next(looks) < 2
+        server.refused = dict.fromkeys(ALL_PATHS, 503) if away else {}
+        if not away:
+            finish(server)
+
+    assert Watch(stack(server, storage), None, shown, json=True, wait=wait).run() == 0
+    stacks = [json.loads(line)["stack"] for line in told(shown).splitlines()]
+    assert [stack["answered"] for stack in stacks] == [True, False, True]
+    assert "503" in stacks[1]["notes"][0]
+
+
 def test_a_watch_on_a_terminal_draws_the_screen_anew(server: Played, storage: Path) -> None:
     shown = console(terminal=True)
     assert Watch(stack(server, storage), None, shown, wait=lambda _: finish(server)).run() == 0
@@ -120,12 +214,11 @@ def test_a_watch_on_a_terminal_draws_the_screen_anew(server: Played, storage: Pa
 
 
 def test_a_watch_outlives_a_cluster_that_is_away(server: Played, storage: Path) -> None:
-    paths = (NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
     shown, looks = console(), iter(range(9))
 
     def wait(_: float) -> None:
         if next(looks) == 0:
-            server.refused = dict.fromkeys(paths, 503)
+            server.refused = dict.fromkeys(ALL_PATHS, 503)
         else:
             server.refused = {}
             finish(server)
@@ -157,6 +250,6 @@ def test_a_watch_goes_on_with_the_job_that_takes_the_place_of_its_own(server: Pl
 
 
 def test_a_cluster_that_does_not_answer_is_told(server: Played, storage: Path) -> None:
-    server.refused = dict.fromkeys((NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS), 503)
+    server.refused = dict.fromkeys(ALL_PATHS, 503)
     with pytest.raises(Halt, match=r"expected the cluster to answer, got:\n  cannot read .*503"):
         status(stack(server, storage), None, console(), json=False)

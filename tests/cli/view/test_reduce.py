@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from cli.view import reduce
 from cli.view.snapshot import UP_PHASES, Phase, Snapshot
+from tests.cli.api_objects import head, headed
 from tests.cli.view import recordings
 from tests.cli.view.recordings import HOSTS, START, condition, jobset, pod, see_pods, workload
 from workloads.progress import RolledBack, RunStarted
@@ -70,6 +71,17 @@ def test_the_order_in_which_the_watches_answer_does_not_matter() -> None:
     assert all(end == recordings.compiling() for end in ends)
 
 
+def test_by_pathways_training_begins_when_the_head_has_started_as_well() -> None:
+    snapshot = reduce.jobset(recordings.placing(), headed(), START + 52, False)
+    without = see_pods(snapshot, [pod(*host) for host in HOSTS])
+    assert without.spans[Phase.PODS].detail == "4 of 5 started"
+
+    snapshot = see_pods(without, [head(created=60)])
+
+    assert list(snapshot.pods)[:2] == [("head", 0, 0), ("slice", 0, 0)]
+    assert snapshot.spans[Phase.PODS].ended == START + 61
+
+
 def test_training_begins_when_the_last_host_has_started() -> None:
     late = pod(1, 1, created=60)
 
@@ -104,21 +116,20 @@ def test_the_end_of_a_replaced_pod_does_not_hide_its_successor() -> None:
 
     snapshot = reduce.pod(snapshot, pod(0, 0, "Failed", exit_code=143), START + 73, True)
 
-    leader = snapshot.leader()
-    assert leader is not None
-    assert (leader.attempt, leader.phase) == (1, "Running")
+    first = snapshot.pods["slice", 0, 0]
+    assert (first.attempt, first.phase) == (1, "Running")
 
 
 def test_a_deleted_pod_without_successor_leaves_the_table() -> None:
     snapshot = reduce.pod(recordings.compiling(), pod(1, 1), START + 60, True)
 
-    assert list(snapshot.pods) == [(0, 0), (0, 1), (1, 0)]
+    assert list(snapshot.pods) == [("slice", 0, 0), ("slice", 0, 1), ("slice", 1, 0)]
 
 
 def test_a_pod_that_is_being_deleted_is_terminating() -> None:
     snapshot = see_pods(recordings.compiling(), [pod(0, 0, deleting=True)])
 
-    assert snapshot.pods[0, 0].phase == "Terminating"
+    assert snapshot.pods["slice", 0, 0].phase == "Terminating"
 
 
 def test_a_view_that_begins_after_a_restart_does_not_count_the_first_attempt_as_waiting() -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
+from cli.observed.pod import newest
 from cli.view import closing
-from cli.view.render import duration, exit_words, screen, sparkline
+from cli.view.render import duration, exit_words, pods_table, screen, sparkline
 from cli.view.snapshot import Snapshot
 from sandbox.site import Site
+from tests.cli import api_objects
 from tests.cli.view import recordings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -57,6 +59,13 @@ def test_each_state_has_its_golden_screen(state: Callable[[], Snapshot], columns
 
     assert max(len(line) for line in shown.splitlines()) <= columns
     check(f"{state.__name__}-{columns}", shown)
+
+
+def test_a_head_is_shown_as_such_and_stands_for_no_host() -> None:
+    pods = newest([api_objects.head(), *(api_objects.pod(*host) for host in api_objects.HOSTS[:3])], NOW)
+    _, *rows, more = text(pods_table(pods, 5, exit_words), 80).splitlines()
+    assert [row.split()[:2] for row in rows] == [["head", "-"], ["0", "0"], ["0", "1"], ["1", "0"]]
+    assert more == "1 more to be created"
 
 
 def test_a_wide_terminal_is_not_filled() -> None:

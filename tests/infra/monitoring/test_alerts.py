@@ -12,17 +12,10 @@ import yaml
 
 from infra.monitoring.alerts import ALERTS, VALUE, Alert
 from infra.monitoring.rules import groups, rules
-from sandbox.catalog import PROMTOOL
-from sandbox.programs import prepare_one
 from tests.infra.monitoring.series import FIRING, HEALTHY, QUIET, Case, Series
 from workloads.training.exposition import FAMILIES, Exposition
 
 by_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    return prepare_one(PROMTOOL, lambda _: None)
 
 
 def faults_of(promtool: Path, folder: Path, cases: list[Mapping[str, Any]]) -> str:

@@ -1,0 +1,119 @@
+"""Commands about plans as people type them: each option reaches what it is for."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pulumi.automation import EngineEvent
+from typer.testing import CliRunner
+
+from cli import stack_file
+from cli.multislice import app
+from cli.preview import Asked
+from cli.sandbox_folder import SANDBOX
+from sandbox.engine import PolicyPack
+from tests.cli.test_drift import POOL, Told, refreshed
+from tests.cli.test_preview import ASKED, Played
+from tests.infra.one_job import only_spec
+from tests.infra.review.previews import passing
+from tests.workloads.test_preflight_result import result
+from workloads.preflight_result import cache_folder, keep
+
+PLAN = ("plan", "--preset", "llama-3.1-8b", "--tokens", "1e12", "--days", "30")
+FORMS = ["text", "json", "markdown"]
+
+
+def told(*words: str, exit_status: int = 0) -> str:
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == exit_status, found.output
+    return found.stdout
+
+
+def forms_of(*words: str, exit_status: int = 0) -> list[str]:
+    """Those in which a command answers, told apart by what each has alone."""
+    answers = [told(*words, *form, exit_status=exit_status) for form in ((), ("--json",), ("--markdown",))]
+    return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
+
+
+def test_a_plan_is_told_drawn_and_ordered_as_it_is_asked_for(tmp_path: Path) -> None:
+    drawing = tmp_path / "plan.svg"
+    by_days = json.loads(told(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "--json"))
+    assert drawing.read_text().startswith("<svg")
+    assert (by_days["goal"]["tokens"], by_days["goal"]["days"]) == (1e12, 30)
+    by_dollars = json.loads(told(*PLAN, "--capacity", "on-demand", "--json"))
+    assert by_days["options"][0] != by_dollars["options"][0]
+    assert forms_of(*PLAN) == FORMS
+
+
+def test_a_preflight_that_is_known_is_told_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known(tmp_path, monkeypatch)
+    assert forms_of("preflight", "-s", "local") == FORMS
+
+
+def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(tmp_path, monkeypatch)
+    started: list[list[str]] = []
+
+    def follow(command: list[str], *_: object) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("cli.preflight._follow", follow)
+    told("preflight", "-s", "local", "--json", "--compile-cache", "gs://bucket/programs")
+    assert [command[-2:] for command in started] == [["--compile-cache", "gs://bucket/programs"]]
+
+
+def known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preflight of the stack `local`, so that nothing is compiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    spec = only_spec(stack_file.read(stack_file.find("local")))
+    keep(result(spec), cache_folder({"XDG_CACHE_HOME": str(folder)}))
+
+
+class Saving(Played):
+    """Previews what passes, and knows where its plan went."""
+
+    def __init__(self) -> None:
+        super().__init__([ASKED], passing().review, refuses=False)
+        self.saved: list[Path | None] = []
+
+    def preview(self, on_event: Callable[[EngineEvent], None], save_plan: Path | None) -> None:
+        self.saved.append(save_plan)
+        super().preview(on_event, save_plan)
+
+
+def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = Saving(), list[Asked]()
+
+    def of(wish: Asked, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
+        del path, policy
+        asked.append(wish)
+        return nullcontext(engine)
+
+    monkeypatch.setattr("cli.preview._engine", of)
+    words = ("preview", "-s", "dev")
+    assert forms_of(*words) == FORMS
+    told(*words, "--engine", "pulumi", "--save-plan", "plan.json", "--sandbox", "here")
+    plain = Asked("dev", "sandbox", None, None)
+    assert asked == [plain] * 3 + [replace(plain, engine="pulumi", save_plan=Path("plan.json"), sandbox=Path("here"))]
+    assert engine.saved == [None] * 3 + [Path("plan.json")]
+
+
+def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, Path | None]] = []
+
+    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[Told]:
+        asked.append((path.name, sandbox))
+        return nullcontext(Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
+
+    monkeypatch.setattr("cli.drift._engine", of)
+    words = ("drift", "-s", "dev")
+    assert forms_of(*words, exit_status=2) == FORMS
+    told(*words, "--engine", "sandbox", exit_status=2)
+    told(*words, "--engine", "sandbox", "--sandbox", "here", exit_status=2)
+    assert asked == [("Pulumi.dev.yaml", sandbox) for sandbox in (None, None, None, SANDBOX, Path("here"))]
