@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from textwrap import shorten
 
-from chaos.result import LongRun, Result
+from chaos.result import LongRun, Result, in_a_row
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
 from workloads.report.goodput import Cause
 from workloads.report.page import table
@@ -22,14 +22,15 @@ _RECORD_CHARACTERS = 160
 
 
 def plot(results: Sequence[Result]) -> str:
-    """Losses of all jobs over the minutes since the first began, an upright line where each fault struck."""
-    zero = min((result.began for result in results), default=0.0)
+    """Losses of all jobs, one after the other, over the minutes; an upright line where each fault struck."""
+    trials = [*in_a_row(results)]
+    zero = min((result.began for result in trials), default=0.0)
     pieces = [
-        [((time - zero) / 60, loss) for time, loss in start] for result in results for start in result.curve if start
+        [((time - zero) / 60, loss) for time, loss in start] for result in trials for start in result.curve if start
     ]
     marks = [
         Mark((result.struck - zero) / 60, f"{result.fault}: {_verdict(result)}", "restart" if result.holds else "fault")
-        for result in results
+        for result in trials
     ]
     return line_chart("Loss", "minute", [Line("loss", "c1", pieces)], marks)
 

@@ -3,7 +3,7 @@
 Owns the form of `results.json` and how an entry's demands are said in words. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import TypeAdapter
 
@@ -66,6 +66,22 @@ class LongRun(Spec):
     def steps(self) -> int:
         """Steps that count: each of them once."""
         return sum(len(start) for start in self.result.curve) - self.result.lost_steps
+
+
+def in_a_row(results: Iterable[Result]) -> Iterator[Result]:
+    """The results as if each trial had begun when the one before had ended: a report may be of several runs."""
+    ended: float | None = None
+    for result in results:
+        later = 0.0 if ended is None else ended - result.began
+        ended = result.ended + later
+        yield result.model_copy(
+            update={
+                "began": result.began + later,
+                "struck": result.struck + later,
+                "ended": ended,
+                "curve": tuple(tuple((time + later, loss) for time, loss in start) for start in result.curve),
+            }
+        )
 
 
 _RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])

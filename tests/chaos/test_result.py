@@ -1,7 +1,7 @@
 """What a file keeps of trials, and how the demands of an entry are said."""
 
 from chaos.fault import Expected
-from chaos.result import demanded, from_json, to_json
+from chaos.result import demanded, from_json, in_a_row, to_json
 from tests.chaos.known import HELD, LOST
 
 
@@ -17,3 +17,11 @@ def test_the_demands_of_an_entry_are_said_in_words() -> None:
     assert demanded(stated, 8) == (
         "Failed, 1 start, 0 counted, no step again, record of job-slice-1-1 says 'NaN', losses within 0.1"
     )
+
+
+def test_trials_of_several_runs_are_put_in_a_row() -> None:
+    later = LOST.model_copy(update={"began": 9120.0, "struck": 9150.0, "ended": 9300.0, "curve": (((9130.0, 5.0),),)})
+    first, second = in_a_row((HELD, later))
+    assert first == HELD
+    assert (second.began, second.struck, second.ended) == (HELD.ended, HELD.ended + 30, HELD.ended + 180)
+    assert second.curve == (((HELD.ended + 10, 5.0),),)

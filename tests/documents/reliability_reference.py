@@ -65,10 +65,10 @@ def _summary(results: Sequence[Result]) -> str:
         if result.recovery_seconds is not None and len(result.endings) > 1
     ]
     slowest, last = max(again)
-    minutes = (max(result.ended for result in results) - min(result.began for result in results)) / 60
-    commits = " and ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
+    minutes = sum(result.ended - result.began for result in results) / 60
+    commits = ", ".join(f"`{commit}`" for commit in sorted({result.commit for result in results}))
     return (
-        f"Of {len(results)} faults {sum(result.holds for result in results)} hold, at commit {commits}, in"
+        f"Of {len(results)} faults {sum(result.holds for result in results)} hold, at {commits}, in"
         f" {minutes:.0f} minutes. At most {lost.lost_steps} steps were done again (`{lost.fault}`). The"
         f" {len(again)} jobs that had to start again and went on did so after"
         f" {median(seconds for seconds, _ in again):.0f} s in the median, {slowest:.0f} s at most (`{last}`), counted"

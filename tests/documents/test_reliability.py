@@ -111,7 +111,7 @@ def test_every_job_ended_as_its_section_says() -> None:
 
 def test_made_parts_show_what_held_and_what_did_not() -> None:
     made = reference.with_faults(EMPTY, (HELD, LOST))
-    assert "Of 2 faults 1 hold, at commit `abc1234`, in 5 minutes." in made
+    assert "Of 2 faults 1 hold, at `abc1234`, in 5 minutes." in made
     assert "At most 9 steps were done again (`host-stopped`)." in made
     assert "The 1 jobs that had to start again and went on did so after 31 s in the median, 31 s at most" in made
     assert "\n### Hosts (2)\n\n| fault |" in made
