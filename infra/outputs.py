@@ -49,10 +49,12 @@ def export_bill(bill: Bill) -> None:
 
 
 async def deployed_bill() -> Bill | None:
-    """The bill that the last `up` of this stack exported; None before the first.
+    """The bill that the last `up` of this stack exported; None before the first. For previews alone.
 
     It outlives a destroy that keeps the bucket: only a cluster that exists makes it a deployed one.
-    The engine's own function is asked, since a StackReference would be one more resource in the state.
+    The engine's own function is asked, since a StackReference would be one more resource in the state. That reads
+    the state's file, which an `up` is writing: asked in one, it finds half a file at times ("failed to load
+    checkpoint: EOF").
     """
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})
