@@ -52,9 +52,8 @@ async def deployed_bill() -> Bill | None:
     """The bill that the last `up` of this stack exported; None before the first. For previews alone.
 
     It outlives a destroy that keeps the bucket: only a cluster that exists makes it a deployed one.
-    The engine's own function is asked, since a StackReference would be one more resource in the state. That reads
-    the state's file, which an `up` is writing: asked in one, it finds half a file at times ("failed to load
-    checkpoint: EOF").
+    The engine's own function is asked, since a StackReference would be one more resource in the state. It reads the
+    state, which an `up` writes: from a folder that is not always whole ("failed to load checkpoint: EOF").
     """
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})

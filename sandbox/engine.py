@@ -210,7 +210,9 @@ def project_folder(site: Site) -> Path:
 def environment(site: Site) -> dict[str, str]:
     """Variables by which Pulumi finds the sandbox's state, programs and certificates."""
     return {
-        "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}",
+        # Content types, which Pulumi has no use for, would be kept in files beside the state that are not replaced as
+        # a whole: a command that reads the state while an `up` writes it would fail at times (EOF).
+        "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # The state is written at every step; a second copy each time helps nobody here.

@@ -55,7 +55,7 @@ def stack(tmp_path: Path, plan: Plan) -> automation.Stack:
         work_dir=str(tmp_path / "project"),
         pulumi_home=str(tmp_path / "home"),
         env_vars={
-            "PULUMI_BACKEND_URL": f"file://{tmp_path / 'state'}",
+            "PULUMI_BACKEND_URL": f"file://{tmp_path / 'state'}?metadata=skip",
             "PULUMI_CONFIG_PASSPHRASE": "test",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         },
