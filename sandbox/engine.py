@@ -10,7 +10,7 @@ import os
 import runpy
 import secrets
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,17 +154,8 @@ class Engine:
         (self._site.pulumi_home / "logs").touch()
         project = project_folder(self._site)
         self._copy_stack_file(project / "stacks" / self._stack_file.name)
-        pulumi = self._programs.path("pulumi")
-        options = automation.LocalWorkspaceOptions(
-            work_dir=str(project),
-            pulumi_home=str(self._site.pulumi_home),
-            env_vars=environment(self._site),
-            pulumi_command=automation.PulumiCommand(root=str(pulumi.parent.parent)),
-        )
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
-        stack = automation.create_or_select_stack(
-            name, project_name="tpu-multislice", program=self.program, opts=options
-        )
+        stack = stack_in(self._site, self._programs, name, self.program)
         _, encrypted_keys = _parted(self._written()["config"])
         given = {_secret_key(name): value for name, value in self._secrets.items()}
         if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
@@ -196,6 +187,17 @@ class Engine:
             for name, value in before.items():
                 os.environ.pop(name)
                 os.environ.update({} if value is None else {name: value})
+
+
+def stack_in(site: Site, programs: Programs, name: str, program: Callable[[], None]) -> automation.Stack:
+    """The stack of that name in the sandbox's state, made if it is not there, with a program for its operations."""
+    options = automation.LocalWorkspaceOptions(
+        work_dir=str(project_folder(site)),
+        pulumi_home=str(site.pulumi_home),
+        env_vars=environment(site),
+        pulumi_command=automation.PulumiCommand(root=str(programs.path("pulumi").parent.parent)),
+    )
+    return automation.create_or_select_stack(name, project_name="tpu-multislice", program=program, opts=options)
 
 
 def project_folder(site: Site) -> Path:

@@ -17,6 +17,8 @@ from infra.outputs import deployed_bill, export_bill
 from infra.settings import parse
 from infra.spending import Budget
 from sandbox import programs
+from sandbox.engine import stack_in
+from sandbox.site import create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values
 
@@ -49,20 +51,7 @@ def plan() -> Plan:
 
 @pytest.fixture
 def stack(tmp_path: Path, plan: Plan) -> automation.Stack:
-    for folder in ("project", "state"):
-        (tmp_path / folder).mkdir()
-    options = automation.LocalWorkspaceOptions(
-        work_dir=str(tmp_path / "project"),
-        pulumi_home=str(tmp_path / "home"),
-        env_vars={
-            "PULUMI_BACKEND_URL": f"file://{tmp_path / 'state'}?metadata=skip",
-            "PULUMI_CONFIG_PASSPHRASE": "test",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-        },
-        project_settings=automation.ProjectSettings("tpu-multislice", "python"),
-        pulumi_command=automation.PulumiCommand(root=str(programs.prepare(ignore).path("pulumi").parent.parent)),
-    )
-    return automation.create_or_select_stack("test", project_name="tpu-multislice", program=plan, opts=options)
+    return stack_in(create(tmp_path / "sandbox"), programs.prepare(ignore), "test", plan)
 
 
 def test_a_plan_knows_the_bill_of_what_is_deployed(stack: automation.Stack, plan: Plan) -> None:

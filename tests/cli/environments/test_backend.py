@@ -13,7 +13,7 @@ from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
 from cli.environments.files import Files, environment_in
 from cli.halt import Halt
 from sandbox import programs
-from sandbox.engine import environment, project_folder
+from sandbox.engine import project_folder, stack_in
 from sandbox.site import Site, create
 
 CONFIG: Mapping[str, object] = {
@@ -39,13 +39,7 @@ def stack_of(site: Site) -> automation.Stack:
     """A stack that is one record and an output."""
     project = project_folder(site)
     (project / "stacks" / f"Pulumi.{NAME}.yaml").write_text(yaml.safe_dump({"config": CONFIG}))
-    options = automation.LocalWorkspaceOptions(
-        work_dir=str(project),
-        pulumi_home=str(site.pulumi_home),
-        env_vars=environment(site),
-        pulumi_command=automation.PulumiCommand(root=str(programs.found().path("pulumi").parent.parent)),
-    )
-    return automation.create_or_select_stack(NAME, project_name="tpu-multislice", program=_program, opts=options)
+    return stack_in(site, programs.found(), NAME, _program)
 
 
 @pytest.fixture
