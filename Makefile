@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train preview test fuzz chaos bench docs lint format programs environment licences sbom audit lock
+.PHONY: up down train preview test test-all fuzz chaos bench docs lint format programs environment licences sbom audit lock
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -16,8 +16,11 @@ train: $(ENVIRONMENT) ## the same trainer in four processes, with no cluster and
 preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: make preview STACK=dev
 	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
-test: $(ENVIRONMENT) programs lint ## lint, types, import contracts, unit tests, the sandbox end to end
-	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
+test: $(ENVIRONMENT) programs ## lint, types, import contracts, and tests with the whole chain once: at most 12 minutes
+	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
+
+test-all: $(ENVIRONMENT) programs ## all of that and every other test: at most 45 minutes
+	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m tests --all $(ARGS)
 
 fuzz: $(ENVIRONMENT) ## all that is read from files, with twenty times as many damaged ones
 	@$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz --timeout 1800 $(ARGS)

@@ -17,7 +17,13 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.site import can_listen
-from sandbox.tpu_environment import JAX_COORDINATOR_PORT, TpuWorker, cluster_variables, cpu_devices
+from sandbox.tpu_environment import (
+    JAX_COORDINATOR_PORT,
+    TpuWorker,
+    cluster_variables,
+    compilation_cache,
+    cpu_devices,
+)
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
 
 KILL_GRACE_SECONDS = 3.0
@@ -107,7 +113,8 @@ def start_program(
 ) -> Hosts:
     """Start a program on every host of some slices; their output goes to `logs`.
 
-    `environment` is added to this process's own, less what JAX would take for another cluster, and to theirs.
+    Each gets this process's environment without what JAX would take for another cluster, then its place, then
+    `environment`.
     """
     logs.mkdir(parents=True, exist_ok=True)
     addresses = _free_addresses(slices.count * slices.hosts)
@@ -145,7 +152,8 @@ def _workers(addresses: list[str], slice_count: int) -> Iterator[TpuWorker]:
 
 def _inherited() -> dict[str, str]:
     foreign = ("JAX_", "TPU_", "MEGASCALE_", "XLA_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return own | compilation_cache(os.environ)
 
 
 def _free_addresses(count: int) -> list[str]:

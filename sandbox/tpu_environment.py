@@ -6,6 +6,7 @@ the like, as in kubernetes-sigs/dra-driver-google-tpu). What differs from a TPU 
 although there is no chip.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.accelerators import SliceShape, dimensions
@@ -30,6 +31,13 @@ _ACCELERATOR_TYPES = {
     "7x": ("tpu7x", 2),
 }
 """Prefix of `TPU_ACCELERATOR_TYPE` and what it counts for each chip: TensorCores where it says 2."""
+
+
+_COMPILATION_CACHE = (
+    "JAX_COMPILATION_CACHE_DIR",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES",
+)
 
 
 @dataclass(frozen=True)
@@ -107,3 +115,8 @@ def cpu_devices(device_count: int, address: str) -> dict[str, str]:
         "JAX_COORDINATOR_BIND_ADDRESS": f"{address}:{JAX_COORDINATOR_PORT}",
         "TPU_SKIP_MDS_QUERY": "true",
     }
+
+
+def compilation_cache(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `environment` that name JAX's compilation cache, which hosts of this machine share with it."""
+    return {name: environment[name] for name in _COMPILATION_CACHE if name in environment}

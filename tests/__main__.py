@@ -1,39 +1,145 @@
-"""`make test`: every test, and those without a sandbox beside those with one.
+"""`make test` and `make test-all`: lint and tests in lanes side by side.
 
-The chain often waits for others: pods that start, leases that end. In these gaps the rest runs, and with the cores it
-stands back as a pod of the sandbox does. Its output follows that of the chain.
+The chain often waits for others: pods that start, leases that end. The other lanes run in these gaps; they yield the
+cores to the chain as pods of the sandbox do.
 """
 
+import argparse
+import json
+import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 from sandbox.node_agent.launch import NICE
+from tests.cost import FOLDER, RECORD_VARIABLE
 
-SANDBOX = ("tests/chain", "tests/sandbox")
 _BESIDE = ("sh", "-c", f'echo {NICE} > /proc/self/autogroup; exec nice -n {NICE} "$@"', "sh")
-"""In a session of its own: between sessions, Linux may share out cores by the first of the two alone (sched(7)). As low
-as pods of the sandbox: any lower, and whoever waits for an answer there would give up."""
-_PYTEST = (sys.executable, "-m", "pytest")
+"""Starts a command in a session of its own with the priority of a pod of the sandbox; with less, tests that wait for an
+answer would give up. Linux may share out cores between sessions by the autogroup's value only (sched(7))."""
+_CHAIN, _SANDBOXES, _TRAINER = "tests/chain", "tests/sandboxes", "tests/workloads"
+_LINT = ("make", "--no-print-directory", "lint")
+_GREW_SECONDS = 2.0
+_MOST_TOLD = 10
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A command that runs next to the others."""
+
+    name: str
+    part: str
+    """Lanes of one part belong on one machine; CI runs each part of the complete tier as a job."""
+    command: tuple[str, ...]
+    first: bool = False
+    """Whether the others yield the cores to it."""
+
+
+def _pytest(*words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pytest", *words)
+
+
+_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINER))
+LANES = (
+    Lane("chain", "chain", _pytest(_CHAIN), first=True),
+    Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
+    Lane("lint", "units", _LINT),
+    Lane("trainer", "units", _pytest(_TRAINER)),
+    Lane("the rest", "units", _pytest(*_OTHERS)),
+)
+"""Of the complete tier. The quick tier is the same without what is marked `complete`."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Which tests run, and how long all of them take at most on two quiet cores."""
+
+    name: str
+    minutes: float
+    selection: tuple[str, ...]
+    without: frozenset[str] = frozenset()
+    """Lanes that have nothing to run."""
+
+
+QUICK = Tier("quick", 12, ("-m", "not complete"), frozenset({"sandboxes"}))
+COMPLETE = Tier("complete", 45, ())
 
 
 def main() -> int:
-    """Run all tests; exit status 1 if any fails."""
-    beside = (*_BESIDE, *_PYTEST, *(f"--ignore={folder}" for folder in SANDBOX))
-    with (
-        tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen(beside, stdout=said, stderr=subprocess.STDOUT, start_new_session=True) as rest,
-    ):
+    """Run the lanes; exit status 1 if any fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--all", action="store_true", help="also run the tests that are marked `complete`")
+    parts = sorted({lane.part for lane in LANES})
+    parser.add_argument("--part", choices=parts, action="append", help="run only these lanes")
+    given = parser.parse_args()
+    tier = COMPLETE if given.all else QUICK
+    lanes = [lane for lane in LANES if lane.name not in tier.without and lane.part in (given.part or parts)]
+    with tempfile.TemporaryDirectory() as scratch:
+        started = time.monotonic()
+        failed = _run(lanes, tier, Path(scratch))
+        minutes = (time.monotonic() - started) / 60
+        costs = _costs(Path(scratch))
+    _tell_costs(tier, minutes, costs, keep=not failed and not given.part)
+    print(f"failed: {', '.join(failed)}" if failed else "passed")
+    return int(bool(failed))
+
+
+def _run(lanes: Sequence[Lane], tier: Tier, scratch: Path) -> list[str]:
+    """Run all lanes and print the output of each when it ends; names of those that failed."""
+    failed: list[str] = []
+    with ExitStack() as stack:
+        running = {lane: _started(lane, tier, scratch, stack) for lane in lanes}
         try:
-            chain = subprocess.run((*_PYTEST, *SANDBOX), check=False).returncode
-            failed = rest.wait() != 0 or chain != 0
+            while running:
+                ended = [lane for lane, process in running.items() if process.poll() is not None]
+                for lane in ended:
+                    failed += [lane.name] if running.pop(lane).returncode else []
+                    print(f"--- {lane.name}\n{(scratch / lane.name).read_text(errors='replace')}", flush=True)
+                time.sleep(0.2)
         except KeyboardInterrupt:
-            rest.terminate()
+            for process in running.values():
+                process.terminate()
             raise
-        said.seek(0)
-        sys.stdout.write(said.read())
-    print("failed" if failed else "passed")
-    return int(failed)
+    return failed
+
+
+def _started(lane: Lane, tier: Tier, scratch: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
+    selection = tier.selection if "pytest" in lane.command else ()
+    command = (*(() if lane.first else _BESIDE), *lane.command, *selection)
+    output = stack.enter_context((scratch / lane.name).open("wb"))
+    environment = os.environ | {RECORD_VARIABLE: str(scratch / f"{lane.name}.json")}
+    process = subprocess.Popen(
+        command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=not lane.first
+    )
+    return stack.enter_context(process)
+
+
+def _costs(scratch: Path) -> dict[str, float]:
+    """CPU seconds of every test that ran."""
+    return {name: used for path in scratch.glob("*.json") for name, used in json.loads(path.read_text()).items()}
+
+
+def _tell_costs(tier: Tier, minutes: float, costs: Mapping[str, float], *, keep: bool) -> None:
+    """Say how long it took; if that was too long, which tests grew since the last run in time, or cost most."""
+    total = f"{len(costs)} tests, {sum(costs.values()) / 60:.1f} CPU minutes, {minutes:.1f} minutes"
+    print(f"{total}; at most {tier.minutes:g} on two quiet cores")
+    known = FOLDER / f"costs-{tier.name}.json"
+    if minutes <= tier.minutes:
+        if keep:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            known.write_text(json.dumps(costs))
+        return
+    before: Mapping[str, float] = json.loads(known.read_text()) if known.exists() else {}
+    grown = {name: used - before.get(name, 0.0) for name, used in costs.items()}
+    print("CPU seconds that tests use more than in the last run in time:" if before else "CPU seconds of the dearest:")
+    for name, more in sorted(grown.items(), key=lambda each: -each[1])[:_MOST_TOLD]:
+        if more > _GREW_SECONDS:
+            print(f"  {more:+7.1f}  {name}")
 
 
 if __name__ == "__main__":

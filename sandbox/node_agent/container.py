@@ -1,6 +1,7 @@
 """From a container's specification to the plan of its process: environment, command, mounts, log."""
 
 import base64
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from sandbox.node_agent.pod_process import Plan
 from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, requested_chips, webhook_variables
 from sandbox.node_agent.volumes import Mount, container_mounts
 from sandbox.site import Site
+from sandbox.tpu_environment import compilation_cache
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -115,7 +117,7 @@ def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, s
 
 
 def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]:
-    """The environment that an image would bring, and the way to the local object storage."""
+    """The environment that an image would bring, the local object storage, and this process's compilation cache."""
     for place in ("home", "tmp"):
         (folder / place).mkdir(exist_ok=True)
     return {
@@ -130,6 +132,7 @@ def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]
         "KUBERNETES_SERVICE_HOST": machine.site.address,
         "KUBERNETES_SERVICE_PORT": str(machine.site.api_server_port),
         **machine.site.client_environment(),
+        **compilation_cache(os.environ),
     }
 
 

@@ -1,0 +1,88 @@
+"""How much CPU time each test may use, and how much it used.
+
+A test costs what its process and the processes that it has waited for use while it and its own fixtures run. Fixtures
+that several tests share are not charged to any of them.
+"""
+
+import json
+import os
+import resource
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from sandbox.catalog import cache_folder
+
+FOLDER = cache_folder().parent / "tests"
+"""What one run of the tests keeps for the next: compiled JAX programs, and what each test cost."""
+USUAL_CPU_SECONDS = 3.0
+"""The most that a test of `make test` may use unless it is marked `costs(cpu_seconds)`."""
+RECORD_VARIABLE = "TEST_COSTS"
+"""Environment variable that names the file to which a run writes the CPU seconds of each test, as JSON."""
+
+_USED = pytest.StashKey[float]()
+_RECORD = pytest.StashKey[dict[str, float]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the record of this run."""
+    config.stash[_RECORD] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Charge a test for the fixtures that are made for it."""
+    before = _cpu_seconds()
+    try:
+        return (yield)
+    finally:
+        if fixturedef.scope == "function":
+            _charge(request.node, _cpu_seconds() - before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Charge a test for its own run; fail it by name if that is too much."""
+    before = _cpu_seconds()
+    try:
+        result = yield
+    finally:
+        used = _charge(item, _cpu_seconds() - before)
+    allowed = _allowed(item)
+    if allowed is not None and used > allowed:
+        pytest.fail(
+            f"{item.nodeid} used {used:.1f} CPU seconds, and tests of `make test` may use {allowed:g}. Make it cheaper,"
+            " or mark it `complete`, so that it runs in `make test-all`; `costs(cpu_seconds=N)` allows it more",
+            pytrace=False,
+        )
+    return result
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the record to the file that the environment names, if it names one."""
+    if path := os.environ.get(RECORD_VARIABLE):
+        Path(path).write_text(json.dumps(session.config.stash[_RECORD]))
+
+
+def _charge(item: pytest.Item, seconds: float) -> float:
+    """Add to what the test has used; the sum."""
+    used = item.stash.get(_USED, 0.0) + seconds
+    item.stash[_USED] = item.config.stash[_RECORD][item.nodeid] = used
+    return used
+
+
+def _allowed(item: pytest.Item) -> float | None:
+    """CPU seconds that the test may use; `None` if there is no limit."""
+    if item.get_closest_marker("complete"):
+        return None
+    costs = item.get_closest_marker("costs")
+    return float(costs.kwargs["cpu_seconds"]) if costs else USUAL_CPU_SECONDS
+
+
+def _cpu_seconds() -> float:
+    """User and system time of this process and of all children that it has waited for."""
+    usages = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
