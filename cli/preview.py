@@ -28,6 +28,7 @@ from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
 from infra.review.previewed import Previewed
 from infra.review.review import Review
+from policy.exceptions import ENDING
 from policy.rules import ALL_RULES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
@@ -88,7 +89,8 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
         with _review_goes_to(file):
             refusal = _refusal(engine, events, save_plan)
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
-    findings = engine_events.findings(events, {rule.about.id: rule.about.severity for rule in ALL_RULES})
+    abouts = (ENDING, *(rule.about for rule in ALL_RULES))
+    findings = engine_events.findings(events, {about.id: about.severity for about in abouts})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
     told = engine_events.errors(events) if refusal else ()
     if not refusal and not engine_events.rules_were_asked(events):

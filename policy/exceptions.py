@@ -6,9 +6,26 @@ own `policy/stacks`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
+
+from policy.rule import About, Group, Level, Severity
+
+NOTICE = timedelta(days=60)
+"""How long before its last day an exception is reported as ending."""
+
+ENDING = About(
+    id="exceptions-ending",
+    group=Group.RELIABILITY,
+    severity=Severity.LOW,
+    level=Level.ADVISORY,
+    title="No exception that the stack needs ends soon",
+    why="From the day after its last one the rule applies again, and a mandatory rule stops previews and `up`.",
+    fix="Change what needs the exception, or review it and set a later expires_on in the stack's policy file.",
+    link="https://www.pulumi.com/docs/iac/crossguard/configuration/",
+)
+"""The warning ahead of time. It is a policy of its own because Pulumi knows one enforcement level per policy."""
 
 KEY = "exceptions"
 """In the settings of a rule in a policy file."""
@@ -46,6 +63,10 @@ class GrantedException:
     def expired(self, today: date) -> bool:
         return today > self.expires_on
 
+    def ends_soon(self, today: date) -> bool:
+        """Whether its last day is within the next `NOTICE`."""
+        return self.expires_on - today <= NOTICE
+
 
 def granted(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
     """The exceptions in a rule's settings, which Pulumi has held to `SCHEMA`.
@@ -62,6 +83,12 @@ def lapsed(exceptions: Iterable[GrantedException], name: str, today: date) -> tu
     if any(not exception.expired(today) for exception in covering):
         return None
     return tuple(covering)
+
+
+def longest(exceptions: Iterable[GrantedException], name: str) -> GrantedException | None:
+    """The exception that covers a resource longer than the others do, if any covers it."""
+    covering = [exception for exception in exceptions if exception.covers(name)]
+    return max(covering, key=lambda exception: exception.expires_on, default=None)
 
 
 def _granted(entry: Mapping[str, str]) -> GrantedException:

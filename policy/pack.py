@@ -22,7 +22,7 @@ from pulumi_policy import (
 )
 from pulumi_policy import proxy as sdk
 
-from policy.exceptions import KEY, SCHEMA, GrantedException, granted, lapsed
+from policy.exceptions import ENDING, KEY, SCHEMA, GrantedException, granted, lapsed, longest
 from policy.rule import About, Broken, Declared, ResourceRule, Rule, StackRule
 from policy.values import NotKnownYetError, Unknown
 
@@ -41,12 +41,14 @@ def _unknown_as_pulumi_knows_it() -> Generator[None]:
 
 
 def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
-    """The rules as Pulumi runs them; exceptions are held against `today`."""
+    """The rules as Pulumi runs them, and the warning of exceptions that end soon; both go by `today`."""
     plan = _Plan()
-    return [
+    asked = [
         _resource_policy(rule, plan, today) if isinstance(rule, ResourceRule) else _stack_policy(rule, plan, today)
         for rule in rules
     ]
+    # The last one: it reports what the others noted.
+    return [*asked, _ending_policy(plan, today)]
 
 
 def finding(about: About, broken: Broken, expired: Iterable[GrantedException]) -> str:
@@ -71,6 +73,8 @@ class _Plan:
 
     def __init__(self) -> None:
         self._declared: dict[str, Declared] = {}
+        self.needed: dict[tuple[str, GrantedException], None] = {}
+        """Exceptions without which a rule would be broken, by the rule's id, in the order in which they were met."""
 
     def resource(self, args: ResourceValidationArgs) -> Declared:
         """The resource as the program declares it."""
@@ -89,7 +93,7 @@ def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceV
         declared = plan.resource(args)
         if rule.looks_at(declared.type):
             faults = (Broken(says, args.urn) for says in rule.check(declared))
-            _tell(rule.about, faults, args.get_config(), today(), report)
+            _tell(rule.about, faults, args.get_config(), plan, today(), report)
 
     return ResourceValidationPolicy(validate=validate, **_described(rule.about))
 
@@ -97,9 +101,23 @@ def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceV
 def _stack_policy(rule: StackRule, plan: _Plan, today: Today) -> StackValidationPolicy:
     @_unknown_as_pulumi_knows_it()
     def validate(args: StackValidationArgs, report: Report) -> None:
-        _tell(rule.about, rule.check(plan.stack(args)), args.get_config(), today(), report)
+        _tell(rule.about, rule.check(plan.stack(args)), args.get_config(), plan, today(), report)
 
     return StackValidationPolicy(validate=validate, **_described(rule.about))
+
+
+def _ending_policy(plan: _Plan, today: Today) -> StackValidationPolicy:
+    def validate(_: StackValidationArgs, report: Report) -> None:
+        day = today()
+        for rule, exception in plan.needed:
+            if exception.ends_soon(day):
+                says = (
+                    f"the exception of {rule} for {exception.resource} ({exception.reason}) ends on"
+                    f" {exception.expires_on}, in {(exception.expires_on - day).days} days"
+                )
+                report(finding(ENDING, Broken(says, None), []), None)
+
+    return StackValidationPolicy(validate=validate, **_described(ENDING))
 
 
 def _described(about: About) -> dict[str, Any]:
@@ -115,12 +133,17 @@ def _described(about: About) -> dict[str, Any]:
     }
 
 
-def _tell(about: About, faults: Iterable[Broken], settings: Mapping[str, Any], day: date, report: Report) -> None:
+def _tell(
+    about: About, faults: Iterable[Broken], settings: Mapping[str, Any], plan: _Plan, day: date, report: Report
+) -> None:
     exceptions = granted(settings)
     for broken in faults:
-        expired = lapsed(exceptions, _name(broken.urn), day)
+        name = _name(broken.urn)
+        expired = lapsed(exceptions, name, day)
         if expired is not None:
             report(finding(about, broken, expired), broken.urn)
+        elif needed := longest(exceptions, name):
+            plan.needed[about.id, needed] = None
 
 
 def _declared(resource: ResourceValidationArgs | PolicyResource) -> Declared:

@@ -10,6 +10,8 @@ from pulumi_policy import (
     PolicyResourceOptions,
     ResourceValidationArgs,
     ResourceValidationPolicy,
+    StackValidationArgs,
+    StackValidationPolicy,
 )
 from pulumi_policy import proxy as sdk
 
@@ -23,13 +25,26 @@ OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 
 
 def told(check: Any, properties: dict[str, Any], settings: Mapping[str, Any], urn: str = "u::v::t::b") -> list[str]:
     """What a policy reports of one resource."""
-    (policy,) = policies([ResourceRule(ABOUT, ("gcp:*Bucket",), check)], lambda: TODAY)
+    return told_with_warnings(check, properties, settings, urn)[0]
+
+
+def told_with_warnings(
+    check: Any, properties: dict[str, Any], settings: Mapping[str, Any], urn: str = "u::v::t::b"
+) -> tuple[list[str], list[str]]:
+    """What a policy reports of one resource, and what is reported of exceptions that end soon."""
+    policy, ending = policies([ResourceRule(ABOUT, ("gcp:*Bucket",), check)], lambda: TODAY)
     assert isinstance(policy, ResourceValidationPolicy)
+    assert isinstance(ending, StackValidationPolicy)
     handed = sdk.unknown_checking_proxy(properties)
-    args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, urn, "b", OPTIONS, None, settings)
     messages: list[str] = []
-    policy.validate(args, lambda message, urn=None: messages.append(message))
-    return messages
+    warnings: list[str] = []
+    # The engine asks about a resource when it is declared, and again when its inputs are known.
+    for _ in range(2):
+        messages.clear()
+        args = ResourceValidationArgs("gcp:storage/bucket:Bucket", handed, urn, "b", OPTIONS, None, settings)
+        policy.validate(args, lambda message, urn=None: messages.append(message))
+    ending.validate(StackValidationArgs([], {}, {}), lambda message, urn=None: warnings.append(message))
+    return messages, warnings
 
 
 def nameless(bucket: Declared) -> list[str]:
@@ -73,3 +88,21 @@ def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
 def test_an_exception_is_not_for_a_name_that_ends_in_the_one_it_names() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
     assert told(nameless, {}, {"exceptions": [entry]}, urn="urn:pulumi:s::p::t::mine::b")
+
+
+@pytest.mark.parametrize(("expires_on", "days"), [("2027-01-15", 0), ("2027-03-16", 60), ("2027-03-17", None)])
+def test_an_exception_that_ends_within_sixty_days_is_reported_once(expires_on: str, days: int | None) -> None:
+    entry = {"resource": "b", "reason": "It is old.", "expires_on": expires_on}
+    messages, warnings = told_with_warnings(nameless, {}, {"exceptions": [entry]})
+    assert messages == []
+    assert len(warnings) == (days is not None)
+    for warning in warnings:
+        assert all(part in warning for part in ("named", "b", "It is old.", f"on {expires_on}, in {days} days"))
+        assert "policy file" in warning
+
+
+def test_an_exception_that_another_outlasts_or_that_is_not_needed_is_not_reported() -> None:
+    soon = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-16"}
+    later = {"resource": "*", "reason": "All are old.", "expires_on": "2027-12-31"}
+    assert told_with_warnings(nameless, {}, {"exceptions": [soon, later]}) == ([], [])
+    assert told_with_warnings(nameless, {"name": "a"}, {"exceptions": [soon]}) == ([], [])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policy.exceptions import granted, lapsed
+from policy.exceptions import ENDING, granted, lapsed
+from policy.rule import Level
 from policy.rules import ALL_RULES
 from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
@@ -21,7 +22,7 @@ from tests.policy.plans import plan_of
 STACK_FILES = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
 POLICY_FILES = sorted((ROOT / "policy" / "stacks").glob("*.json"))
 GRANTED_ON = date(2026, 12, 1)
-"""Every exception counts then; whether it still does is asked by previews."""
+"""The day of the last review of the exceptions. All of them count on it, whatever the date is today."""
 CHOICES = {"job-ends", "on-demand-chips"}
 """Rules about what somebody may well want, and then grants as an exception."""
 
@@ -76,7 +77,14 @@ def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
 def test_a_policy_file_names_rules_that_there_are(path: Path) -> None:
-    assert set(json.loads(path.read_text())) <= {"all", *(rule.about.id for rule in ALL_RULES)}
+    assert set(json.loads(path.read_text())) <= {"all", ENDING.id, *(rule.about.id for rule in ALL_RULES)}
+
+
+@pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
+def test_an_exception_that_ends_soon_stops_no_preview(path: Path) -> None:
+    rules = json.loads(path.read_text())
+    levels = {name: rules.get(name, {}).get("enforcementLevel") for name in ("all", ENDING.id)}
+    assert (levels[ENDING.id] or levels["all"] or ENDING.level) == Level.ADVISORY
 
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
