@@ -1,12 +1,14 @@
 """A headless Chromium for tests of pages, on a machine that may have neither a browser nor a browser's libraries.
 
-It comes as an npm package that holds one for Amazon's functions, with the libraries that such a machine lacks. The
-package is fetched once by its name, held to the hash below, and kept unpacked in the user's cache folder beside the
-sandbox's programs. Node, which npm and unpacking take, comes with the type checker.
+`make browser` runs this module. It fetches an npm package that holds a Chromium for Amazon's functions, together with
+the libraries that such a machine lacks, compares it with the hash below, and unpacks it in the user's cache folder,
+next to the sandbox's programs. Node, which npm and unpacking need, comes with the type checker. Tests fetch nothing:
+they take that browser, or one on `PATH`.
 """
 
 import hashlib
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -44,11 +46,17 @@ _ARGUMENTS = (
     "--disable-gpu",
     "--font-render-hinting=none",
 )
+_ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def chromium_folder() -> Path:
-    """Where the browser lies, fetched and unpacked if it is not there."""
-    folder = cache_folder().parent / f"chromium-{_SHA512[:16]}"
+def _folder() -> Path:
+    """Folder of the fetched browser."""
+    return cache_folder().parent / f"chromium-{_SHA512[:16]}"
+
+
+def prepare() -> Path:
+    """Fetch and unpack the browser if it is not there, and return its folder."""
+    folder = _folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
@@ -60,25 +68,37 @@ def chromium_folder() -> Path:
 
 @contextmanager
 def browser() -> Generator["Browser"]:
-    """A running browser."""
+    """A running browser: the fetched one, or else one on `PATH`.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
     from playwright.sync_api import sync_playwright
 
-    folder = chromium_folder()
-    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    environment: dict[str, str | float | bool] = {
-        **os.environ,
-        # After the machine's own, for which they stand in where it has none.
-        "LD_LIBRARY_PATH": ":".join(part for part in (*libraries, str(folder / "al2023" / "lib")) if part),
-        "FONTCONFIG_FILE": str(folder / "fonts.conf"),
-    }
+    program, environment = _found(_folder())
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=folder / "chromium", args=_ARGUMENTS, env=environment, headless=True
+            executable_path=program, args=_ARGUMENTS, env={**environment}, headless=True
         )
         try:
             yield started
         finally:
             started.close()
+
+
+def _found(folder: Path) -> tuple[Path, dict[str, str]]:
+    """The browser's program and the environment that it needs."""
+    if folder.is_dir():
+        libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        return folder / "chromium", {
+            **os.environ,
+            # Last, so that libraries of the machine come first.
+            "LD_LIBRARY_PATH": ":".join(part for part in (*libraries, str(folder / "al2023" / "lib")) if part),
+            "FONTCONFIG_FILE": str(folder / "fonts.conf"),
+        }
+    for program in filter(None, map(shutil.which, _ON_PATH)):
+        return Path(program), {**os.environ}
+    raise FileNotFoundError(f"no Chromium in {folder} and none of {', '.join(_ON_PATH)} on PATH; run `make browser`")
 
 
 def _fetch(folder: Path) -> Path:
@@ -114,3 +134,7 @@ def _unpack(package: Path, target: Path) -> None:
 
 def _inflate(packed: Path, target: Path) -> None:
     subprocess.run([str(_NODE / "bin" / "node"), "-e", _BROTLI, str(packed), str(target)], check=True)
+
+
+if __name__ == "__main__":
+    print(prepare())

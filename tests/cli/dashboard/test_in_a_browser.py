@@ -15,6 +15,8 @@ from sandbox.daemon import CHECKOUT
 from tests.chromium import browser
 from tests.cli.dashboard.conftest import Stack
 
+pytestmark = pytest.mark.complete
+
 PICTURE = CHECKOUT / "docs" / "dashboard.png"
 SECONDS = 60
 expect.set_options(timeout=SECONDS * 1000)
