@@ -17,8 +17,10 @@ def test_an_unknown_stack_is_refused_with_those_there_are(tmp_path: Path) -> Non
         stack_file.find("prd", tmp_path)
 
 
-def test_the_stack_of_make_up_is_valid() -> None:
-    stack_file.read(stack_file.find("local"))
+def test_a_stack_is_found_by_its_name_among_those_of_the_repository() -> None:
+    found = stack_file.find("local")
+    assert found == STACKS / "Pulumi.local.yaml"
+    assert list(stack_file.read(found).jobs) == ["tiny"]
 
 
 def test_every_fault_of_the_settings_is_told_at_once(tmp_path: Path) -> None:

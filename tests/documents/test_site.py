@@ -80,10 +80,6 @@ def test_what_loads_from_another_site_would_be_found(markup: str) -> None:
     assert ELSEWHERE.search(markup)
 
 
-def test_what_is_built_is_not_committed() -> None:
-    assert f"/{SETTINGS['site_dir']}/" in (ROOT / ".gitignore").read_text().splitlines()
-
-
 def _leaves(entry: object) -> list[str]:
     if isinstance(entry, str):
         return [entry]

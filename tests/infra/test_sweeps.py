@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infra import sweeps
 from infra.admission.stack import rehearse_stack
-from infra.bill import bill
+from infra.bill import SweepBill, bill
 from infra.jobs import ContainerJob
 from infra.review.review import review
 from infra.review.tables import tables
@@ -110,13 +110,13 @@ def test_each_run_has_jobset_price_and_folder_of_its_own_in_the_queue_of_its_tea
 
 
 def test_each_run_is_priced_and_all_of_them_together(values: Values) -> None:
+    values["prices"] = {"usd_per_chip_hour": {"trillium": 0.5}}
     made = bill(parse(swept(values, max_hours=2)), {}, None)
-    (together,) = made.sweeps
-    each = [job.groups[0].usd_at_most or 0 for job in made.jobs]
-    assert (together.name, together.team, together.runs) == ("study", "research", 6)
-    assert together.usd_at_most == pytest.approx(sum(each))
-    assert together.usd_per_hour == pytest.approx(6 * (made.jobs[0].groups[0].usd_per_hour or 0))
-    assert together.usd is None
+    # A slice of 8 chips costs 4 dollars an hour, so each of the 6 runs costs at most 8.
+    assert [job.groups[0].usd_at_most for job in made.jobs] == [8.0] * 6
+    assert made.sweeps == (
+        SweepBill(name="study", team="research", runs=6, usd_per_hour=24.0, usd=None, usd_at_most=48.0),
+    )
 
 
 def test_a_review_says_that_the_runs_are_behind_each_other_and_what_all_cost(values: Values) -> None:

@@ -7,12 +7,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from workloads.spec import ExitCode
 
 ROOT = Path(__file__).parents[2]
 _NODE = {
@@ -39,9 +43,17 @@ def _all(instruction: str) -> list[str]:
     return [rest for name, rest in _instructions() if name == instruction]
 
 
+def _installation() -> tuple[list[str], str]:
+    """The command that installs the packages, and the lock that it reads."""
+    (install,) = (command for command in _all("RUN") if command.startswith("pip install "))
+    *command, option, lock = install.split()
+    assert option == "-r"
+    return command, lock
+
+
 def _locked() -> list[tuple[Requirement, int]]:
     """Each requirement of the image's lock, and how many hashes it has."""
-    lines = (ROOT / "requirements" / "image.txt").read_text().splitlines()
+    lines = (ROOT / _installation()[1]).read_text().splitlines()
     entries = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ").splitlines()
     split = [entry.split("--hash=") for entry in entries if entry.strip()]
     return [(Requirement(requirement.strip()), len(hashes)) for requirement, *hashes in split]
@@ -99,10 +111,20 @@ def test_the_runtimes_that_no_source_file_names_are_locked_too() -> None:
     assert {"libtpu", "gcsfs"} <= locked
 
 
-def test_packages_are_checked_against_the_lock_and_nothing_else_is_installed() -> None:
-    (install,) = (command for command in _all("RUN") if "pip install" in command)
-    assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(install.split())
-    assert install.split()[-2:] == ["-r", "requirements/image.txt"]
+@pytest.mark.parametrize(
+    ("locked", "installs"),
+    [("tiny==1.0 --hash=sha256:{digest}", True), (f"tiny==1.0 --hash=sha256:{'0' * 64}", False), ("tiny==1.0", False)],
+    ids=["right hash", "wrong hash", "no hash"],
+)
+def test_a_package_is_installed_only_if_its_hash_is_in_the_lock(locked: str, installs: bool, tmp_path: Path) -> None:
+    wheel, lock = tmp_path / "tiny-1.0-py3-none-any.whl", tmp_path / "lock.txt"
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    lock.write_text(locked.format(digest=sha256(wheel.read_bytes()).hexdigest()))
+    here = ["--no-index", "--find-links", str(tmp_path), "--dry-run", "-r", str(lock)]
+    command = [sys.executable, "-m", *_installation()[0], *here]
+    assert (subprocess.run(command, capture_output=True, check=False).returncode == 0) == installs
 
 
 def test_all_that_is_copied_exists_and_is_let_in() -> None:
@@ -137,15 +159,22 @@ def test_the_trainer_is_not_root_and_may_write_its_cache() -> None:
 
 def test_what_is_copied_suffices_for_the_smoke_test(tmp_path: Path) -> None:
     (smoke,) = (json.loads(command) for command in _all("RUN") if command.startswith("["))
-    assert smoke[0] == "python"
-    (tmp_path / "workloads").symlink_to(ROOT / "workloads")
-    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = subprocess.run(
-        [sys.executable, *smoke[1:]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
+    ran = _run(smoke, tmp_path)
+    assert ran.returncode == 0
     assert "JOB_SPEC" in ran.stdout
 
 
-def test_without_further_orders_it_trains() -> None:
-    (command,) = map(json.loads, _all("CMD"))
-    assert command == ["python", "-m", "workloads.training"]
+def test_without_further_orders_it_starts_the_trainer_which_asks_for_a_job(tmp_path: Path) -> None:
+    ran = _run(json.loads(*_all("CMD")), tmp_path)
+    assert ran.returncode == ExitCode.INVALID_SPEC
+    assert "JOB_SPEC" in ran.stderr
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command of the image, in a folder that has what the image has."""
+    assert command[0] == "python"
+    (folder / "workloads").symlink_to(ROOT / "workloads")
+    environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *command[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )

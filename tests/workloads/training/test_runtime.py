@@ -9,7 +9,7 @@ import pytest
 from workloads.spec import ExitCode
 from workloads.training.deadline import Deadline
 from workloads.training.failures import BadHostStays
-from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.runtime import Place, join, require_coordinator_port
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,6 @@ def test_sigterm_is_seen_at_the_next_step() -> None:
         assert alone.told_to_stop(2)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_only_the_first_process_leads() -> None:
-    assert [Processes(index, 3, "host").leads for index in range(3)] == [True, False, False]
 
 
 def test_a_place_is_counted_slice_by_slice() -> None:
