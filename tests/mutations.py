@@ -9,57 +9,178 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import cache_from_source
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
+import pytest
 
-class Mutation(NamedTuple):
+
+class Change(NamedTuple):
     """One small way to break a source file."""
 
-    name: str
-    file: str
     find: str
     """Text that occurs exactly once in the file."""
     replace: str
-    tests: str
-    """What to pass to pytest, separated by spaces."""
     equivalent: str = ""
     """Why no test can tell the difference; empty if one must."""
+
+
+class Mutation(NamedTuple):
+    """A change with what must notice it."""
+
+    name: str
+    file: str
+    tests: str
+    """What to pass to pytest, separated by spaces."""
+    change: Change
+
+
+def _of(file: str, tests: str, changes: Mapping[str, Change]) -> tuple[Mutation, ...]:
+    return tuple(Mutation(name, file, tests, change) for name, change in changes.items())
 
 
 TRAINING = "tests/workloads/training"
 
 PROGRAM = (
-    Mutation(
-        "queues-role-before-borders",
-        "infra/queues.py",
-        "access.role(team.namespace), borders)",
-        "access.role(team.namespace), borders[:0])",
-        "tests/infra/test_program.py",
+    *_of(
+        "infra/shapes.py",
+        "tests/infra/test_shapes.py",
+        {
+            "shapes-mfu-of-other-slices": Change("mfu=quoted.mfu * quoted.seconds / seconds", "mfu=quoted.mfu"),
+            "shapes-dcn-share-of-one-slice": Change(
+                "goal.most_dcn_share * scaled.seconds(slices)", "goal.most_dcn_share * scaled.seconds(1)"
+            ),
+            "shapes-batch-limit": Change("(slices + 1) * scaled.batch_tokens >", "slices * scaled.batch_tokens >"),
+        },
     ),
-    Mutation(
-        "queues-order-of-policies",
+    *_of(
         "infra/queues.py",
-        "manifest, declared[-1:]))",
-        "manifest, declared[:0]))",
         "tests/infra/test_program.py",
+        {
+            "queues-role-before-borders": Change(
+                "access.role(team.namespace), borders)", "access.role(team.namespace), [])"
+            ),
+            "queues-order-of-policies": Change("manifest, declared[-1:])", "manifest, [])"),
+            "queues-queue-before-quota": Change("opts=self._after([queue])", "opts=self._after([])"),
+        },
     ),
-    Mutation(
-        "queues-queue-before-quota",
-        "infra/queues.py",
-        "opts=self._after([queue]),",
-        "opts=self._after([]),",
-        "tests/infra/test_program.py",
+    *_of(
+        "infra/bill.py",
+        "tests/infra/test_bill.py",
+        {
+            "bill-slices-of-a-job": Change("job.slices.count * group.chips // group.slices", "group.chips"),
+            "bill-when-chips-are-billed": Change("return group.chips, group.billed, ", "return group.chips, "),
+        },
+    ),
+    *_of(
+        "infra/rules/budget.py",
+        "tests/infra/rules/test_budget.py",
+        {"budget-dearest-group": Change("max(known)", "min(known)")},
+    ),
+    *_of(
+        "infra/guard.py",
+        "tests/infra/test_guard.py",
+        {"guard-narrower-network": Change("IPv4Network(after).supernet_of(", "IPv4Network(after).overlaps(")},
+    ),
+)
+
+POLICY = (
+    *_of(
+        "policy/rules/cost/chips.py",
+        "tests/policy/rules/test_cost.py",
+        {
+            "policy-256-chips": Change("bought > _MOST_ON_DEMAND_CHIPS", "bought >= _MOST_ON_DEMAND_CHIPS"),
+            "policy-checkpoints-in-a-bucket": Change(' or not path.startswith("gs://")', ""),
+            "policy-flex-start-is-taken-away": Change("pool.spot or pool.flex_start", "pool.spot"),
+        },
+    ),
+    *_of(
+        "policy/exceptions.py",
+        "tests/policy/test_exceptions.py",
+        {"policy-last-day-of-an-exception": Change("today > self.expires_on", "today >= self.expires_on")},
+    ),
+)
+
+COMMANDS = (
+    *_of(
+        "cli/explain/queueing.py",
+        "tests/cli/explain",
+        {
+            "explain-finished-holders": Change(' and not other.holds("Finished")', ""),
+            "explain-since-of-a-refusal": Change("since = max(workload.created, said.since)", "since = said.since"),
+        },
+    ),
+    *_of(
+        "cli/explain/ends.py",
+        "tests/cli/explain",
+        {
+            "explain-silence": Change("quiet > max(", "quiet > min("),
+            "explain-victim-as-the-cause": Change("(pod.exit_code == _PEER_LOST, pod.host)", "pod.host"),
+            "explain-words-of-an-earlier-start": Change(" and fail.at >= max(since, job.created)", ""),
+        },
+    ),
+)
+
+WORKLOADS = (
+    *_of(
+        "workloads/report/goodput.py",
+        "tests/workloads/report/test_goodput.py",
+        {"goodput-last-save": Change('"RunSummary": Cause.SAVE', '"RunSummary": Cause.OTHER')},
+    ),
+    *_of(
+        "workloads/training/data.py",
+        f"{TRAINING}/test_data.py",
+        {
+            "data-seed": Change("shuffle(seed=self.seed)", "shuffle(seed=0)"),
+            "data-fewer-rows-than-a-batch": Change("if rows.training_count < spec.global_batch:", "if False:"),
+        },
+    ),
+    *_of(
+        "workloads/training/fingerprint.py",
+        f"{TRAINING}/test_fingerprint.py",
+        {
+            "fingerprint-odd-factor": Change("(position | 1)", "position"),
+            "fingerprint-second-half-without-position": Change("_mixed(bits ^ position)", "_mixed(bits)"),
+        },
+    ),
+    *_of(
+        "workloads/training/step.py",
+        f"{TRAINING}/test_model.py",
+        {
+            "step-ignored-tokens": Change("if self._spec.training.ignored_token is not None:", "if False:"),
+            "step-global-norm": Change("_psum(sum(parts, jnp.float32(0)), axes)", "sum(parts, jnp.float32(0))"),
+        },
+    ),
+    *_of(
+        "workloads/training/step.py",
+        f"{TRAINING}/test_loop.py",
+        {"step-norm-is-finite": Change("jnp.isfinite(loss) & jnp.isfinite(norm)", "jnp.isfinite(loss)")},
+    ),
+    *_of(
+        "workloads/training/checkpoint.py",
+        f"{TRAINING}/test_rollback.py",
+        {"checkpoint-go-back": Change("if step >= before", "if step > before")},
+    ),
+    *_of(
+        "workloads/training/writer.py",
+        f"{TRAINING}/test_writer.py",
+        {"writer-lease-of-an-own-start": Change("found.start <= self._own.start)", "found.start < self._own.start)")},
     ),
 )
 
 # Kueue's decisions, simulated by infra/admission.
 ADMISSION: tuple[Mutation, ...] = ()
 
-ALL = (*PROGRAM, *ADMISSION)
+ALL = (*PROGRAM, *ADMISSION, *POLICY, *COMMANDS, *WORKLOADS)
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """Let tests use as much CPU time as they like: one that is slow has caught nothing."""
+    for item in items:
+        item.add_marker("complete")
 
 
 def main(names: Sequence[str]) -> int:
@@ -76,7 +197,7 @@ def main(names: Sequence[str]) -> int:
         if code := _run_tests(root, dict.fromkeys(test for mutation in chosen for test in mutation.tests.split())):
             sys.exit(f"error: the tests do not pass without a mutation (pytest: exit status {code})")
         survived = [mutation for mutation in chosen if not _is_caught(root, mutation)]
-    missed = [mutation.name for mutation in survived if not mutation.equivalent]
+    missed = [mutation.name for mutation in survived if not mutation.change.equivalent]
     print(f"{len(chosen)} mutations: {len(chosen) - len(survived)} caught, {len(survived)} survived")
     if missed:
         print(f"no test catches {', '.join(missed)}")
@@ -96,9 +217,11 @@ def _copy_checkout(root: Path) -> None:
 
 def _mutated(root: Path, mutation: Mutation) -> str:
     source = (root / mutation.file).read_text()
-    if (count := source.count(mutation.find)) != 1:
-        sys.exit(f"error: {mutation.name}: expected {mutation.find!r} once in {mutation.file}, found it {count} times")
-    return source.replace(mutation.find, mutation.replace)
+    if (count := source.count(mutation.change.find)) != 1:
+        sys.exit(
+            f"error: {mutation.name}: expected {mutation.change.find!r} once in {mutation.file}, found it {count} times"
+        )
+    return source.replace(mutation.change.find, mutation.change.replace)
 
 
 def _is_caught(root: Path, mutation: Mutation) -> bool:
@@ -110,7 +233,7 @@ def _is_caught(root: Path, mutation: Mutation) -> bool:
     if code not in (0, 1):
         sys.exit(f"error: {mutation.name}: the tests did not run (pytest: exit status {code})")
     verdict = "caught" if code else "survived"
-    why = f" ({mutation.equivalent})" if mutation.equivalent and not code else ""
+    why = f" ({mutation.change.equivalent})" if mutation.change.equivalent and not code else ""
     print(f"{verdict:9}{monotonic() - began:6.1f} s  {mutation.name}{why}", flush=True)
     return bool(code)
 
@@ -122,7 +245,7 @@ def _write(path: Path, source: str) -> None:
 
 
 def _run_tests(root: Path, tests: Iterable[str]) -> int:
-    command = (sys.executable, "-m", "pytest", "-x", "-q", *tests)
+    command = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.mutations", *tests)
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         print(done.stdout[-2000:], done.stderr[-2000:], sep="\n")

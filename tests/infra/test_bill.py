@@ -124,6 +124,19 @@ def test_a_changed_group_is_told_with_its_chips_and_what_it_costs_more() -> None
     assert (delta.at_most.usd_per_hour, delta.at_most.unknown) == (21.6, ("reserved",))
 
 
+def test_billing_on_request_instead_of_from_the_start_is_a_change_at_the_same_price() -> None:
+    values = stack_values("local")
+    values["prices"] = {"usd_per_chip_hour": {"trillium": 2.0}}
+    before = bill(parse(values), {}, None)
+    values["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 4}
+    delta = bill(parse(values), {}, before).delta
+    assert delta
+    assert [(group.name, group.chips_before, group.chips, group.usd_per_hour) for group in delta.groups] == [
+        ("trillium", 16, 16, 0)
+    ]
+    assert (delta.at_once.usd_per_hour, delta.at_most.usd_per_hour) == (-32, 0)
+
+
 @hypothesis_settings(deadline=None)
 @given(legal_values())
 def test_a_bill_is_the_same_when_it_comes_back_from_the_outputs(values: Values) -> None:

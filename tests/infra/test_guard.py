@@ -49,6 +49,7 @@ def test_a_changed_slice_group_takes_all_its_pools_away(path: str, value: object
         ("cloud.zone", "us-east5-c", "cloud.zone: us-east5-b -> us-east5-c"),
         ("network.pods", "10.32.0.0/12", "network.pods: 10.16.0.0/12 -> 10.32.0.0/12"),
         ("network.nodes", "10.3.0.0/18", "network.nodes: 10.0.0.0/18 -> 10.3.0.0/18"),
+        ("network.nodes", "10.0.0.0/19", "network.nodes: 10.0.0.0/18 -> 10.0.0.0/19"),
     ],
 )
 def test_a_moved_cluster_takes_everything_away(path: str, value: object, reason: str) -> None:

@@ -34,6 +34,13 @@ def test_days_and_dollars_follow_from_the_step() -> None:
     assert not option.in_time
 
 
+def test_waiting_for_other_slices_lowers_the_mfu_as_much_as_it_slows_the_step() -> None:
+    found = plan([fitting(design(slices=2), seconds=3.0, exposed=1.0)], GOAL, prices)
+    alone, joined = _of(found, 1), _of(found, 2)
+    assert (alone.step_seconds, alone.mfu) == (3.0, pytest.approx(0.4))
+    assert (joined.step_seconds, joined.mfu) == (4.0, pytest.approx(0.3))
+
+
 @settings(deadline=None)
 @given(st.floats(1e10, 1e13), st.floats(1, 100), st.floats(0.5, 20))
 def test_the_first_answer_is_the_fewest_slices_in_time(tokens: float, days: float, seconds: float) -> None:
@@ -66,6 +73,12 @@ def test_the_batch_binds_where_one_slice_more_would_pass_it() -> None:
 def test_other_slices_bind_where_they_are_waited_for_too_long() -> None:
     assert _binds([fitting(design(), seconds=3.0, exposed=0.2)], 2) == ("DCN",)
     assert _binds([fitting(design(), seconds=3.0, exposed=0.2)], 1) == ()
+
+
+def test_the_dcn_share_is_measured_against_the_whole_step() -> None:
+    goal = Goal(preset="llama-3.1-8b", tokens=1e12, days=30, most_dcn_share=0.5)
+    assert _binds([fitting(design(), seconds=3.0, exposed=2.0)], 2, goal) == ()
+    assert _binds([fitting(design(), seconds=3.0, exposed=4.0)], 2, goal) == ("DCN",)
 
 
 def test_slices_of_one_host_are_not_joined_nor_is_what_was_compiled_for_one_slice() -> None:

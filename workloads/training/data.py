@@ -128,11 +128,16 @@ class Batches:
 
     def __init__(self, rows: Rows, spec: TrainingSpec, sharding: NamedSharding):
         held_out = rows.tokens.shape[0] - rows.training_count
-        if held_out < spec.evaluation_batches * spec.global_batch or rows.training_count < spec.global_batch:
+        if held_out < spec.evaluation_batches * spec.global_batch:
             raise InvalidSpec(
                 f"data: {spec.evaluation_batches} evaluation batches of {spec.global_batch} sequences need"
                 f" {spec.evaluation_batches * spec.global_batch} held-out rows, got {held_out}"
                 f" beside {rows.training_count} training rows; take more text or raise data.held_out_fraction"
+            )
+        if rows.training_count < spec.global_batch:
+            raise InvalidSpec(
+                f"data: batches of {spec.global_batch} sequences need {spec.global_batch} training rows,"
+                f" got {rows.training_count}; use more text, lower data.held_out_fraction or training.global_batch"
             )
         self._rows = rows
         self._shape = (spec.global_batch, rows.row_length)

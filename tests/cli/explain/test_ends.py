@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from cli.explain.exits import MEANINGS
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
@@ -32,6 +34,13 @@ def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
     job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
     restart = findings(job)[-1]
     assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed without a word")
+
+
+def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:
+    lost = replace(PODS[0], phase="Failed", exit_code=ExitCode.PEER_LOST)
+    killed = [replace(pod, phase="Failed", exit_code=137) for pod in (PODS[3], PODS[2])]
+    restart = findings(replace(JOB, pods=(lost, *killed), restarts=1))[-1]
+    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL)")
 
 
 def test_what_ended_a_start_is_not_what_ended_the_one_before_it_of_the_same_attempt() -> None:
@@ -74,6 +83,23 @@ def test_a_job_that_does_no_step_is_silent() -> None:
     training = Training(step=5, steps=9, step_ms=1000.0)
     found = only(replace(JOB, pods=PODS, files=Files(training, last_step_at=NOW - 600)))
     assert (found.cause, "no step has ended for 10 min 00 s" in found.what) == (Cause.SILENT, True)
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "quiet_seconds", "cause"),
+    [
+        (30.0, 300.0, Cause.RUNNING),
+        (30.0, 601.0, Cause.SILENT),
+        (0.1, 30.0, Cause.RUNNING),
+        (0.1, 61.0, Cause.SILENT),
+    ],
+)
+def test_a_job_is_silent_after_the_time_of_20_steps_but_not_within_a_minute(
+    step_seconds: float, quiet_seconds: float, cause: Cause
+) -> None:
+    training = Training(step=5, steps=9, step_ms=1000 * step_seconds)
+    found = only(replace(JOB, pods=PODS, files=Files(training, last_step_at=NOW - quiet_seconds)))
+    assert found.cause is cause
 
 
 def test_a_job_that_compiles_is_not_silent() -> None:

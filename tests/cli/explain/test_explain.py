@@ -52,6 +52,19 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.since == 9_000.0
 
 
+def test_only_unfinished_jobs_on_the_same_slices_are_listed_as_holders() -> None:
+    waiting = workload(said("QuotaReserved", False, "Pending", NO_QUOTA))
+    finished = workload(said("QuotaReserved", True), said("Finished", True), admitted=True, name="finished")
+    elsewhere = replace(workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), flavors=("v5e-4x4",))
+    found = only(replace(JOB, workload=waiting), others=(finished, elsewhere))
+    assert (found.cause, found.evidence) == (Cause.QUOTA_TAKEN, (NO_QUOTA,))
+
+
+def test_a_refusal_without_a_time_dates_from_when_the_job_was_queued() -> None:
+    waiting = workload(said("QuotaReserved", False, "Pending", NO_QUOTA, since=0.0))
+    assert only(replace(JOB, workload=waiting)).since == waiting.created
+
+
 @pytest.mark.parametrize(
     ("message", "cause"),
     [

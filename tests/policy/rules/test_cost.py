@@ -1,11 +1,13 @@
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.rule import Declared, StackRule
 from policy.rules.cost import RULES
 from tests.policy.example import declared
+from tests.policy.examples.cost import EXAMPLES
 from tests.policy.examples.plan import (
     POD,
     flex_start_pool,
@@ -59,6 +61,15 @@ def test_a_job_that_saves_on_its_own_disk_is_refused_where_hosts_are_taken_away(
         "replicated job 'slice': expected checkpoints in a bucket, got '/scratch'"
     ]
     assert says("job-saves", job, on_demand_pool("job")) == []
+
+
+@pytest.mark.parametrize("rule_id", ["job-saves", "job-restarts-uncounted", "job-grace"])
+def test_rules_for_hosts_that_are_taken_away_cover_flex_start_as_well_as_spot(rule_id: str) -> None:
+    job, _ = EXAMPLES[rule_id].failing
+    for make in (spot_pool, flex_start_pool, queued_pool):
+        assert says(rule_id, job, make(rule_id)), make
+    for make in (on_demand_pool, reserved_pool):
+        assert says(rule_id, job, make(rule_id)) == [], make
 
 
 def test_cpus_are_counted_in_every_zone_and_in_machines_of_any_size() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -54,6 +55,11 @@ def test_an_epoch_shows_every_training_row_once_and_no_held_out_row() -> None:
     assert epochs[0] != epochs[1]
 
 
+def test_another_seed_gives_another_order() -> None:
+    first_batches = {tuple(row_numbers(batches(seed, 1).training(0))) for seed in range(5)}
+    assert len(first_batches) == 5
+
+
 @st.composite
 def starts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
     """Hosts, steps trained and steps of them saved, for each start of a run."""
@@ -61,7 +67,7 @@ def starts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
     return [(hosts, steps, draw(st.integers(0, steps))) for hosts, steps in trained]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 2**32 - 1), starts())
 def test_every_row_is_trained_on_once_an_epoch_over_any_hosts_and_restarts(
     rows: int, batch: int, seed: int, starts: list[tuple[int, int, int]]
@@ -94,6 +100,16 @@ def test_too_few_held_out_rows_are_refused() -> None:
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))
     with pytest.raises(InvalidSpec, match="need 48 held-out rows, got 40"):
         Batches(numbered_rows(), spec, sharding)
+
+
+def test_fewer_training_rows_than_a_batch_are_refused() -> None:
+    spec: TrainingSpec = small_job(Path("unused"), global_batch=BATCH, evaluation_batches=2).training
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))
+    Batches(replace(numbered_rows(), training_count=BATCH), spec, sharding)
+    with pytest.raises(
+        InvalidSpec, match=r"batches of 8 sequences need 8 training rows, got 7; .*lower data.held_out_fraction"
+    ):
+        Batches(replace(numbered_rows(), training_count=BATCH - 1), spec, sharding)
 
 
 def test_rows_are_the_standard_library_and_the_same_when_read_again(tmp_path: Path) -> None:
