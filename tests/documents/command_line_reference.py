@@ -68,7 +68,7 @@ def commands() -> Iterator[Command]:
 
 def targets() -> list[Target]:
     """Those of the Makefile, with what it says of them."""
-    found = re.findall(r"^([a-z]+):.*?## (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    found = re.findall(r"^([a-z-]+):.*?## (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return [Target(f"make {name}", about) for name, about in found]
 
 

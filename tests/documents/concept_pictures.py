@@ -1,5 +1,7 @@
 """The pictures of docs/concepts.md: numbers from the stack `dev` as the program reads it, words from the trainer."""
 
+from collections.abc import Callable, Mapping
+
 from infra.accelerators import TPU_RESOURCE
 from infra.cluster_queues import amount
 from infra.flavors import flavor_labels, flavor_name
@@ -10,11 +12,6 @@ from tests.infra.recording import stack_values
 from workloads.spec import ExitCode
 
 _STACK = "dev"
-
-
-def pictures() -> dict[str, str]:
-    """Each by the name of its file in docs."""
-    return {"concepts-stack.svg": stack(), "concepts-queue.svg": queue(), "concepts-start.svg": start()}
 
 
 def stack() -> str:
@@ -92,3 +89,11 @@ def start() -> str:
     ]
     back = "JobSet starts all slices anew; steps since the last save are done again, bit for bit the same"
     return flow("The life of a start", "what a start does, and what it ends with", boxes, closes=back)
+
+
+PICTURES: Mapping[str, Callable[[], str]] = {
+    "concepts-stack.svg": stack,
+    "concepts-queue.svg": queue,
+    "concepts-start.svg": start,
+}
+"""What draws each of them, by its path in `docs`."""

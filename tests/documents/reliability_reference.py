@@ -7,8 +7,9 @@ from statistics import median
 
 from chaos import report
 from chaos.faults import GROUPS
-from chaos.result import LongRun, Result
+from chaos.result import LongRun, Result, from_json
 from infra.jobset import NOT_THE_JOBS_FAULT
+from tests.documents.pages import DOCS
 from tests.made_part import with_part
 from workloads.spec import FATAL_CODES, ExitCode
 
@@ -18,7 +19,20 @@ FAULTS = f"<!-- faults: {_MADE_BY} -->\n", "<!-- end of faults -->\n"
 LONG_RUN = f"<!-- long run: {_MADE_BY} -->\n", "<!-- end of long run -->\n"
 
 FAULTS_PICTURE, LONG_RUN_PICTURE = "chaos/faults.svg", "chaos/long_run.svg"
-"""Files beside the document."""
+"""Files next to the document."""
+
+_MEASURED = DOCS / "chaos"
+"""`results.json` and `long_run.json` come from a run of the catalogue."""
+
+
+def measured() -> tuple[Result, ...]:
+    """What was measured of each fault."""
+    return from_json((_MEASURED / "results.json").read_text())
+
+
+def long_run() -> LongRun:
+    """What was measured of the long run."""
+    return LongRun.model_validate_json((_MEASURED / "long_run.json").read_text())
 
 
 def with_codes(document: str) -> str:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.ci.test_workflows import ROOT, WORKFLOWS, jobs, load
+from tests.ci.test_workflows import ROOT, WORKFLOWS, jobs
 
 DOCUMENT = (ROOT / "docs" / "ci.md").read_text()
 GIVEN = {"PROJECT": "project", "REPOSITORY": "org/name", "STATE": "state", "KEY": "key"}
@@ -75,11 +75,3 @@ def test_every_workflow_is_in_the_table_with_when_it_runs() -> None:
     assert {name for name, when in told.items() if "every night" in when} == nightly
     hourly = {path.name for path in WORKFLOWS if re.search(r'cron: "\d+ \* \* \* \*"', path.read_text())}
     assert {name for name, when in told.items() if "every hour" in when} == hourly
-
-
-def test_times_in_the_document_are_those_of_the_workflows() -> None:
-    stack = (ROOT / ".github" / "workflows" / "stack.yml").read_text()
-    assert first(r"retention-days: (\d+)", stack) == first(r"kept for (\d+) days", DOCUMENT)
-    inputs = load(ROOT / ".github" / "workflows" / "environments.yml")["on"]["workflow_dispatch"]["inputs"]
-    assert inputs["ttl"]["default"] == "8h"
-    assert "`pr-N` for 8 hours" in DOCUMENT

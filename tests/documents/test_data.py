@@ -24,6 +24,7 @@ def block(language: str) -> str:
     return found
 
 
+@pytest.mark.complete
 def test_its_commands_make_a_folder_that_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands = block("sh").replace(".sandbox/tokens", str(tmp_path / "tokens"))
     prepare, check, make = commands.splitlines()

@@ -32,6 +32,7 @@ def train(command: str, storage: Path, more: list[str]) -> None:
     assert main([*arguments, *more, "--storage", str(storage)]) == 0
 
 
+@pytest.mark.complete
 def test_its_commands_take_weights_out_and_in_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, *commands, again = block("sh").replace(".sandbox", str(tmp_path)).splitlines()
     train(first, tmp_path / "train", [*SMALLER, "--steps", "2"])
@@ -46,6 +47,7 @@ def test_its_commands_take_weights_out_and_in_again(tmp_path: Path, capsys: pyte
     assert str(tmp_path / "weights") in ledger.read_text()
 
 
+@pytest.mark.complete
 def test_its_mesh_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(block("console").strip(), tmp_path / "train", ["--hosts", "1", "--chips", "8", "--steps", "2"])
     assert "step 2/2 loss" in capsys.readouterr().out

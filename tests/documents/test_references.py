@@ -13,7 +13,7 @@ from tests.documents import (
     settings_reference,
     tpu_table_reference,
 )
-from tests.documents.command_line_reference import Command, commands, targets
+from tests.documents.command_line_reference import Command
 from tests.documents.exit_codes_reference import action
 from tests.documents.pages import DOCS, generated, hold, name_of
 from tests.infra.test_jobset import ACTIONS
@@ -39,13 +39,6 @@ def test_a_page_that_is_made_is_what_the_program_says_today(page: str) -> None:
 def test_what_says_that_it_is_made_is() -> None:
     said = {name_of(page).removeprefix("docs/") for page in DOCS.rglob("*.md") if generated(page)}
     assert said <= set(MAKERS)
-
-
-def test_every_command_is_in_both_tables() -> None:
-    table = (DOCS / "how-to" / "index.md").read_text()
-    for words in [target.words for target in targets()] + [f"multislice {command.words}" for command in commands()]:
-        assert f"| `{words}` |" in table
-        assert f"`{words}`" in (text := (DOCS / "command-line.md").read_text()) or f"### {words}\n" in text
 
 
 def test_exit_statuses_are_read_from_what_a_command_says() -> None:

@@ -14,10 +14,6 @@ QUOTED = [found[1] for row in ROWS if (found := re.match(r"`([^`]+)` \|", row))]
 CODED = [(found[1], int(found[2])) for row in ROWS if (found := re.match(r"(`[^`]+`) \| (\d+) \|", row))]
 
 
-def test_there_are_messages() -> None:
-    assert len(QUOTED) > 50
-
-
 @pytest.mark.parametrize("message", QUOTED)
 def test_a_quoted_message_is_said_by_the_program(message: str) -> None:
     assert is_said(message)

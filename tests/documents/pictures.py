@@ -1,0 +1,117 @@
+"""The pictures of the documents. `python -m tests.documents.pictures` draws them again.
+
+A test draws each of them, and compares none with its file: whoever changes what a picture shows draws it again and
+looks at it.
+"""
+
+import io
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+
+from chaos import report
+from cli import engine_events
+from cli.view.render import screen
+from infra.bill import bill
+from infra.review import table
+from infra.review.preview_tables import preview_tables
+from infra.review.previewed import Previewed
+from infra.review.review import Known, review
+from infra.review.tables import tables
+from infra.settings import parse
+from tests.cli.test_engine_events import recorded
+from tests.cli.view import recordings
+from tests.cli.view.test_render import NOW
+from tests.documents import concept_pictures
+from tests.documents.pages import DOCS
+from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
+from tests.infra.recording import stack_values
+from tests.infra.review.known import NOTHING, TODAY, running
+from tests.workloads.report.runs import crashed_and_resumed, history
+from workloads.preflight_result import PreflightResult
+from workloads.report.goodput import goodput
+from workloads.report.tables import WIDTH, write
+
+_WITHOUT_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+"""No font from another site: whoever looks at the picture has a monospaced one."""
+_COMPILED = Path(__file__).parent / "prod_preflight.json"
+"""What `multislice preflight -s prod` found and kept."""
+
+
+def _make_up() -> str:
+    console = _console(100)
+    console.print(screen(recordings.training(), NOW, 100))
+    return _drawn(console, "make up", "make-up")
+
+
+def _report() -> str:
+    console = _console(WIDTH)
+    with tempfile.TemporaryDirectory() as folder:
+        write(goodput(history(crashed_and_resumed(Path(folder), 752.64, 188.16)).starts), console)
+    return _drawn(console, "multislice report -s prod", "report")
+
+
+def _preview() -> str:
+    """What the engine told when slices became spot."""
+    values = stack_values("local")
+    known = Known(today=TODAY, preflights={}, deployed=bill(parse(values), {}, None), workloads=[])
+    values["slices"]["trillium"]["capacity"] = "spot"
+    events = recorded("to-spot")
+    previewed = Previewed(
+        stack="local",
+        review=review("local", parse(values), known),
+        changes=engine_events.changes(events),
+        unchanged=engine_events.unchanged(events),
+        findings=(),
+        errors=(),
+        seconds=8,
+    )
+    console = _console(table.WIDTH)
+    console.print(table.renderable(preview_tables(previewed)))
+    return _drawn(console, "multislice preview -s local --sandbox .sandbox", "preview")
+
+
+def _review() -> str:
+    """`prod` with one slice more than is deployed."""
+    values = stack_values("prod")
+    settings = parse(values)
+    values["slices"]["cubes"]["count"] = 5
+    known = replace(
+        NOTHING,
+        preflights={"pretrain": PreflightResult.model_validate_json(_COMPILED.read_text())},
+        deployed=bill(parse(values), {}, None),
+        workloads=[running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)],
+    )
+    console = _console(table.WIDTH)
+    console.print(table.renderable(tables(review("prod", settings, known))))
+    return _drawn(console, "multislice review -s prod", "review")
+
+
+def _console(width: int) -> Console:
+    return Console(record=True, width=width, file=io.StringIO(), highlight=False)
+
+
+def _drawn(console: Console, title: str, unique_id: str) -> str:
+    return console.export_svg(title=title, code_format=_WITHOUT_FONTS, unique_id=unique_id)
+
+
+PICTURES: Mapping[str, Callable[[], str]] = {
+    **concept_pictures.PICTURES,
+    "make-up.svg": _make_up,
+    "report.svg": _report,
+    "preview-local.svg": _preview,
+    "review.svg": _review,
+    FAULTS_PICTURE: lambda: report.picture(measured()),
+    LONG_RUN_PICTURE: lambda: report.long_run_picture(long_run()),
+}
+"""What draws each of them, by its path in `docs`."""
+
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        (DOCS / name).write_text(draw())

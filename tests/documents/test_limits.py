@@ -1,0 +1,21 @@
+"""The table of docs/limits.md has the numbers of the sources."""
+
+import re
+
+from cli.environments.derivation import LONGEST
+from tests.documents.pages import DOCS, ROOT
+from workloads.call.parcel import MOST_BYTES
+from workloads.spec.pod import BAD_HOST_CHARACTERS
+from workloads.spec.slices import MOST_DEVICES, MOST_SLICES
+
+LIMITS = (DOCS / "limits.md").read_text()
+
+
+def test_limits_are_those_of_the_sources() -> None:
+    limits = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| `", LIMITS, re.MULTILINE))
+    assert limits["slices of a job"] == str(MOST_SLICES)
+    assert limits["devices of a job"] == str(MOST_DEVICES)
+    assert limits["lifetime of an environment"] == f"{LONGEST.days} days"
+    assert limits["reason of a bad host's mark"] == f"{BAD_HOST_CHARACTERS} characters"
+    assert limits["what a call of a function carries or brings back"] == f"{MOST_BYTES >> 20} MiB"
+    assert all((ROOT / path).exists() for path in re.findall(r"\| `([\w/.]+)` \|$", LIMITS, re.MULTILINE))

@@ -1,0 +1,40 @@
+"""The pictures of the documents can be drawn, and those that a page shows are there."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.documents.diagrams import Box, flow
+from tests.documents.pages import DOCS, PAGES
+from tests.documents.pictures import PICTURES
+
+SHOWN = {
+    (page.parent / link).resolve() for page in PAGES for link in re.findall(r"\]\(([^)]+\.svg)\)", page.read_text())
+}
+ELSEWHERE = re.compile(r"<(script|image|foreignObject)\b|@import|url\((?!#)")
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_drawn_and_needs_nothing_from_elsewhere(name: str) -> None:
+    drawn = PICTURES[name]()
+    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+    assert not ELSEWHERE.search(drawn)
+
+
+def test_every_picture_that_a_page_shows_is_drawn_here_and_every_other_is_gone() -> None:
+    assert {DOCS / name for name in PICTURES} == SHOWN == set(DOCS.rglob("*.svg"))
+
+
+@pytest.mark.parametrize("picture", sorted(SHOWN), ids=lambda picture: picture.name)
+def test_a_picture_that_a_page_shows_is_whole(picture: Path) -> None:
+    assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_picture_has_each_box_with_all_its_words() -> None:
+    long = "a sentence that is longer than one line of a box can be"
+    drawn = flow("name", "caption", [Box("first", ["x"]), Box("second", [long])])
+    words = [text.text for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"first", "second", "caption"} <= set(words)
+    assert long in " ".join(str(word) for word in words)
