@@ -148,7 +148,7 @@ WORKLOADS = (
     ),
     *_of(
         "workloads/training/step.py",
-        f"{TRAINING}/test_model.py",
+        f"{TRAINING}/test_model.py::test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device[documents-1073741824]",
         {
             "step-ignored-tokens": Change("if self._spec.training.ignored_token is not None:", "if False:"),
             "step-global-norm": Change("_psum(sum(parts, jnp.float32(0)), axes)", "sum(parts, jnp.float32(0))"),
@@ -156,17 +156,17 @@ WORKLOADS = (
     ),
     *_of(
         "workloads/training/step.py",
-        f"{TRAINING}/test_loop.py",
+        f"{TRAINING}/test_loop.py::test_steps_that_are_not_finite_are_skipped_until_there_are_too_many",
         {"step-norm-is-finite": Change("jnp.isfinite(loss) & jnp.isfinite(norm)", "jnp.isfinite(loss)")},
     ),
     *_of(
         "workloads/training/checkpoint.py",
-        f"{TRAINING}/test_rollback.py",
+        f"{TRAINING}/test_rollback.py::test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_anew",
         {"checkpoint-go-back": Change("if step >= before", "if step > before")},
     ),
     *_of(
         "workloads/training/writer.py",
-        f"{TRAINING}/test_writer.py",
+        f"{TRAINING}/test_writer.py::test_of_two_processes_of_one_start_the_later_one_goes_on_and_keeps_the_lease",
         {"writer-lease-of-an-own-start": Change("found.start <= self._own.start)", "found.start < self._own.start)")},
     ),
 )
@@ -194,8 +194,9 @@ def main(names: Sequence[str]) -> int:
         for mutation in chosen:
             _mutated(root, mutation)
         # A test that fails anyway would catch every mutation.
-        if code := _run_tests(root, dict.fromkeys(test for mutation in chosen for test in mutation.tests.split())):
-            sys.exit(f"error: the tests do not pass without a mutation (pytest: exit status {code})")
+        sound = _run_tests(root, dict.fromkeys(test for mutation in chosen for test in mutation.tests.split()))
+        if sound.returncode:
+            sys.exit(f"error: the tests do not pass without a mutation:\n{sound.stdout[-2000:]}{sound.stderr[-2000:]}")
         survived = [mutation for mutation in chosen if not _is_caught(root, mutation)]
     missed = [mutation.name for mutation in survived if not mutation.change.equivalent]
     print(f"{len(chosen)} mutations: {len(chosen) - len(survived)} caught, {len(survived)} survived")
@@ -228,14 +229,20 @@ def _is_caught(root: Path, mutation: Mutation) -> bool:
     path = root / mutation.file
     source, began = path.read_text(), monotonic()
     _write(path, _mutated(root, mutation))
-    code = _run_tests(root, mutation.tests.split())
+    done = _run_tests(root, mutation.tests.split())
     _write(path, source)
-    if code not in (0, 1):
-        sys.exit(f"error: {mutation.name}: the tests did not run (pytest: exit status {code})")
-    verdict = "caught" if code else "survived"
-    why = f" ({mutation.change.equivalent})" if mutation.change.equivalent and not code else ""
-    print(f"{verdict:9}{monotonic() - began:6.1f} s  {mutation.name}{why}", flush=True)
-    return bool(code)
+    caught = done.returncode == 1
+    if not caught and done.returncode:
+        sys.exit(f"error: {mutation.name}: the tests did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    verdict, why = ("caught", _failed(done.stdout)) if caught else ("survived", mutation.change.equivalent)
+    print(f"{verdict:8} {monotonic() - began:5.1f} s  {mutation.name}  {why}".rstrip(), flush=True)
+    return caught
+
+
+def _failed(output: str) -> str:
+    """Name of the test that failed, without its folder."""
+    told = (line.removeprefix("FAILED ") for line in output.splitlines() if line.startswith("FAILED "))
+    return next((name.split(" - ")[0].rpartition("/")[2] for name in told), "")
 
 
 def _write(path: Path, source: str) -> None:
@@ -244,12 +251,9 @@ def _write(path: Path, source: str) -> None:
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def _run_tests(root: Path, tests: Iterable[str]) -> int:
+def _run_tests(root: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.mutations", *tests)
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        print(done.stdout[-2000:], done.stderr[-2000:], sep="\n")
-    return done.returncode
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
 
 if __name__ == "__main__":
