@@ -4,8 +4,9 @@ Follows `pkg/scheduler/scheduler.go` and `pkg/cache/queue` of Kueue for its defa
 effort: in each cycle every queue puts forward the first of its waiting workloads; what cannot be
 helped is set aside until chips come free in the cohort.
 
-Those that are pushed out are gone before the next cycle begins, all at once. In a cluster they go
-one by one as their pods end, and a head of another queue may be faster.
+Preempted workloads keep their chips until all others that wait have been looked at, then all are
+gone at once. In a cluster they go one by one as their pods end, and a head of another queue may be
+faster.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from infra.admission.preemption import Target
 from infra.admission.situation import Admission, Chips, PodSet, Situation, Workload
 from infra.admission.snapshot import Snapshot
 
-Step = Literal["admitted", "preempts", "waits", "skipped"]
+Step = Literal["admitted", "preempts", "pending", "waits", "skipped"]
+"""`pending`: it waits until those that it preempted are gone."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Scheduler:
         self._clock = max((found.admission.reserved_at for found in running if found.admission), default=0.0)
         self.snapshot = Snapshot(situation.queues, running, fair_sharing=situation.fair_sharing)
         self._waiting = {queue.name: _Waiting() for queue in situation.queues}
+        self._leaving: list[Workload] = []
+        """Preempted workloads that still have their chips."""
         self._freed = set[str]()
         """Queues that find more chips than when some of theirs were set aside."""
         self._resume_at: dict[str, tuple[int, ...]] = {}
@@ -123,15 +127,26 @@ class Scheduler:
 
     def run(self) -> Iterator[Event]:
         """Cycle after cycle, until all that can be done is done or nobody asks for more."""
-        while heads := self._heads() or self._second_look():
-            yield from self._cycle(heads)
+        while True:
+            if heads := self._heads():
+                events = self._cycle(heads)
+                if moved := [event for event in events if event.step not in ("pending", "skipped")]:
+                    yield from moved
+                elif self._leaving:
+                    self._release()
+                else:
+                    yield from events
+            elif self._leaving:
+                self._release()
+            elif not self._second_look():
+                return
 
-    def _second_look(self) -> list[Workload]:
+    def _second_look(self) -> bool:
         """Kueue looks again at those set aside a second after chips came free: all that were active had their turn."""
         for queue in self._freed:
             self._waiting[queue].look_again()
         self._freed.clear()
-        return self._heads()
+        return bool(self._heads())
 
     def _heads(self) -> list[Workload]:
         waiting = (self._waiting[name] for name, queue in self.snapshot.ledger.queues.items() if not queue.stopped)
@@ -142,13 +157,12 @@ class Scheduler:
         self._resume_at = {}
         order = _fairest_first(self.snapshot, entries) if self.snapshot.fair_sharing else _classical_order(entries)
         claims: list[tuple[str, Chips]] = []
-        leaving: dict[str, Target] = {}
-        events = [self._process(entry, leaving, claims) for entry in order]
+        preempted: dict[str, Workload] = {}
+        events = [self._process(entry, preempted, claims) for entry in order]
         for queue, chips in claims:
             self.snapshot.ledger.remove(queue, chips)
         for event in events:
             self._settle(event)
-        self._release([target.workload for target in leaving.values()])
         return events
 
     def _nominate(self, head: Workload) -> _Entry:
@@ -156,7 +170,7 @@ class Scheduler:
         assignment = assign(self.snapshot, head, start)
         return _Entry(assignment, targets(self.snapshot, assignment) if assignment.mode == Mode.PREEMPT else [])
 
-    def _process(self, entry: _Entry, leaving: dict[str, Target], claims: list[tuple[str, Chips]]) -> Event:
+    def _process(self, entry: _Entry, preempted: dict[str, Workload], claims: list[tuple[str, Chips]]) -> Event:
         """What becomes of a head after those before it have claimed theirs."""
         assignment, queue = entry.assignment, entry.workload.queue
         mode = assignment.mode
@@ -165,13 +179,19 @@ class Scheduler:
                 self._claim(claims, queue, self._reserved(assignment))
             # Other flavors of an earlier pod set may still be to be tried.
             return Event("skipped" if any(assignment.resume_at) else "waits", assignment, ())
-        names = {target.workload.name for target in entry.targets}
-        gone = [target.workload for target in leaving.values()] + [target.workload for target in entry.targets]
-        if names & leaving.keys() or not self._fits_without(gone, assignment):
+        found = {target.workload.name: target.workload for target in entry.targets}
+        gone = [*preempted.values(), *found.values()]
+        if found.keys() & preempted.keys() or not self._fits_without(gone, assignment):
             return Event("skipped", assignment, tuple(entry.targets))
-        leaving.update({target.workload.name: target for target in entry.targets})
+        preempted.update(found)
         self._claim(claims, queue, assignment.chips)
-        return Event("preempts" if mode == Mode.PREEMPT else "admitted", assignment, tuple(entry.targets))
+        if mode == Mode.FIT:
+            return Event("admitted", assignment, ())
+        ongoing = self._waiting[queue].preemptor == entry.workload.name and found.keys() <= self._names_of_leaving()
+        return Event("pending" if ongoing else "preempts", assignment, tuple(entry.targets))
+
+    def _names_of_leaving(self) -> set[str]:
+        return {workload.name for workload in self._leaving}
 
     def _claim(self, claims: list[tuple[str, Chips]], queue: str, chips: Chips) -> None:
         self.snapshot.ledger.add(queue, chips)
@@ -209,11 +229,22 @@ class Scheduler:
             self._resume_at[workload.name] = event.assignment.resume_at
         elif event.step == "waits":
             waiting.set_aside(workload)
-        else:
+        elif event.step == "preempts":
             waiting.preemptor = workload.name
+            for target in event.targets:
+                self._evict(target.workload)
 
-    def _release(self, gone: list[Workload]) -> None:
-        """Put pushed out workloads back in their queues; their chips are free."""
+    def _evict(self, workload: Workload) -> None:
+        """Tell it to go; Kueue preempts such workloads before others."""
+        if workload.admission and workload.name not in self._names_of_leaving():
+            self.snapshot.remove(workload)
+            evicted = workload.admission.model_copy(update={"evicted": True})
+            self._leaving.append(workload.model_copy(update={"admission": evicted}))
+            self.snapshot.add(self._leaving[-1])
+
+    def _release(self) -> None:
+        """Put preempted workloads back in their queues; their chips are free."""
+        gone, self._leaving = self._leaving, []
         for workload in gone:
             self.snapshot.remove(workload)
             self.submit(workload)

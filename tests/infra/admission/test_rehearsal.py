@@ -1,4 +1,4 @@
-"""What is rehearsed, outcome by outcome. That Kueue does the same is the business of tests/chain/test_admission.py."""
+"""What is rehearsed, outcome by outcome. Kueue's own decisions are replayed in test_decisions.py."""
 
 import pytest
 
@@ -37,6 +37,12 @@ def test_limits_of_lender_and_borrower_bound_what_is_borrowed() -> None:
     assert (verdict.outcome, verdict.shortages[0].most) == ("never", 18)
 
 
+def test_of_a_lenders_idle_chips_those_are_told_that_it_lends() -> None:
+    lender = queue("b", {"x": limited("x", 16, lend=4)})
+    verdict = rehearse(situation(A, lender), waiting("new", "a", 20))
+    assert verdict.borrowed == (Loan(flavor="x", chips=4, idle={"b": 4}),)
+
+
 def test_the_next_flavor_comes_before_preemption_and_borrowing_before_the_next_flavor() -> None:
     both, lender = queue("a", {"x": 8, "y": 8}), queue("b", {"x": 8})
     low = running("low", "a", "x", 8, priority=100)
@@ -58,6 +64,13 @@ def test_the_least_urgent_goes_and_of_equals_the_last_that_came() -> None:
     verdict = rehearse(situation(A, *jobs), waiting("new", "a", 4))
     assert (verdict.outcome, _gone(verdict)) == ("preempts", {"low-late": "InClusterQueue"})
     assert verdict.admitted_in_the_end
+
+
+def test_of_equals_the_newer_goes_where_the_queue_says_so_and_neither_if_both_came_in_one_second() -> None:
+    own = queue("a", {"x": 8}, within_queue="LowerOrNewerEqualPriority")
+    found = situation(own, running("old", "a", "x", 8, at=50))
+    assert _gone(rehearse(found, waiting("new", "a", 8, at=49))) == {"old": "InClusterQueue"}
+    assert rehearse(found, waiting("new", "a", 8, at=50)).outcome == "waits"
 
 
 def test_nobody_goes_who_would_not_have_to() -> None:
@@ -113,6 +126,19 @@ def test_a_small_workload_passes_a_large_one_that_waits() -> None:
 def test_what_waits_and_finds_chips_in_the_plan_starts_first() -> None:
     verdict = rehearse(situation(A, waiting("before", "a", 16, at=99)), waiting("new", "a", 8, priority=500))
     assert (verdict.outcome, verdict.started_first) == ("waits", ("before",))
+
+
+def test_chips_that_come_free_go_to_the_workload_that_made_room() -> None:
+    borrower = queue("a", {"x": 0}, while_borrowing="LowerPriority")
+    lender = queue("b", {"x": 8}, reclaim="Never")
+    jobs = [
+        running("low", "a", "x", 8, priority=100),
+        waiting("urgent", "a", 8, priority=1000),
+        waiting("large", "b", 16, priority=1000),
+        waiting("small", "b", 8, priority=500),
+    ]
+    verdict = rehearse(situation(borrower, lender, *jobs), waiting("new", "b", 8, priority=900))
+    assert (verdict.outcome, verdict.started_first) == ("waits", ("urgent",))
 
 
 def test_a_workload_of_several_pod_sets_is_admitted_whole_and_each_set_on_one_flavor() -> None:
