@@ -48,10 +48,16 @@ def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]
 
 @app.command()
 def licences() -> None:
-    """Check that every package of the image has a licence that is allowed."""
+    """Check that this project and every package of the image have a licence that is allowed."""
     from cli.ci import licences as check
 
-    _run(lambda: f"{check.require_allowed(check.locked(check.IMAGE_LOCK), check.licences())} packages, all allowed")
+    def checked() -> str:
+        known = check.licences()
+        own = check.own_licence(check.CHECKOUT, known)
+        packages = check.require_allowed(check.locked(check.IMAGE_LOCK), known)
+        return f"tpu-multislice: {own}\n{packages} packages of the image, all allowed"
+
+    _run(checked)
 
 
 @app.command()

@@ -5,6 +5,7 @@ the metadata does not tell, stands in `requirements/licences.yaml`.
 """
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from email.message import Message
 from importlib import metadata
@@ -35,6 +36,23 @@ class Licences(Spec):
 def licences() -> Licences:
     """Of the repository."""
     return Licences.model_validate(yaml.safe_load(_LICENCES.read_text()))
+
+
+def own_licence(checkout: Path, known: Licences) -> str:
+    """The licence of the project itself, as its `pyproject.toml` states it.
+
+    Raises:
+        Halt: it states none or one that is not allowed, or there is no file `LICENSE` next to it.
+    """
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    stated, text = project.get("license"), checkout / "LICENSE"
+    if stated is None or not is_allowed(stated, known.allowed):
+        raise Halt(
+            f"pyproject.toml: expected project.license to be one of {', '.join(sorted(known.allowed))}, got {stated}"
+        )
+    if not text.is_file():
+        raise Halt(f"expected the text of {stated} in {text}, found no such file; restore it")
+    return stated
 
 
 def locked(lock: Path) -> list[str]:

@@ -3,7 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from cli.ci.licences import IMAGE_LOCK, Licences, is_allowed, licence_of, licences, locked, require_allowed
+from cli.ci.licences import (
+    CHECKOUT,
+    IMAGE_LOCK,
+    Licences,
+    is_allowed,
+    licence_of,
+    licences,
+    locked,
+    own_licence,
+    require_allowed,
+)
 from cli.halt import Halt
 
 KNOWN = Licences(allowed=frozenset({"MIT", "Apache-2.0"}), spoken={"Apache Software License": "Apache-2.0"}, read={})
@@ -27,6 +37,26 @@ def test_every_package_of_the_image_has_a_licence_that_is_allowed() -> None:
     packages = locked(IMAGE_LOCK)
     assert {"jax", "libtpu", "scipy"} <= set(packages)
     assert require_allowed(packages, licences()) == len(packages)
+
+
+def test_the_project_has_a_licence_and_its_text() -> None:
+    assert own_licence(CHECKOUT, licences()) == "Apache-2.0"
+
+
+@pytest.mark.parametrize(
+    ("stated", "text", "says"),
+    [
+        ("", True, "got None"),
+        ('license = "SSPL-1.0"', True, "got SSPL-1.0"),
+        ('license = "MIT"', False, "no such file"),
+    ],
+)
+def test_a_project_without_a_usable_licence_is_refused(tmp_path: Path, stated: str, text: bool, says: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[project]\n{stated}\n")
+    if text:
+        (tmp_path / "LICENSE").touch()
+    with pytest.raises(Halt, match=says):
+        own_licence(tmp_path, KNOWN)
 
 
 def test_every_allowed_licence_is_somebodys() -> None:
