@@ -3,8 +3,10 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,27 @@ import yaml
 from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
-from chaos.field import JOB, NAMESPACE, Field
+from chaos.field import JOB, JOBSETS, NAMESPACE, Field
+from infra.api_server import ApiServer
+from sandbox import daemon, programs
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
-from sandbox.site import Site
+from sandbox.site import Site, create
 from tests.infra.recording import Values
+
+_GROUPS = {
+    "/api/v1": ("nodes", "pods", "namespaces", "configmaps"),
+    "/apis/batch/v1": ("jobs",),
+    "/apis/apps/v1": ("deployments",),
+    "/apis/networking.k8s.io/v1": ("networkpolicies",),
+    "/apis/jobset.x-k8s.io/v1alpha2": ("jobsets",),
+    "/apis/kueue.x-k8s.io/v1beta2": ("workloads", "clusterqueues", "cohorts", "resourceflavors"),
+    "/apis/monitoring.googleapis.com/v1": ("podmonitorings", "clusterrules"),
+}
+_PATHS = {kind: f"{group}/{kind}" for group, kinds in _GROUPS.items() for kind in kinds}
+"""Where the API server lists the objects of a kind in all namespaces."""
 
 PATIENCE_SECONDS = 600
 """Far longer than anything takes here on the slowest machine: how fast it is belongs in benchmarks."""
@@ -48,10 +64,14 @@ class Chain:
 
     def engine_on(self, values: Values) -> Engine:
         """The engine on the stack `local` with these values by section."""
+        return Engine(self.site, self.programs, self.written(values))
+
+    def written(self, values: Values) -> Path:
+        """The file of the stack `local` with these values by section."""
         path = self.folder / "Pulumi.local.yaml"
         config = {f"tpu-multislice:{section}": value for section, value in values.items()}
         path.write_text(yaml.safe_dump({"config": config}))
-        return Engine(self.site, self.programs, path)
+        return path
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What `kubectl` prints; fails with what it complains about."""
@@ -66,11 +86,21 @@ class Chain:
         config.load_kube_config(str(self.site.kubeconfig), client_configuration=settings)
         return client.ApiClient(settings)
 
-    def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
-        return json.loads(self.kubectl("get", kind, "-A", "-o", "json", *arguments))["items"]
+    @cached_property
+    def api(self) -> ApiServer:
+        """The API server as its administrator."""
+        return administrator(self.site)
+
+    def objects(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
+        """Objects of a kind, such as `pods`, in all namespaces; those with `labels`, a selector."""
+        return self.field.objects(_PATHS[kind], labels)
+
+    def pods(self, job: str) -> list[dict[str, Any]]:
+        """Pods of the job with that name."""
+        return self.objects("pods", f"jobset.sigs.k8s.io/jobset-name={job}")
 
     def jobset(self, name: str) -> dict[str, Any]:
-        return json.loads(self.kubectl("get", "jobset", name, "-n", NAMESPACE, "-o", "json"))
+        return self.api.request("GET", f"{JOBSETS}/{name}")
 
     def wait_for_end(self, name: str) -> dict[str, Any]:
         """The JobSet's status once it is Completed or Failed."""
@@ -93,7 +123,7 @@ class Chain:
     @property
     def field(self) -> Field:
         """The same sandbox, as faults see it."""
-        return Field(self.site, self.programs, administrator(self.site))
+        return Field(self.site, self.programs, self.api)
 
     def run_folder(self, name: str) -> Path:
         return self.field.run_folder(name)
@@ -111,6 +141,19 @@ class Chain:
             return f"{self.kubectl('get', 'jobset,workload,pods', '-A')}\n{logs}"
 
         return story
+
+
+@contextmanager
+def sandbox_in(folder: Path) -> Generator[Chain]:
+    """A sandbox in a new folder, which is stopped when the block ends."""
+    site, stacks = create(folder / "sandbox"), folder / "stacks"
+    found = programs.prepare(ignore)
+    stacks.mkdir()
+    daemon.start(site, ignore)
+    try:
+        yield Chain(site, found, stacks)
+    finally:
+        daemon.stop(site)
 
 
 def wait_until(holds: Callable[[], bool], story: Callable[[], str]) -> None:

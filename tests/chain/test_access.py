@@ -1,7 +1,6 @@
 """Who may do what in the teams' namespaces, asked of the real API server, and which pods it takes there.
 
-The stack takes over the sandbox from whatever was in it, and leaves it empty. Its own job belongs to a team
-that is on hold, so nothing trains; the jobs here sleep. People are impersonated, as GKE would name them.
+The jobs of the tests sleep. Members are impersonated by the names that GKE would give them.
 """
 
 import json
@@ -11,15 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
 from infra import access, network_policy
 from infra.addresses import Network
 from infra.api_server import ApiError, ApiServer, Json
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
-from sandbox.access import administrator
-from sandbox.daemon import CHECKOUT
-from sandbox.engine import Engine
 from tests.chain.people import (
     JOBSETS,
     PODS,
@@ -33,34 +28,18 @@ from tests.chain.people import (
     workload_path,
     workloads,
 )
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.shared import ADA, GROUP, HELD, TEAMS
+from tests.chain.stack import Chain, wait_until
 
-ADA, GROUP = "ada@example.com", "second@example.com"
 STRANGER = {"Impersonate-User": "stranger@example.com"}
-TEAMS = {
-    "first": {"namespace": "first", "quota": {"trillium": 8}, "members": {"users": [ADA]}},
-    "second": {"namespace": "second", "quota": {"trillium": 8}, "members": {"groups": [GROUP]}},
-    "research": {"namespace": "research", "quota": {"trillium": 0}, "admission": "hold"},
-}
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/first"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture(scope="module")
-def admin(chain: Chain) -> Generator[ApiServer]:
-    """The API server of a stack of two teams with members, as its administrator."""
-    stack_file = chain.folder / "access" / "Pulumi.local.yaml"
-    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
-    config = content["config"]
-    config["tpu-multislice:teams"] = TEAMS
-    config["tpu-multislice:cluster"]["security_group"] = "gke-security-groups@example.com"
-    config["tpu-multislice:job"] |= {"name": "held", "host_network": True}
-    stack_file.parent.mkdir()
-    stack_file.write_text(yaml.safe_dump(content))
-    engine = Engine(chain.site, chain.programs, stack_file)
-    engine.up(ignore)
-    yield administrator(chain.site)
-    engine.destroy(ignore, stop_jobs=True)
+def admin(stack: Chain) -> ApiServer:
+    """The API server of a stack of teams with members, as its administrator."""
+    return stack.api
 
 
 @pytest.fixture
@@ -75,15 +54,15 @@ def bob(admin: ApiServer) -> ApiServer:
     return replace(admin, headers={"Impersonate-User": "bob@example.com", "Impersonate-Group": GROUP})
 
 
-def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(chain: Chain, ada: ApiServer) -> None:
+def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(stack: Chain, ada: ApiServer) -> None:
     ada.request("POST", JOBSETS.format("first"), jobset("first", "own", queue="first"))
     wait_for_pod(ada, "first", "own")
     assert conditions(ada, "first", "own")["Admitted"] == "True"
     (pod,) = ada.request("GET", PODS.format("first"))["items"]
     as_ada = ("-n", "first", f"--as={ADA}")
-    wait_until(lambda: "begun" in chain.kubectl("logs", pod["metadata"]["name"], *as_ada), lambda: "no log")
-    assert "own" in chain.kubectl("get", "events", *as_ada)
-    chain.kubectl("delete", "jobset", "own", "--cascade=foreground", *as_ada)
+    wait_until(lambda: "begun" in stack.kubectl("logs", pod["metadata"]["name"], *as_ada), lambda: "no log")
+    assert "own" in stack.kubectl("get", "events", *as_ada)
+    stack.kubectl("delete", "jobset", "own", "--cascade=foreground", *as_ada)
 
 
 def test_a_member_by_a_group_does_the_same(bob: ApiServer) -> None:
@@ -167,7 +146,7 @@ def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywh
     everyones = rights(replace(admin, headers=STRANGER), "first")
     assert rights(ada, "first") - everyones == granted
     assert rights(bob, "second") - everyones == granted
-    for elsewhere in ("second", "research", "kueue-system", "kube-system", "default"):
+    for elsewhere in ("second", "research", "lab", "kueue-system", "kube-system", "default"):
         assert rights(ada, elsewhere) <= everyones
 
 
@@ -205,7 +184,7 @@ def test_pods_without_an_account_of_their_own_may_do_nothing(admin: ApiServer) -
 
 
 def test_the_pods_of_the_stacks_own_job_are_admitted(admin: ApiServer) -> None:
-    assert admission(admin, _trainer(admin), "research") == ""
+    assert admission(admin, _trainer(admin), "lab") == ""
     assert admission(admin, _trainer_on_the_pod_network(admin), "first") == ""
 
 
@@ -246,7 +225,7 @@ def test_a_pod_with_rights_on_its_host_is_refused(admin: ApiServer, pod: Json, c
 def test_where_the_hosts_network_is_used_a_pod_gets_nothing_else_of_its_host(
     admin: ApiServer, pod: Json, container: Json, says: str
 ) -> None:
-    assert says in admission(admin, _changed(_trainer(admin), pod, container), "research")
+    assert says in admission(admin, _changed(_trainer(admin), pod, container), "lab")
 
 
 def _changed(trainer: Json, pod: Json, container: Json) -> Json:
@@ -284,15 +263,14 @@ def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_r
         ada.request("POST", JOBSETS.format("first"), critical)
 
 
-@pytest.mark.usefixtures("admin")
-def test_each_namespace_has_the_policy_that_was_rendered(chain: Chain) -> None:
-    live = {item["metadata"]["namespace"]: item["spec"] for item in chain.objects("networkpolicies")}
+def test_each_namespace_has_the_policy_that_was_rendered(stack: Chain) -> None:
+    live = {item["metadata"]["namespace"]: item["spec"] for item in stack.objects("networkpolicies")}
     assert live == {team: network_policy.of_team(team, Network(), monitored=True)["spec"] for team in TEAMS}
 
 
 def _trainer(admin: ApiServer) -> Json:
     """The pod of the stack's own job, which uses the network of its host."""
-    (job,) = admin.request("GET", f"{JOBSETS.format('research')}/held")["spec"]["replicatedJobs"]
+    (job,) = admin.request("GET", f"{JOBSETS.format('lab')}/{HELD}")["spec"]["replicatedJobs"]
     return job["template"]["spec"]["template"]["spec"]
 
 

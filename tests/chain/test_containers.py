@@ -10,6 +10,8 @@ from tests.infra.recording import Values, stack_values
 
 PROGRAM = """
 import os, socket, sys, time
+
+pytestmark = pytest.mark.complete
 slice_id, worker = int(os.environ["MEGASCALE_SLICE_ID"]), int(os.environ["TPU_WORKER_ID"])
 hosts = os.environ["TPU_WORKER_HOSTNAMES"].split(",")
 everyone = int(os.environ["MEGASCALE_NUM_SLICES"]) * len(hosts)

@@ -1,7 +1,6 @@
-"""Functions called on the slices of a stack that stands: real queue, real hosts, real bucket.
+"""Functions called on the slices of a stack in every way: real queue, real hosts, real bucket.
 
-The stack takes over the sandbox from whatever was in it, and leaves it empty. Its own job trains first, for its team
-has the chips that calls need.
+The stack's own job does nothing and ends at once, so that calls have all chips.
 """
 
 import _thread
@@ -9,7 +8,6 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,12 @@ import multislice
 from benchmarks.calls import measured
 from examples.__main__ import main
 from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
-from sandbox.engine import Engine
 from tests.chain.stack import PATIENCE_SECONDS, Chain, ignore, wait_until
+from tests.chain.test_call import place_of_processes
+from tests.chain.test_sweeps import SLEEPER
+from tests.infra.recording import stack_values
+
+pytestmark = pytest.mark.complete
 
 RESULTS = {
     "same_order": "'devices': 16",
@@ -33,27 +35,19 @@ RESULTS = {
 
 
 @pytest.fixture(scope="module")
-def stack(chain: Chain) -> Generator[Chain]:
+def stack(chain: Chain) -> Chain:
     """The sandbox with the stack up and all its chips free."""
-    engine: Engine = chain.engine(name="before", training={"steps": 1, "save_every_steps": 1})
-    engine.up(ignore)
+    values = stack_values("local")
+    del values["job"]
+    values["jobs"] = {"before": SLEEPER | {"command": ["true"], "args": []}}
+    chain.engine_on(values).up(ignore)
     chain.wait_for_end("before")
-    yield chain
-    engine.destroy(ignore, stop_jobs=True)
+    return chain
 
 
 def on_slices(stack: Chain, function: Any, **options: Any) -> Function[..., Any]:
     asked: dict[str, Any] = {"count": 2, "sandbox": stack.site.root, **options}
     return multislice.run("local", "trillium", **asked)(function)
-
-
-def place_of_processes(scale: int) -> dict[str, Any]:
-    import jax
-    from jax.experimental.multihost_utils import process_allgather
-
-    print(f"process {jax.process_index()} sees {jax.device_count()} devices", flush=True)
-    gathered = process_allgather(scale * jax.process_index())
-    return {"processes": [int(index) for index in gathered]}
 
 
 def test_a_call_shows_what_the_leader_prints_and_returns_its_value(
@@ -90,15 +84,6 @@ def test_an_exception_on_one_host_is_raised_here_and_nothing_starts_again(stack:
     assert "raise LookupError" in str(found.value.__cause__)
     assert call.status().state is State.FAILED
     assert stack.jobset(call.id)["status"].get("restarts", 0) == 0
-
-
-def test_a_call_goes_on_without_its_caller_and_is_found_again_by_its_name(stack: Chain) -> None:
-    started = on_slices(stack, place_of_processes, count=1).start(1)
-    call = multislice.attach(started.id, stack="local", sandbox=stack.site.root)
-    assert call.result(PATIENCE_SECONDS) == {"processes": [0, 1]}
-    assert call.logs().splitlines()[0] == "process 0 sees 8 devices"
-    with pytest.raises(CallGone, match="has no call"):
-        multislice.attach("no-such-call", stack="local", sandbox=stack.site.root)
 
 
 def test_a_map_keeps_the_order_of_its_inputs_and_each_error_with_its_own(stack: Chain) -> None:
@@ -198,7 +183,7 @@ def test_the_time_of_a_call_is_measured(stack: Chain) -> None:
 
 
 def _pods(stack: Chain, call: str) -> list[dict[str, Any]]:
-    return stack.objects("pods", f"-l=jobset.sigs.k8s.io/jobset-name={call}")
+    return stack.pods(call)
 
 
 def _jobsets(stack: Chain) -> set[str]:

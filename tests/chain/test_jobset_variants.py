@@ -8,14 +8,13 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from chaos.field import NAMESPACE
 from infra.jobset import render
-from sandbox.daemon import CHECKOUT
 from sandbox.providers.values import merged
-from tests.chain.stack import Chain, ignore, wait_until
+from tests.chain.stack import Chain
 from tests.infra.one_job import submitted
+from tests.infra.recording import stack_values
 
 _EQUAL_SLICES = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}
 _QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}
@@ -37,25 +36,8 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def operators(chain: Chain) -> Chain:
-    """The sandbox with JobSet and Kueue at work, whether or not an earlier test has brought them up."""
-    if not chain.objects("deployments"):
-        chain.engine(name="steady").up(ignore)
-
-    def answer() -> bool:
-        try:
-            return bool(_dry_run(chain, _jobset("plain")))
-        except AssertionError as error:
-            return "failed calling webhook" not in str(error)
-
-    wait_until(answer, lambda: chain.kubectl("get", "deployments", "-A"))
-    return chain
-
-
 def _jobset(variant: str) -> Any:
-    config = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())["config"]
-    values = {key.removeprefix("tpu-multislice:"): value for key, value in config.items()}
+    values = stack_values("local")
     values["job"]["name"] = "variant"
     return render(submitted(merged(values, _VARIANTS[variant])))
 
@@ -67,17 +49,17 @@ def _dry_run(chain: Chain, manifest: Any) -> Any:
 
 
 @pytest.mark.parametrize("variant", _VARIANTS)
-def test_jobset_kueue_and_the_api_server_accept_the_jobset_and_its_pods(operators: Chain, variant: str):
+def test_jobset_kueue_and_the_api_server_accept_the_jobset_and_its_pods(stack: Chain, variant: str):
     jobset = _jobset(variant)
-    stored = _dry_run(operators, jobset)
+    stored = _dry_run(stack, jobset)
     assert stored["spec"]["suspend"] is True
     (slices,) = jobset["spec"]["replicatedJobs"]
     metadata = {"name": "variant", "namespace": NAMESPACE}
-    _dry_run(operators, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, **slices["template"]})
+    _dry_run(stack, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, **slices["template"]})
 
 
-def test_a_longer_name_than_settings_allow_is_refused_by_jobset(operators: Chain):
+def test_a_longer_name_than_settings_allow_is_refused_by_jobset(stack: Chain):
     jobset = _jobset("longest-name")
     jobset["metadata"]["name"] += "a"
     with pytest.raises(AssertionError, match="invalid label value"):
-        _dry_run(operators, jobset)
+        _dry_run(stack, jobset)

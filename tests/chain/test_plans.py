@@ -9,6 +9,8 @@ from pulumi.automation import CommandError
 from tests.chain.stack import Chain, Operations, ignore
 from tests.infra.recording import Values, stack_values
 
+pytestmark = pytest.mark.complete
+
 
 def test_a_saved_plan_is_carried_out_and_nothing_else(chain: Chain, tmp_path: Path):
     plan, previewed, happened = tmp_path / "plan.json", Operations(), Operations()

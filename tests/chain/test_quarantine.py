@@ -18,7 +18,7 @@ from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from sandbox.daemon import CHECKOUT
 from sandbox.node_agent.container import pod_token
 from sandbox.node_agent.pod import Pod
-from tests.chain.stack import Chain, ignore
+from tests.chain.stack import Chain
 from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 from workloads.training.quarantine import NotMarked, OwnNode
 
@@ -26,15 +26,13 @@ NAME = "marks"
 
 
 @pytest.fixture(scope="module")
-def trainer(chain: Chain) -> Generator[tuple[Json, ApiServer, Json]]:
+def trainer(stack: Chain) -> Generator[tuple[Json, ApiServer, Json]]:
     """A pod of the trainer's account on a node, the API server as that pod sees it, and another node."""
-    chain.engine(name=NAME).up(ignore)
-    chain.wait_for_end(NAME)
-    api = chain.field.api
-    node, other = [node for node in chain.field.objects("/api/v1/nodes") if "taints" in node["spec"]][:2]
+    api = stack.api
+    node, other = [node for node in stack.objects("nodes") if "taints" in node["spec"]][:2]
     pod = _pod(api, node["metadata"]["name"])
     token = pod_token(api, Pod(pod), {})
-    pool = urllib3.PoolManager(ca_certs=str(chain.site.pki / "ca.crt"))
+    pool = urllib3.PoolManager(ca_certs=str(stack.site.pki / "ca.crt"))
     yield node, replace(api, pool=pool, headers={"Authorization": f"Bearer {token}"}), other
     api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{NAME}", {"gracePeriodSeconds": 0})
     for marked in (node, other):
@@ -100,15 +98,15 @@ def test_nothing_but_the_mark_can_be_changed(trainer: tuple[Json, ApiServer, Jso
         api.patch(path(node), ALSO[also](marked(node)))
 
 
-def test_a_node_of_no_slice_cannot_be_marked(chain: Chain, trainer: tuple[Json, ApiServer, Json]) -> None:
+def test_a_node_of_no_slice_cannot_be_marked(stack: Chain, trainer: tuple[Json, ApiServer, Json]) -> None:
     node, api, _ = trainer
     group = node["metadata"]["labels"][SLICE_GROUP_LABEL]
-    chain.field.api.patch(path(node), {"metadata": {"labels": {SLICE_GROUP_LABEL: None}}})
+    stack.api.patch(path(node), {"metadata": {"labels": {SLICE_GROUP_LABEL: None}}})
     try:
         with pytest.raises(ApiError, match="a trainer marks nodes of slices alone"):
             api.patch(path(node), marked(node))
     finally:
-        chain.field.api.patch(path(node), {"metadata": {"labels": {SLICE_GROUP_LABEL: group}}})
+        stack.api.patch(path(node), {"metadata": {"labels": {SLICE_GROUP_LABEL: group}}})
 
 
 def test_what_is_said_of_a_node_has_a_bound(trainer: tuple[Json, ApiServer, Json]) -> None:
@@ -133,29 +131,29 @@ def test_the_role_allows_nothing_else(trainer: tuple[Json, ApiServer, Json], met
         api.request(method, path(node) + rest, body, content_type="application/merge-patch+json")
 
 
-def test_a_token_of_no_pod_can_mark_nothing(chain: Chain, trainer: tuple[Json, ApiServer, Json]) -> None:
+def test_a_token_of_no_pod_can_mark_nothing(stack: Chain, trainer: tuple[Json, ApiServer, Json]) -> None:
     node, api, _ = trainer
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
-    token = chain.field.api.request("POST", account, {"spec": {}})["status"]["token"]
+    token = stack.api.request("POST", account, {"spec": {}})["status"]["token"]
     with pytest.raises(ApiError, match="a trainer changes the node it runs on and no other"):
         replace(api, headers={"Authorization": f"Bearer {token}"}).patch(path(node), marked(node))
 
 
 def test_a_trainer_marks_its_own_node_and_says_why(
-    chain: Chain, trainer: tuple[Json, ApiServer, Json], tmp_path: Path
+    stack: Chain, trainer: tuple[Json, ApiServer, Json], tmp_path: Path
 ) -> None:
     node, api, other = trainer
     (tmp_path / "token").write_text(api.headers["Authorization"].removeprefix("Bearer "))
-    (tmp_path / "ca.crt").write_bytes((chain.site.pki / "ca.crt").read_bytes())
-    own = OwnNode(node["metadata"]["name"], chain.site.api_server_url, tmp_path)
+    (tmp_path / "ca.crt").write_bytes((stack.site.pki / "ca.crt").read_bytes())
+    own = OwnNode(node["metadata"]["name"], stack.site.api_server_url, tmp_path)
     for cause in ("device 3 multiplied wrongly", "once more", "x" * 2 * BAD_HOST_CHARACTERS):
         own.mark(cause)
-        found = chain.field.api.request("GET", path(node))
+        found = stack.api.request("GET", path(node))
         assert found["metadata"]["annotations"][BAD_HOST_KEY] == cause[:BAD_HOST_CHARACTERS]
         assert found["spec"]["taints"] == [*node["spec"]["taints"], {"key": BAD_HOST_KEY, "effect": "NoSchedule"}]
     with pytest.raises(NotMarked, match="a trainer changes the node it runs on and no other"):
         replace(own, name=other["metadata"]["name"]).mark("not mine")
     (line,) = re.findall(r"^kubectl get nodes .*$", (CHECKOUT / "docs" / "operations.md").read_text(), re.MULTILINE)
-    kubectl = f"{chain.programs.path('kubectl')} --kubeconfig={chain.site.kubeconfig}"
+    kubectl = f"{stack.programs.path('kubectl')} --kubeconfig={stack.site.kubeconfig}"
     listed = subprocess.check_output(line.replace("kubectl", kubectl), shell=True, text=True).splitlines()
     assert [(row.split()[0], row.split()[-1][:3]) for row in listed] == [(node["metadata"]["name"], "xxx")]

@@ -9,6 +9,8 @@ import yaml
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
+pytestmark = pytest.mark.complete
+
 SLEEPER: Values = {
     "kind": "container",
     "team": "research",

@@ -17,6 +17,8 @@ from tests.infra.recording import Values, stack_values
 from tests.infra.test_jobs import CONTAINER
 from tests.infra.test_pathways import PATHWAYS, SINGLE_HOST, rendered
 
+pytestmark = pytest.mark.complete
+
 
 def _stack(shape: Mapping[str, object]) -> Values:
     values = stack_values("local")

@@ -17,8 +17,8 @@ from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
 from sandbox.providers.charts import render, type_token
 from sandbox.site import create
-from tests.chain.findings import Findings
 from tests.chain.stack import ignore
+from tests.engine.findings import Findings
 from tests.infra.recording import run_program, stack_values
 from tests.policy.example import declared, faults
 from tests.policy.examples import EXAMPLES

@@ -7,6 +7,8 @@ from sandbox import daemon
 from tests.chain.stack import Chain, ignore
 from tests.infra.recording import stack_values
 
+pytestmark = pytest.mark.complete
+
 
 def test_a_cluster_that_is_gone_does_not_block_destroy(chain: Chain, monkeypatch: pytest.MonkeyPatch):
     values = stack_values("local")

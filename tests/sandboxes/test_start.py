@@ -7,6 +7,8 @@ from sandbox.daemon import SandboxError
 from sandbox.site import create, taken_ports
 from tests.chain.stack import ignore, processes_of, wait_until
 
+pytestmark = pytest.mark.complete
+
 
 def test_a_sandbox_that_cannot_start_cleans_up_and_says_why(tmp_path: Path):
     programs.prepare(ignore)

@@ -21,7 +21,7 @@ from tests.infra.one_job import only_job
 from tests.infra.recording import stack_values
 from workloads.report.goodput import goodput
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.complete, pytest.mark.timeout(1800)]
 
 QUICK = ("two-hosts-killed", "host-preempted", "save-arrays-in-part", "queue-drained")
 

@@ -24,7 +24,7 @@ from sandbox.site import create
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.complete, pytest.mark.timeout(1800)]
 
 RUNNING, QUEUED = "running", "queued"
 REFUSED_SECONDS = 60
@@ -58,7 +58,7 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
     wait_until(
         lambda: _reserved(chain, QUEUED) == "False", lambda: chain.kubectl("get", "workloads", "-A", "-o", "yaml")
     )
-    of_queued = ("jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={QUEUED}")
+    of_queued = ("jobs", f"jobset.sigs.k8s.io/jobset-name={QUEUED}")
     wait_until(lambda: len(chain.objects(*of_queued)) == 2, lambda: chain.kubectl("get", "jobs", "-A"))
     before, last = _identity(chain), max(chain.losses(RUNNING))
 

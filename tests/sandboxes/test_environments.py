@@ -18,24 +18,19 @@ from cli.environments.create import Wish, create
 from cli.environments.destroy import destroy
 from cli.environments.files import Files
 from cli.environments.listing import listing
-from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.site import Site
-from sandbox.site import create as create_site
-from tests.chain.stack import ignore
+from tests.chain.stack import sandbox_in
+
+pytestmark = pytest.mark.complete
 
 LIFETIME = timedelta(hours=8)
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Generator[Site]:
-    site = create_site(tmp_path / "sandbox")
-    programs.prepare(ignore)
-    daemon.start(site, ignore)
-    try:
-        yield site
-    finally:
-        daemon.stop(site)
+    with sandbox_in(tmp_path) as chain:
+        yield chain.site
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from sandbox import programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
-from tests.chain.findings import Findings
 from tests.chain.stack import Reviews, ignore
+from tests.engine.findings import Findings
 
 STACKS = sorted((CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
 

@@ -21,6 +21,8 @@ from tests.chain.rehearsals import disagreements
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import values_of
 
+pytestmark = pytest.mark.complete
+
 FIRST, SECOND = "v6e-2x4-tas-on-demand-first", "v6e-2x4-tas-spot-second"
 SECTIONS = {
     "slices": {
@@ -114,7 +116,7 @@ def test_a_job_takes_its_own_chips_then_lent_ones_and_then_the_next_flavor(teams
 def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
     teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_jobset("borrower", "stray", {})))
     _waits(teams, "stray")
-    (stray,) = teams.objects("jobsets", "--field-selector=metadata.name=stray")
+    (stray,) = (found for found in teams.objects("jobsets") if found["metadata"]["name"] == "stray")
     assert stray["spec"]["suspend"] is True
 
 

@@ -27,6 +27,8 @@ from sandbox.engine import Engine, environment
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from tests.chain.stack import Chain, wait_until
 
+pytestmark = pytest.mark.complete
+
 JOB = "guarded-by-secrets"
 VARIABLE = "TRACKER_TOKEN"
 OTHER_MANAGER = ("apply", "--server-side", "--force-conflicts", "--field-manager=somebody", "-f-")
@@ -145,7 +147,7 @@ def test_of_all_objects_in_the_cluster_the_secret_alone_holds_it(chain: Chain, l
     kinds = chain.kubectl("api-resources", "--verbs=list", "-o=name").split()
     holders = [
         (found["kind"], found["metadata"]["name"])
-        for found in chain.objects(",".join(kinds))
+        for found in json.loads(chain.kubectl("get", ",".join(kinds), "-A", "-o", "json"))["items"]
         if _occurs(life, json.dumps(found).encode())
     ]
     assert holders == [("Secret", f"{JOB}-secrets")]

@@ -1,0 +1,38 @@
+"""The stack that most modules share: four slices, of which its job trains on two, and teams with members.
+
+Only the first module waits for it to come up. Modules run in the order of the stack's life (`tests.chain.conftest`).
+"""
+
+from typing import Any
+
+from tests.infra.recording import Values, stack_values
+
+JOB = "shared"
+"""Trains on two slices of two hosts; a host is killed in its midst."""
+STEPS, SAVE_EVERY = 60, 8
+ADA, GROUP = "ada@example.com", "second@example.com"
+"""The member of the first team by name, and the group whose members are in the second."""
+TEAMS = {
+    "research": {"namespace": "research", "quota": {"trillium": 24}},
+    "first": {"namespace": "first", "quota": {"trillium": 4}, "members": {"users": [ADA]}},
+    "second": {"namespace": "second", "quota": {"trillium": 4}, "members": {"groups": [GROUP]}},
+    "lab": {"namespace": "lab", "quota": {"trillium": 0}, "admission": "hold"},
+}
+HELD = "held"
+"""A job of the team `lab`, which is on hold: it never starts."""
+
+
+def shared(name: str = JOB, **job: object) -> Values:
+    """The stack with a training job of that name, changed by `job`."""
+    values: Any = stack_values("local")
+    values["slices"]["trillium"]["count"] = 4
+    values["cluster"]["security_group"] = "gke-security-groups@example.com"
+    values["teams"] = TEAMS
+    usual = values.pop("job")
+    del usual["name"]
+    training = {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
+    values["jobs"] = {
+        name: {**usual, "existing_run": "anew", "training": training, **job},
+        HELD: {**usual, "team": "lab", "host_network": True},
+    }
+    return values

@@ -1,0 +1,79 @@
+"""The end of the shared stack: nothing left to change, nothing left behind; and what a later `up` finds again."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from chaos.field import NAMESPACE
+from cli.down import Consent, down
+from cli.up import up
+from sandbox import daemon
+from sandbox.site import taken_ports
+from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared
+from tests.chain.stack import Chain, ignore, processes_of, wait_until
+
+
+@pytest.mark.costs(cpu_seconds=40)
+def test_a_clean_stack_shows_no_change_even_after_a_refresh_has_read_what_controllers_wrote(stack: Chain):
+    engine = stack.engine_on(shared())
+    engine.refresh(ignore)
+    assert set(engine.preview(ignore).change_summary) == {"same"}
+
+
+@pytest.mark.costs(cpu_seconds=60)
+def test_down_leaves_the_bucket_and_no_object_node_process_or_port(stack: Chain):
+    engine, console = stack.engine_on(shared()), _console()
+    assert engine.destroyable()
+    assert down(stack.written(shared()), stack.site.root, Consent(), console) == 0
+    assert "kept: gs://sandbox-local-checkpoints" in _told(console)
+    assert [resource["type"] for resource in engine.resources()] == ["gcp:storage/bucket:Bucket"]
+    assert [record.name.partition("-")[0] for record in stack.site.cloud.iterdir()] == ["storage.Bucket"]
+    assert (stack.run_folder(JOB) / "checkpoints" / str(STEPS)).is_dir()
+    assert taken_ports(stack.site) == []
+    wait_until(lambda: processes_of(stack.site) == [], lambda: str(processes_of(stack.site)))
+
+
+@pytest.mark.complete
+def test_a_second_down_is_one_quiet_line(stack: Chain):
+    console = _console()
+    assert down(stack.written(shared()), stack.site.root, Consent(), console) == 0
+    assert _told(console).startswith("nothing to take down")
+
+
+@pytest.mark.complete
+def test_up_after_down_resumes_from_the_kept_checkpoint_and_tells_so(stack: Chain):
+    more = {"steps": STEPS + 4, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS}
+    console = _console()
+    stack_file = stack.stack_file(name=JOB, existing_run="resume", training=more)
+    assert up(stack_file, stack.site.root, console) == 0
+    assert list(stack.losses(JOB)) == list(range(1, STEPS + 5))
+    assert f"resumed at step {STEPS}" in _told(console)
+    run = stack.run_folder(JOB).name
+    assert f"checkpoints      gs://sandbox-local-checkpoints/{JOB}/runs/{run}" in _told(console)
+
+
+@pytest.mark.complete
+def test_objects_survive_a_stop_of_the_sandbox(stack: Chain):
+    assert daemon.stop(stack.site)
+    daemon.start(stack.site, ignore)
+    assert stack.jobset(JOB)["status"]["terminalState"] == "Completed"
+    wait_until(lambda: _takes_jobs(stack), lambda: "the operators do not answer")
+
+
+def _takes_jobs(chain: Chain) -> bool:
+    """Whether JobSet and Kueue answer for a job."""
+    try:
+        chain.kubectl("label", "jobset", JOB, "-n", NAMESPACE, "probe=1", "--dry-run=server")
+    except AssertionError:
+        return False
+    return True
+
+
+def _console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def _told(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()

@@ -1,0 +1,137 @@
+"""The shared job has outlived the crash of a host: its losses, its logs, and what every command says of it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from urllib.error import HTTPError
+
+import pytest
+import yaml
+
+from chaos.field import NAMESPACE
+from cli.explain.finding import Cause
+from cli.observed.snapshot import State
+from sandbox.daemon import CHECKOUT
+from tests.chain.commands import Followed, answered, typed
+from tests.chain.people import jobset
+from tests.chain.shared import HELD, JOB, SAVE_EVERY, STEPS
+from tests.chain.stack import PATIENCE_SECONDS, Chain, wait_until
+
+
+@pytest.fixture(scope="module")
+def finished(stack: Chain) -> Chain:
+    """The sandbox with the shared job at its end."""
+    assert stack.wait_for_end(JOB)["terminalState"] == "Completed"
+    return stack
+
+
+def test_losses_are_the_same_bit_by_bit_where_the_starts_overlap(finished: Chain):
+    times = Counter(int(line["step"]) for line in finished.field.steps(JOB))
+    assert sorted(times) == list(range(1, STEPS + 1))
+    assert max(times.values()) == 2, "no step was trained twice"
+    losses = finished.losses(JOB)
+    assert losses[STEPS] < losses[1] - 1
+
+
+def test_the_last_checkpoint_is_in_the_bucket_and_both_starts_are_in_the_ledger(finished: Chain):
+    assert {path.name for path in finished.run_folder(JOB).glob("checkpoints/*")} >= {str(STEPS)}
+    assert len(list(finished.run_folder(JOB).glob("ledger/*-0.jsonl"))) == 2
+    assert finished.jobset(JOB)["status"]["restarts"] == 1
+
+
+def test_logs_were_followed_over_the_restart_to_the_end(finished: Chain, followed: Followed):
+    assert followed.process.wait(PATIENCE_SECONDS) == 0
+    lines = followed.output.read_text().splitlines()
+    steps = [int(found[1]) for line in lines if (found := re.match(r"step (\d+)/", line))]
+    (again,) = [place for place in range(1, len(steps)) if steps[place] <= steps[place - 1]]
+    assert steps[:again] == list(range(1, steps[again - 1] + 1))
+    (saved,) = [int(found[1]) for line in lines if (found := re.search(r"resumed at step (\d+) of", line))]
+    assert saved in range(SAVE_EVERY, STEPS, SAVE_EVERY)
+    assert steps[again:] == list(range(saved + 1, STEPS + 1))
+
+
+def test_logs_are_those_that_the_command_line_asks_for(finished: Chain):
+    leaders = typed(finished, "logs", JOB).splitlines()
+    assert re.search(rf"resumed at step \d+ of {STEPS}", "\n".join(leaders))
+    assert typed(finished, "logs", JOB, "--host", "slice-0-0").splitlines() == leaders
+    assert typed(finished, "logs", JOB, "--tail", "2").splitlines() == leaders[-2:]
+    assert typed(finished, "logs", JOB, "--since", "1h").splitlines() == leaders
+    assert [json.loads(line)["text"] for line in typed(finished, "logs", JOB, "--json").splitlines()] == leaders
+    named = [line.partition("  ") for line in typed(finished, "logs", JOB, "--all").splitlines()]
+    assert [text for host, _, text in named if host == "slice-0-0"] == leaders
+    other = [text for host, _, text in named if host == "slice-1-0"]
+    assert typed(finished, "logs", JOB, "--host", "slice-1-0").splitlines() == other
+    assert f"new at step 0 of {STEPS}" in typed(finished, "logs", JOB, "--previous")
+    assert typed(finished, "logs", JOB, "--follow").splitlines() == leaders
+
+
+def test_kubectl_reads_the_log_of_a_host(finished: Chain):
+    leader = f"jobset.sigs.k8s.io/jobset-name={JOB},jobset.sigs.k8s.io/job-index=0"
+    log = finished.kubectl("logs", "-n", NAMESPACE, "-l", f"{leader},batch.kubernetes.io/job-completion-index=0")
+    assert f"step {STEPS}/{STEPS} loss" in log
+
+
+def test_status_list_explain_and_report_answer_people_and_programs(finished: Chain):
+    assert f"step {STEPS} of {STEPS}" in typed(finished, "status", JOB)
+    told = answered(finished, "status", JOB)
+    assert told["stack"]["notes"] == []
+    assert [node["ready"] for node in told["stack"]["nodes"]] == [True] * 8
+    (job,) = told["jobs"]
+    assert (job["name"], job["state"], job["step"], job["restarts"]) == (JOB, State.COMPLETED, STEPS, 1)
+    assert job["usd"] > 0
+    assert f"{JOB} completed, step {STEPS} of {STEPS}" in typed(finished, "status", JOB, "--watch")
+    assert [line for line in typed(finished, "list").splitlines() if line.startswith(f"{JOB} ")]
+    assert {job["name"] for job in answered(finished, "list")["jobs"]} >= {JOB, HELD}
+    assert typed(finished, "explain", JOB).startswith(f"{JOB}  {State.COMPLETED}\n")
+    causes = [finding["cause"] for finding in answered(finished, "explain", JOB)["findings"]]
+    assert causes[0] == Cause.COMPLETED
+    assert Cause.RESTARTED in causes
+    assert answered(finished, "report", JOB)["goodput"]
+
+
+def test_a_job_above_the_quota_is_explained_and_listed_in_its_place(finished: Chain):
+    asks = jobset(NAMESPACE, "too-large", queue=NAMESPACE)
+    asks["spec"]["replicatedJobs"][0]["replicas"] = 9
+    finished.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(asks))
+
+    def found() -> list[str]:
+        findings = answered(finished, "explain", "too-large")["findings"]
+        return [finding["what"] for finding in findings if finding["cause"] == Cause.QUOTA_TOO_SMALL]
+
+    wait_until(lambda: bool(found()), lambda: typed(finished, "explain", "too-large"))
+    assert "The job asks for 36 chips, and its queue can have 32 at most" in found()[0]
+    (waits,) = [job for job in answered(finished, "list")["jobs"] if job["name"] == "too-large"]
+    assert (waits["state"], waits["position"]) == (State.QUEUED, 1)
+    finished.kubectl("delete", "jobset", "too-large", "-n", NAMESPACE)
+
+
+def test_the_dashboard_shows_the_stack_until_ctrl_c(finished: Chain):
+    options = ["--stack", "local", "--engine", "sandbox", "--sandbox", str(finished.site.root)]
+    command = [sys.executable, "-m", "cli.multislice", "dashboard", *options]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:[0-9]+/", process.stdout.readline())
+        assert found is not None
+        wait_until(lambda: _seen(found[0]), lambda: "the page never saw the cluster")
+        with urllib.request.urlopen(f"{found[0]}state", timeout=60) as answer:
+            state = json.load(answer)
+        with urllib.request.urlopen(found[0], timeout=60) as answer:
+            assert b"<h1" in answer.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    (job,) = [job for job in state["jobs"] if job["summary"]["name"] == JOB]
+    assert (job["summary"]["state"], job["summary"]["step"], len(job["hosts"])) == ("completed", STEPS, 4)
+    assert (len(job["losses"]), state["notes"]) == (STEPS, [])
+
+
+def _seen(url: str) -> bool:
+    """Whether the page has looked at the cluster for the first time, which takes longest."""
+    try:
+        with urllib.request.urlopen(f"{url}state", timeout=60):
+            return True
+    except HTTPError:
+        return False

@@ -1,0 +1,28 @@
+"""The guard refuses what would take slices away from a running job; `test_changes` tries every way around it."""
+
+import pytest
+from pulumi.automation import CommandError
+
+from tests.chain.shared import JOB, SAVE_EVERY, shared
+from tests.chain.stack import Chain, ignore
+
+
+@pytest.mark.costs(cpu_seconds=30)
+def test_a_preview_that_would_replace_slices_of_a_running_job_is_refused(stack: Chain):
+    stack.wait_for_step(JOB, SAVE_EVERY + 1)
+    spot = shared()
+    spot["slices"]["trillium"]["capacity"] = "spot"
+    with pytest.raises(CommandError) as refused:
+        stack.engine_on(spot).preview(ignore)
+    told = str(refused.value)
+    assert "slices.trillium.capacity.kind: on-demand -> spot" in told
+    assert f"job {JOB} in namespace research runs on trillium-" in told
+    assert "its last checkpoint is step" in told
+    assert "pulumi config set allow_interruption true" in told
+
+
+@pytest.mark.costs(cpu_seconds=30)
+def test_a_destroy_under_a_running_job_is_refused(stack: Chain):
+    with pytest.raises(CommandError, match="this destroy takes all slices away from a running job"):
+        stack.engine_on(shared()).destroy(ignore)
+    assert "terminalState" not in stack.jobset(JOB)["status"]

@@ -1,0 +1,40 @@
+"""A stack comes up in an empty sandbox, and its job starts on slices of their own."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import psutil
+
+from tests.chain.shared import JOB
+from tests.chain.stack import Chain, processes_of
+
+
+def test_the_job_starts_on_slices_in_node_pools_of_their_own(stack: Chain):
+    stack.wait_for_step(JOB, 1)
+    pools = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
+        for node in stack.objects("nodes")
+    }
+    pods = stack.pods(JOB)
+    placed = {
+        (pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"], pools[pod["spec"]["nodeName"]]) for pod in pods
+    }
+    assert len(pods) == 4
+    assert len(placed) == len({pool for _, pool in placed}) == 2
+
+
+def test_no_credential_is_in_clear_in_the_state(stack: Chain):
+    key = (stack.site.pki / "admin.key").read_text().splitlines()[1]
+    for state in (stack.site.root / "state").rglob("*.json"):
+        assert key not in state.read_text()
+
+
+def test_nothing_of_the_sandbox_and_its_hosts_listens_beyond_loopback(stack: Chain):
+    hosts = [psutil.Process(stack.host_pid(f"{JOB}-slice-{number}-{host}")) for number in (0, 1) for host in (0, 1)]
+    listening = _addresses_listened_on([*processes_of(stack.site), *hosts])
+    assert len(listening) > 5
+    assert [address for address in listening if not address.is_loopback] == []
+
+
+def _addresses_listened_on(processes: list[psutil.Process]) -> list[IPv4Address | IPv6Address]:
+    connections = [connection for process in processes for connection in process.net_connections()]
+    return [ip_address(connection.laddr.ip) for connection in connections if connection.status == psutil.CONN_LISTEN]
