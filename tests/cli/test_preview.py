@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from cli.answer import Form
+from cli.environments.files import OURS, Files
 from cli.halt import Halt
 from cli.multislice import app
 from cli.preview import Asked, preview, previewed
@@ -20,6 +21,7 @@ from infra.review.previewed import Previewed
 from infra.review.review import Review
 from tests.cli.test_engine_events import error, recorded
 from tests.infra.review.previews import passing
+from tests.policy.lasting import without_expiry
 
 DEV = Asked("dev", "sandbox", save_plan=None, sandbox=None)
 
@@ -52,7 +54,10 @@ class Played:
             raise CommandError(CommandResult(stdout="", stderr="no backend", code=255))
 
 
-def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path) -> None:
+@pytest.mark.costs(cpu_seconds=15)
+def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_expiry(OURS.policy("dev"), tmp_path)
+    monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
     assert isinstance(console.file, io.StringIO)

@@ -30,6 +30,7 @@ def test_bad_input_is_one_message_before_anything_starts(
     assert not (tmp_path / "storage").exists()
 
 
+@pytest.mark.costs(cpu_seconds=30)
 def test_a_job_trains_from_the_command_line_and_says_where_everything_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_job_trains_from_the_command_line_and_says_where_everything_is(
     assert list(tmp_path.glob("runs/*/checkpoints/3"))
 
 
+@pytest.mark.complete
 def test_a_failed_host_is_shown_with_its_exit_code_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--slices", "1", "--hosts", "1", "--chips", "2", "--storage", str(tmp_path)]
     assert main([*arguments, "--steps", "1"]) == 0

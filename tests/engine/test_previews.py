@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
 from tests.chain.stack import Reviews, ignore
 from tests.engine.findings import Findings
+from tests.policy.lasting import without_expiry
 
 STACKS = sorted((CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
 
@@ -27,7 +27,7 @@ def test_every_stack_previews_without_a_cloud_or_a_cluster_keeps_its_rules_and_t
         reviews(event)
         findings(event)
 
-    pack = PolicyPack(CHECKOUT / "policy", _without_expiry(CHECKOUT / "policy" / "stacks" / f"{stack}.json", tmp_path))
+    pack = PolicyPack(CHECKOUT / "policy", without_expiry(CHECKOUT / "policy" / "stacks" / f"{stack}.json", tmp_path))
     planned = Engine(create(tmp_path / "site"), programs.found(), stack_file, pack).preview(tell)
     assert findings.told == []
     assert set(planned.change_summary) == {"create"}
@@ -50,13 +50,3 @@ def test_a_stack_file_whose_secrets_are_encrypted_for_another_backend_previews_a
 
     Engine(create(tmp_path / "site"), programs.found(), stack_file).preview(note)
     assert [urn.rpartition("::")[2] for urn in planned].count("secrets-tiny") == 1
-
-
-def _without_expiry(policy_file: Path, folder: Path) -> Path:
-    """A copy of the policy file whose exceptions outlast every machine that runs this test."""
-    rules = json.loads(policy_file.read_text())
-    for exception in (exception for rule in rules.values() for exception in rule.get("exceptions", [])):
-        exception["expires_on"] = "9999-12-31"
-    copy = folder / policy_file.name
-    copy.write_text(json.dumps(rules))
-    return copy

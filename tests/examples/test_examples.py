@@ -29,7 +29,10 @@ def test_every_example_is_checked() -> None:
 
 
 @pytest.mark.timeout(SECONDS + 60)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "last_batch" else pytest.mark.complete) for name in NAMES]
+)
+@pytest.mark.costs(cpu_seconds=20)
 def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
     run = importlib.import_module(f"examples.{name}").run
     spec = submitted(tmp_path / "call", run, slices=TWO_SLICES, ships=[ROOT / "examples"])

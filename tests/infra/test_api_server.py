@@ -41,7 +41,7 @@ def credentials(site: Site, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[
     server = HTTPServer((site.address, 0), Answer)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(site.pki / "trust.crt"))
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield f"{site.address}:{server.server_port}", seen

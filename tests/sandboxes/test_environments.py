@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from cli.environments.listing import listing
 from sandbox.daemon import CHECKOUT
 from sandbox.site import Site
 from tests.chain.stack import sandbox_in
+from tests.policy.lasting import without_expiry
 
 pytestmark = pytest.mark.complete
 
@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> Files:
     content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
     content["config"]["tpu-multislice:teams"]["research"]["admission"] = "hold"
     files.stack("source").write_text(yaml.safe_dump(content))
-    shutil.copyfile(CHECKOUT / "policy" / "stacks" / "local.json", files.policy("source"))
+    without_expiry(CHECKOUT / "policy" / "stacks" / "local.json", tmp_path).rename(files.policy("source"))
     return files
 
 

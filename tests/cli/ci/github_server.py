@@ -106,6 +106,6 @@ def github() -> Generator[GitHub]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         state.url = f"http://127.0.0.1:{server.server_port}"
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield state
         server.shutdown()

@@ -101,7 +101,7 @@ def running(cluster: Cluster, storage: Path) -> Generator[Deployed]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         api = ApiServer(f"http://127.0.0.1:{server.server_port}", urllib3.PoolManager())
         yield Deployed("dev", {}, api, str(storage), (PLACE,))

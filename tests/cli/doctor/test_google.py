@@ -56,7 +56,7 @@ def cloud(answers: dict[str, Json]) -> Generator[Google]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     at = f"http://127.0.0.1:{server.server_port}"
     yield Google("p", "us-east5", "token", urllib3.PoolManager(), lambda service: f"{at}/{service}")
     server.shutdown()

@@ -51,7 +51,7 @@ def served(site: Site, process: PodProcess | None) -> Generator[KubeletServer]:
         return process if (namespace, pod, container) == ("team", POD, CONTAINER) else None
 
     server = KubeletServer(site, lambda *_: False, find, LogTimes(site.logs / "pods"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield server
     finally:

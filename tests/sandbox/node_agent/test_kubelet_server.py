@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture(scope="module", autouse=True)
 def server(site: Site) -> Iterator[KubeletServer]:
     made = KubeletServer(site, lambda *_: False, lambda *_: None, LogTimes(site.logs / "pods"))
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield made
     made.shutdown()
     made.server_close()

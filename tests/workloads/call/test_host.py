@@ -42,6 +42,7 @@ def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_come
     assert [line for line in called.printed if "WARNING" not in line] == ["process 0 of 2"]
 
 
+@pytest.mark.complete
 def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised_with_its_traceback(
     tmp_path: Path,
 ) -> None:

@@ -23,7 +23,10 @@ def job(name: str) -> JobSpec:
 
 
 @pytest.mark.usefixtures("compiled_quickly")
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "tiny" else pytest.mark.complete) for name in preset_names()]
+)
+@pytest.mark.costs(cpu_seconds=20)
 def test_it_compiles_and_fits(name: str) -> None:
     compilation = compile_step(job(name))
     assert compilation.excess is None

@@ -52,6 +52,7 @@ def largest_all_reduce(done: Account) -> int:
     return max(found, default=0)
 
 
+@pytest.mark.complete
 def test_llama_s_gradients_are_scattered_within_a_slice_and_cross_slices_once() -> None:
     model = load_preset("llama-3.2-1b").model.model_copy(update={"layers": 2})
     spec = job(model, MeshSpec(replica=2, fsdp=16), global_batch=128, sequence_length=8192)
@@ -83,7 +84,10 @@ LAYOUTS: dict[str, tuple[ModelSpec, MeshSpec, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "splash" else pytest.mark.complete) for name in LAYOUTS]
+)
+@pytest.mark.costs(cpu_seconds=40)
 def test_every_layout_compiles_for_tpus_and_crosses_slices_once(name: str) -> None:
     model, mesh, training = LAYOUTS[name]
     spec = job(model, mesh, **training)
@@ -92,6 +96,7 @@ def test_every_layout_compiles_for_tpus_and_crosses_slices_once(name: str) -> No
     assert largest_all_reduce(done) < MEGABYTE
 
 
+@pytest.mark.complete
 def test_between_stages_on_two_slices_only_activations_and_the_tables_cross() -> None:
     spec = job(SMALL, MeshSpec(replica=1, stage=2, fsdp=16), accumulation=4, gather_weights="each-step")
     _, done = compiled(spec)

@@ -18,6 +18,9 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.remat import rematerialised
 from workloads.training.rope import rotation
 
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+"""Without a compilation cache."""
+
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=64)
 HEADS = Heads(MODEL.queries_per_kv_head, MODEL.head_dim, "reference")
 

@@ -20,6 +20,9 @@ from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+"""Without a compilation cache."""
+
 ALONE = Processes(0, 1, "host-0")
 MANIFEST = {"image": "registry/image@sha256:abc"}
 KEEP_TWO = small_job(Path("unused"), keep_checkpoints=2).training

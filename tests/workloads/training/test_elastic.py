@@ -69,6 +69,7 @@ def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: boo
     return outcome
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_a_job_goes_on_without_a_slice_and_with_it_again_and_sees_every_batch_once(tmp_path: Path) -> None:
     uninterrupted = start(elastic(tmp_path / "one"), 2, 9, tmp_path, to_the_end=True)

@@ -80,6 +80,7 @@ def two_hosts(folder: Path, **training: Any) -> JobSpec:
     return small_job(folder / "storage", replica=1, fsdp=4, hosts=2, **training)
 
 
+@pytest.mark.costs(cpu_seconds=40)
 def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="raise ValueError('no such row')"))
     assert found.codes == [ExitCode.CRASH] * 2
@@ -91,6 +92,7 @@ def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> Non
     assert f"stopped: host {culprit['host']} failed: ValueError: no such row" in found.logs[0]
 
 
+@pytest.mark.complete
 def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="os.kill(os.getpid(), 9)"))
     assert found.codes == [ExitCode.PEER_LOST, -9]
@@ -99,6 +101,7 @@ def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path:
     assert found.outlived > LINGER_SECONDS - 0.5
 
 
+@pytest.mark.costs(cpu_seconds=40)
 def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Path) -> None:
     job = two_hosts(tmp_path, step_timeout_minutes=0.25)
     found = ended(job, tmp_path, SABOTAGED_STEP.format(deed="threading.Event().wait()"))
@@ -114,6 +117,7 @@ def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Pa
 STANDS_STILL = SABOTAGED_STEP.format(deed="import signal; os.kill(os.getpid(), signal.SIGSTOP)")
 
 
+@pytest.mark.complete
 def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path, step_timeout_minutes=0.25), tmp_path, STANDS_STILL, waits_for=1)
     assert found.codes == [ExitCode.HANG]
@@ -121,6 +125,7 @@ def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
     assert found.records[0]["cause"] == f"step 3 did not end within 0.25 minutes; {silent}"
 
 
+@pytest.mark.complete
 def test_a_host_that_stands_still_is_named_also_where_jax_aborts_the_others_for_it(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path), tmp_path, STANDS_STILL, waits_for=1)
     assert found.codes == [-signal.SIGABRT]
@@ -128,12 +133,14 @@ def test_a_host_that_stands_still_is_named_also_where_jax_aborts_the_others_for_
     assert found.records[0]["code"] == ExitCode.PEER_LOST
 
 
+@pytest.mark.complete
 def test_a_host_that_does_not_come_is_named(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path, start_minutes=0.1), tmp_path, LEAVES_BEFORE_ANYTHING)
     assert found.codes == [ExitCode.HANG, 0]
     assert found.records[0]["cause"].endswith("1 of 2 hosts began, missing: slice 0 host 1")
 
 
+@pytest.mark.complete
 def test_devices_that_do_not_open_are_told_and_the_restart_counts(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=1, fsdp=1)
     # As in a pod, on a machine without a TPU.

@@ -25,6 +25,9 @@ from workloads.training.start import Start
 from workloads.training.step import Program, TrainState
 from workloads.weights.conversion import import_weights
 
+pytestmark = pytest.mark.costs(cpu_seconds=30)
+"""Without a compilation cache."""
+
 ALONE = Processes(0, 1, "host-0")
 JOB = small_job(Path("unused"))
 

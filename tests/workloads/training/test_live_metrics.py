@@ -16,6 +16,9 @@ from workloads.training.past_ends import PastEnd
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
 
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+"""Without a compilation cache."""
+
 _OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
 _UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
 

@@ -19,6 +19,9 @@ from workloads.training.loop import train
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
 
+pytestmark = pytest.mark.costs(cpu_seconds=30)
+"""Without a compilation cache."""
+
 type Capture = pytest.CaptureFixture[str]
 
 

@@ -16,6 +16,9 @@ from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters
 from workloads.training.step import Program
 
+pytestmark = pytest.mark.costs(cpu_seconds=25)
+"""Without a compilation cache."""
+
 SPEC = ModelSpec(
     vocab_size=32, embed_dim=16, mlp_dim=24, layers=3, query_heads=4, kv_heads=2, head_dim=8, tied_embedding=False
 )

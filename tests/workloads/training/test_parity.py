@@ -93,14 +93,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "replica 2 x stage 2 x tensor 2"
+QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts")}
 CASES = [
     *((name, "dense") for name in LAYOUTS),
     *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4")),
     *((name, "documents") for name in (TENSOR, STAGES)),
 ]
+MARKED = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.complete) for case in CASES]
 
 
-@pytest.mark.parametrize(("name", "variant"), CASES)
+@pytest.mark.costs(cpu_seconds=30)
+@pytest.mark.parametrize(("name", "variant"), MARKED)
 def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, folder: Path) -> None:
     expected, found = on_one_device(variant, folder), trained(job(LAYOUTS[name], variant), folder)
     for leaf, gradient in expected.gradient.items():
@@ -111,6 +114,7 @@ def test_losses_and_gradients_are_those_of_one_device(name: str, variant: str, f
     assert found.losses == pytest.approx(expected.losses, rel=1e-3)
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("name", ["fsdp 8", "replica 2 x stage 2 x tensor 2", "accumulation 4, weights gathered once"])
 def test_in_bfloat16_they_are_those_of_float32_but_for_its_rounding(name: str, folder: Path) -> None:
     layout = replace(LAYOUTS[name], training=LAYOUTS[name].training | {"compute_dtype": "bfloat16"})

@@ -84,6 +84,7 @@ def train(
     return outcome
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(3 * TIMEOUT_SECONDS)
 def test_four_hosts_go_on_bitwise_after_one_was_killed(tmp_path: Path) -> None:
     uninterrupted = train(two_slices_of_two_hosts(tmp_path / "one"), 0, tmp_path / "logs-one")
@@ -99,6 +100,7 @@ def test_four_hosts_go_on_bitwise_after_one_was_killed(tmp_path: Path) -> None:
     assert {**killed.losses, **restarted.losses} == uninterrupted.losses
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read_its_part(tmp_path: Path) -> None:
     job = small_job(tmp_path / "storage", replica=1, fsdp=4, hosts=2, steps=4, save_every_steps=2)
@@ -115,6 +117,7 @@ def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read
     assert again.losses == pytest.approx({step: uninterrupted.losses[step] for step in (3, 4)}, rel=1e-5)
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
     schedule = {"steps": 7, "save_every_steps": 2, "max_skipped_steps": 1, "max_rollbacks": 2, "keep_checkpoints": 9}
@@ -126,6 +129,7 @@ def test_hosts_roll_back_together_and_more_than_once(tmp_path: Path) -> None:
     assert max(rolled.losses) == 7
 
 
+@pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_every_host_tells_the_cause_of_a_common_fault(tmp_path: Path) -> None:
     job = small_job(tmp_path, replica=1, fsdp=4, hosts=2)

@@ -141,7 +141,7 @@ def test_the_token_goes_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "ca.crt").write_text(Path(certifi.where()).read_text())
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         serving.start()
         try:
             OwnNode("node-b", f"http://127.0.0.1:{server.server_port}", tmp_path).mark("a cause")

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.processes import running_hosts
 from tests.workloads.jobs import small_job
 
@@ -35,6 +37,7 @@ except OSError as refused:
 """Runs in the process before its own code, as Python's `sitecustomize`. mount_setattr(2) is in Linux since 5.12."""
 
 
+@pytest.mark.complete
 def test_it_trains_saves_and_profiles_where_nothing_but_its_temporary_folder_can_be_written(tmp_path: Path) -> None:
     places = {name: tmp_path / name for name in ("sealed", "tmp", "bucket", "home")}
     for place in places.values():

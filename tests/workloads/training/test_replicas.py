@@ -92,6 +92,7 @@ def cause(folder: Path, address: str) -> str:
     return json.loads(record.read_text())["cause"]
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_a_bit_that_flips_in_one_slice_is_found_and_training_goes_on_from_before_it(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FLIPPED_BIT)
@@ -107,6 +108,7 @@ def test_a_bit_that_flips_in_one_slice_is_found_and_training_goes_on_from_before
     assert [found.step for found in map(StepProgress.parse, lines) if found] == [4, 5, 6]
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_a_save_compares_the_slices_and_keeps_nothing_of_what_differs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FLIPPED_BIT)

@@ -22,6 +22,9 @@ from workloads.training.runtime import Processes
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
 
+pytestmark = pytest.mark.costs(cpu_seconds=25)
+"""Without a compilation cache."""
+
 STEPS = 12
 
 

@@ -120,6 +120,7 @@ def test_all_hosts_at_fault_are_known() -> None:
     assert stop.value.slices == {1, 2}
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_one_bad_host_ends_all_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WRONG_ON_ONE_HOST)

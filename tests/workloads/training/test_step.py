@@ -1,13 +1,18 @@
+from collections.abc import Generator
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from tests.workloads.jobs import small_job
 from workloads.training.data import Batches, load_rows
 from workloads.training.mesh import build_mesh
 from workloads.training.step import Program, TrainState
+
+pytestmark = pytest.mark.costs(cpu_seconds=30)
+"""Without a compilation cache."""
 
 
 def losses(tmp_path: Path, replica: int, fsdp: int, steps: int, dtype: str = "float32") -> list[float]:
@@ -31,7 +36,18 @@ def test_one_device_and_two_slices_of_four_train_alike(tmp_path: Path) -> None:
     assert sharded == pytest.approx(alone, rel=1e-4)
 
 
-def test_the_same_job_gives_bitwise_the_same_losses(tmp_path: Path) -> None:
+@pytest.fixture
+def compiled_anew() -> Generator[None]:
+    """Nothing comes from JAX's compilation cache, which the other tests share."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
+
+
+@pytest.mark.usefixtures("compiled_anew")
+def test_the_same_job_compiled_twice_gives_bitwise_the_same_losses(tmp_path: Path) -> None:
     assert losses(tmp_path, 1, 8, 4) == losses(tmp_path, 1, 8, 4)
 
 

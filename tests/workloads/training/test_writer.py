@@ -172,6 +172,7 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, capsys: py
         assert found(tmp_path).run_id == "first"
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(600)
 def test_of_two_jobs_the_second_ends_and_the_next_goes_on_after_the_first(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
