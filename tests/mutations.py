@@ -240,9 +240,9 @@ def _is_caught(root: Path, mutation: Mutation) -> bool:
 
 
 def _failed(output: str) -> str:
-    """Name of the test that failed, without its folder."""
-    told = (line.removeprefix("FAILED ") for line in output.splitlines() if line.startswith("FAILED "))
-    return next((name.split(" - ")[0].rpartition("/")[2] for name in told), "")
+    """Name of the first test that failed."""
+    lines = (line.removeprefix("FAILED ") for line in output.splitlines() if line.startswith("FAILED "))
+    return next((line.split(" - ")[0].partition("::")[2] for line in lines), "")
 
 
 def _write(path: Path, source: str) -> None:
