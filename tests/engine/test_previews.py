@@ -12,23 +12,25 @@ from tests.chain.stack import Reviews, ignore
 from tests.engine.findings import Findings
 from tests.policy.lasting import without_expiry
 
-STACKS = sorted((CHECKOUT / "stacks").glob("Pulumi.*.yaml"))
+STACKS = {path.stem.removeprefix("Pulumi."): path for path in sorted((CHECKOUT / "stacks").glob("Pulumi.*.yaml"))}
 
 
-@pytest.mark.parametrize("stack_file", STACKS, ids=lambda path: path.stem)
+@pytest.mark.costs(cpu_seconds=15)
+@pytest.mark.parametrize(
+    "stack", ["dev", *(pytest.param(stack, marks=pytest.mark.complete) for stack in STACKS if stack != "dev")]
+)
 def test_every_stack_previews_without_a_cloud_or_a_cluster_keeps_its_rules_and_tells_its_review(
-    stack_file: Path, tmp_path: Path
+    stack: str, tmp_path: Path
 ):
     programs.prepare(ignore)
     reviews, findings = Reviews(), Findings()
-    stack = stack_file.stem.removeprefix("Pulumi.")
 
     def tell(event: EngineEvent) -> None:
         reviews(event)
         findings(event)
 
     pack = PolicyPack(CHECKOUT / "policy", without_expiry(CHECKOUT / "policy" / "stacks" / f"{stack}.json", tmp_path))
-    planned = Engine(create(tmp_path / "site"), programs.found(), stack_file, pack).preview(tell)
+    planned = Engine(create(tmp_path / "site"), programs.found(), STACKS[stack], pack).preview(tell)
     assert findings.told == []
     assert set(planned.change_summary) == {"create"}
     (told,) = reviews.told
@@ -36,6 +38,7 @@ def test_every_stack_previews_without_a_cloud_or_a_cluster_keeps_its_rules_and_t
     assert "no cluster was asked" in told
 
 
+@pytest.mark.complete
 def test_a_stack_file_whose_secrets_are_encrypted_for_another_backend_previews_as_well(tmp_path: Path):
     content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
     content["config"]["tpu-multislice:secrets"] = {"HF_TOKEN": {"secure": "v1:c29tZWJvZHk=:ZWxzZQ=="}}
