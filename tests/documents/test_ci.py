@@ -37,7 +37,7 @@ def first(pattern: str, text: str) -> str:
 
 def environments() -> set[str]:
     """Of GitHub, as the jobs name them for the stacks that are deployed."""
-    stacks = [job["with"]["stack"] for name, job in jobs() if name.startswith("deploy/")]
+    stacks = [job["with"]["stack"] for name, job in jobs() if name.startswith("deploy/") and "with" in job]
     named = [job["environment"] for _, job in jobs() if "environment" in job]
     return {re.sub(r"\$\{\{.*?\}\}", stack, name) for name in named for stack in stacks}
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from infra.jobs import ContainerJob, TrainingJob
@@ -57,6 +58,7 @@ def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> No
     assert told == {name: {each["name"] for kind in kinds for each in pod.get(kind, [])} for name, pod in pods.items()}
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_the_resources_it_names_are_declared() -> None:
     names = {found.name for found in run_program(_shown()).registrations}
     for pattern in re.findall(r"`(\w+-JOB)`", TEXT):
