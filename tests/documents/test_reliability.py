@@ -1,6 +1,5 @@
 """docs/reliability.md: what people wrote there is what catalogue and trainer say, the rest is what was measured."""
 
-import ast
 import re
 from collections import Counter
 from functools import cache
@@ -12,7 +11,8 @@ from chaos.faults import CATALOGUE
 from tests.chaos.known import HELD, LOST
 from tests.chaos.test_report import RUN
 from tests.documents import reliability_reference as reference
-from tests.documents.pages import DOCS, ROOT, hold
+from tests.documents.messages import is_said
+from tests.documents.pages import DOCS, hold
 from workloads.report.history import KILLED, LAST
 from workloads.spec import ExitCode
 
@@ -103,12 +103,4 @@ def test_a_section_says_what_the_trainer_says_and_its_entries_demand(title: str,
     for name in names(lines["Tried"]):
         assert KNOWN[name].expected.endings <= set(codes(lines["Ends as"]))
     quoted = re.findall(r'"([^"]+)"', f"{lines['Says']} {lines['Then']} {lines['Do']}")
-    assert [words for words in quoted if not any(words in text for text in texts())] == []
-
-
-@cache
-def texts() -> tuple[str, ...]:
-    """All that the trainer may say, and what the catalogue waits for others to say."""
-    trees = [ast.parse(path.read_text()) for folder in ("workloads", "chaos") for path in (ROOT / folder).rglob("*.py")]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    return tuple(node.value for node in nodes if isinstance(node.value, str))
+    assert [words for words in quoted if not is_said(words)] == []
