@@ -8,10 +8,10 @@ import pytest
 from tests.chain.stack import Chain, Operations, ignore
 from tests.infra.recording import Values, stack_values
 
+pytestmark = pytest.mark.complete
+
 PROGRAM = """
 import os, socket, sys, time
-
-pytestmark = pytest.mark.complete
 slice_id, worker = int(os.environ["MEGASCALE_SLICE_ID"]), int(os.environ["TPU_WORKER_ID"])
 hosts = os.environ["TPU_WORKER_HOSTNAMES"].split(",")
 everyone = int(os.environ["MEGASCALE_NUM_SLICES"]) * len(hosts)
