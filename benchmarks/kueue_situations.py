@@ -4,13 +4,14 @@ Owns what a trial consists of, as manifests: flavors, queues, workloads to fill 
 comes last. `benchmarks.kueue_trials` carries it out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Any
 
 from infra.admission import manifests
+from infra.admission.cycles import Scheduler
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Situation, Workload
 from infra.admission.verdict import Verdict
@@ -26,9 +27,23 @@ _TPU = "google.com/tpu"
 _PRIORITIES = (100, 500, 1000)
 _NEWCOMERS_PRIORITIES = (100, 500, 500, 1000, 1000, 1000)
 """Mostly high, so that many push others out."""
+_COUNTS = (1, 1, 1, 1, 2, 2, 3)
 _CHIPS_PER_POD = 4
 _LABEL = "trial-flavor"
 _DRAWN_FOR_EACH = 20
+_MOST_EVENTS = 200
+"""Until the workloads of a trial have settled, if they ever do."""
+
+
+@dataclass(frozen=True)
+class _Style:
+    """What a queue is drawn from."""
+
+    nominal: tuple[int, ...] = (0, 4, 8, 8, 12, 16, 16)
+    reclaim: tuple[str, ...] = ("Never", "LowerPriority", "Any", "Any", "Any")
+    borrowing_limited: float = 0.3
+    """How probable a borrowing limit is."""
+    lending_limited: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,13 @@ class Trial:
     """The newcomer is created before the others, and not active until they have settled."""
     stopped: str | None
     """A queue that is put on hold once all have settled."""
+    ended: str | None = None
+    """A workload that ends once all have settled. Those that wait settle again before the newcomer is submitted."""
+
+
+def named(name: str, *, fair_sharing: bool) -> Trial:
+    """The trial of this name: `t7` is drawn from seed 7, `c7` is a crowded one."""
+    return (crowded if name.startswith("c") else draw)(name, int(name[1:]), fair_sharing=fair_sharing)
 
 
 def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
@@ -55,7 +77,7 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     flavors = [f"{name}-{letter}" for letter in "xyz"[: random.choice((1, 2, 2, 3))]]
     cohort = name if random.random() < 0.9 else None
     queues = [f"{name}-q{index}" for index in range(random.choice((1, 2, 3, 3, 4)) if cohort else 1)]
-    manifests = [_queue(random, queue, cohort, flavors, fair_sharing=fair_sharing) for queue in queues]
+    manifests = [_queue(random, queue, cohort, flavors, _Style(), fair_sharing=fair_sharing) for queue in queues]
     workloads = [
         _workload(random, f"{name}-w{index}", random.choice(queues), flavors, _PRIORITIES)
         for index in range(random.randint(3, 10))
@@ -73,21 +95,69 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     )
 
 
+def crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
+    """The trial of this seed in which queues compete for the chips of one workload, which ends.
+
+    Kueue then looks at the first workloads of all queues in one cycle, as it does when quotas of a
+    stack change. No two priorities are equal: Kueue decides at random between equals of two queues.
+    """
+    random = Random(seed)
+    flavors = [f"{name}-{letter}" for letter in "xy"[: random.choice((1, 1, 1, 1, 2))]]
+    lender, *borrowers = queues = [f"{name}-q{index}" for index in range(random.choice((4, 5)))]
+    chips = {lender: random.choice((12, 16, 16, 20)), **{queue: random.choice((0, 4, 8)) for queue in borrowers}}
+    large, *small = [
+        _workload(random, f"{name}-r{index}", queue, flavors, (2000 - index,), (chips[queue] // _CHIPS_PER_POD,))
+        for index, queue in enumerate(queues)
+        if chips[queue]
+    ]
+    asking = random.choices(queues, (1, *(3 for _ in borrowers)), k=random.randint(8, 11))
+    priorities = sorted(random.sample(range(100, 1600, 100), len(asking)), reverse=True)
+    waiting = [
+        _workload(random, f"{name}-w{index}", queue, flavors, (priority,), (1, 1, 2, 2, 3))
+        for index, (queue, priority) in enumerate(zip(asking, priorities, strict=True))
+    ]
+    newcomer = waiting.pop(random.randrange(len(waiting)))
+    return Trial(
+        name=name,
+        flavors=[_flavor(flavor) for flavor in flavors],
+        cohorts=[_object("Cohort", name, {})],
+        queues=[
+            _queue(random, queue, name, flavors, _crowded_style(count), fair_sharing=fair_sharing)
+            for queue, count in chips.items()
+        ],
+        local_queues=[_object("LocalQueue", queue, {"clusterQueue": queue}, namespace=NAMESPACE) for queue in queues],
+        workloads=[large, *small, *waiting],
+        newcomer={**newcomer, "metadata": {**newcomer["metadata"], "name": f"{name}-new"}},
+        older=False,
+        stopped=None,
+        ended=large["metadata"]["name"],
+    )
+
+
+def _crowded_style(nominal: int) -> _Style:
+    """Mostly without the right to take chips back, and with bounds on what is borrowed."""
+    reclaim = ("Never", "Never", "LowerPriority", "LowerPriority", "Any")
+    return _Style((nominal,), reclaim, borrowing_limited=0.7, lending_limited=0.1)
+
+
 def varied(count: int, seed: int, *, fair_sharing: bool) -> list[Trial]:
-    """Trials of as many kinds as there are, in equal numbers, going by what is rehearsed of them.
+    """Trials of every kind.
 
     Drawn blindly, one in ten would preempt, and hardly any for fairness.
     """
+    seeds = range(seed, seed + _DRAWN_FOR_EACH * count)
+    drawn = (named(f"t{number}", fair_sharing=fair_sharing) for number in seeds)
+    return list(islice(by_kind(drawn, fair_sharing=fair_sharing), count))
+
+
+def by_kind(trials: Iterable[Trial], *, fair_sharing: bool) -> Iterator[Trial]:
+    """Of as many kinds as there are, in equal numbers as long as there are some, going by what is rehearsed of them."""
     kinds: dict[object, list[Trial]] = {}
-    for number in range(_DRAWN_FOR_EACH * count):
-        trial = draw(f"t{seed + number}", seed + number, fair_sharing=fair_sharing)
-        kinds.setdefault(_kind(rehearse(*expected(trial, fair_sharing=fair_sharing))), []).append(trial)
-    return list(islice(_in_turn(list(kinds.values())), count))
-
-
-def _in_turn(kinds: list[list[Trial]]) -> Iterator[Trial]:
-    for turn in range(max(map(len, kinds))):
-        yield from (trials[turn] for trials in kinds if turn < len(trials))
+    for trial in trials:
+        verdict = rehearse(*expected(trial, fair_sharing=fair_sharing))
+        kinds.setdefault((trial.ended is None, _kind(verdict)), []).append(trial)
+    for turn in range(max(map(len, kinds.values()))):
+        yield from (alike[turn] for alike in kinds.values() if turn < len(alike))
 
 
 def _kind(verdict: Verdict) -> object:
@@ -97,13 +167,34 @@ def _kind(verdict: Verdict) -> object:
     return verdict.outcome, bool(verdict.borrowed), reasons, verdict.admitted_in_the_end, len(verdict.shortages)
 
 
-def expected(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
+def begun(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
     """The trial before Kueue has looked at any of it."""
     queues = tuple(map(manifests.queue, trial.queues))
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
     created = [_created(manifest, second) for second, manifest in enumerate([*trial.workloads, trial.newcomer])]
     *others, newcomer = manifests.workloads(created, local, trial.flavors)
     return Situation(queues=queues, workloads=tuple(others), fair_sharing=fair_sharing), newcomer
+
+
+def expected(trial: Trial, *, fair_sharing: bool) -> tuple[Situation, Workload]:
+    """The trial as it should be when its newcomer is submitted, going by what is rehearsed of the others."""
+    situation, newcomer = begun(trial, fair_sharing=fair_sharing)
+    scheduler = Scheduler(situation.model_copy(update={"workloads": ()}))
+    for workload in situation.workloads:
+        scheduler.submit(workload)
+        for _ in islice(scheduler.run(), _MOST_EVENTS):
+            pass
+    found = (
+        workload
+        for queue in situation.queues
+        for workload in (*scheduler.snapshot.running(queue.name).values(), *scheduler.waiting(queue.name))
+        if workload.name != f"{NAMESPACE}/{trial.ended}"
+    )
+    queues = (
+        queue.model_copy(update={"stop_policy": "Hold"}) if queue.name == trial.stopped else queue
+        for queue in situation.queues
+    )
+    return situation.model_copy(update={"queues": tuple(queues), "workloads": tuple(found)}), newcomer
 
 
 def _created(manifest: Manifest, second: int) -> Manifest:
@@ -122,8 +213,16 @@ def _flavor(name: str) -> Manifest:
     return _object("ResourceFlavor", name, {"nodeLabels": {_LABEL: name}, "nodeTaints": [taint]})
 
 
-def _queue(random: Random, name: str, cohort: str | None, flavors: list[str], *, fair_sharing: bool) -> Manifest:
-    reclaim = random.choice(("Never", "LowerPriority", "Any", "Any", "Any"))
+def _queue(
+    random: Random,
+    name: str,
+    cohort: str | None,
+    flavors: list[str],
+    style: _Style,
+    *,
+    fair_sharing: bool,
+) -> Manifest:
+    reclaim = random.choice(style.reclaim)
     pushes = not fair_sharing and reclaim != "Never" and random.random() < 0.4
     usual = random.random() < 0.6
     searches = ("MayStopSearch", "TryNextFlavor")
@@ -147,7 +246,8 @@ def _queue(random: Random, name: str, cohort: str | None, flavors: list[str], *,
             {
                 "coveredResources": [_TPU],
                 "flavors": [
-                    {"name": flavor, "resources": [{"name": _TPU, **_quota(random, cohort)}]} for flavor in offered
+                    {"name": flavor, "resources": [{"name": _TPU, **_quota(random, cohort, style)}]}
+                    for flavor in offered
                 ],
             }
         ],
@@ -155,25 +255,32 @@ def _queue(random: Random, name: str, cohort: str | None, flavors: list[str], *,
     return _object("ClusterQueue", name, spec)
 
 
-def _quota(random: Random, cohort: str | None) -> dict[str, str]:
-    nominal = random.choice((0, 4, 8, 8, 12, 16, 16))
+def _quota(random: Random, cohort: str | None, style: _Style) -> dict[str, str]:
+    nominal = random.choice(style.nominal)
     quota = {"nominalQuota": str(nominal)}
-    if cohort and random.random() < 0.3:
+    if cohort and random.random() < style.borrowing_limited:
         quota["borrowingLimit"] = str(random.choice((0, 4, 8, 12)))
-    if cohort and random.random() < 0.3:
+    if cohort and random.random() < style.lending_limited:
         quota["lendingLimit"] = str(random.randrange(0, nominal + 1, 4))
     return quota
 
 
-def _workload(random: Random, name: str, queue: str, flavors: list[str], priorities: tuple[int, ...]) -> Manifest:
-    counts = [random.choice((1, 1, 1, 1, 2, 2, 3)) for _ in range(1 if random.random() < 0.85 else 2)]
+def _workload(
+    random: Random,
+    name: str,
+    queue: str,
+    flavors: list[str],
+    priorities: tuple[int, ...],
+    counts: tuple[int, ...] = _COUNTS,
+) -> Manifest:
+    pods = [random.choice(counts) for _ in range(1 if random.random() < 0.85 else 2)]
     suitable = random.sample(flavors, random.randint(1, len(flavors))) if random.random() < 0.3 else []
     spec: Manifest = {
         "queueName": queue,
         "priority": random.choice(priorities),
         "podSets": [
             {"name": f"set{index}", "count": count, "template": {"spec": _pod(suitable)}}
-            for index, count in enumerate(counts)
+            for index, count in enumerate(pods)
         ],
     }
     return _object("Workload", name, spec, namespace=NAMESPACE)

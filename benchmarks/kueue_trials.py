@@ -11,11 +11,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, expected
+from benchmarks.kueue_decisions import Decision, Seen
+from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, begun, expected
 from infra.admission import manifests
-from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Situation
-from infra.admission.verdict import Verdict
 from infra.api_server import ApiError, ApiServer
 
 _API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -29,46 +28,10 @@ _TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What Kueue did with a newcomer."""
-
-    outcome: str
-    """`admitted`, `preempts`, `waits`, `never`, `restless` if Kueue found no end, or `unsaid` if it is not clear from
-    Kueue's words which of the last two."""
-    flavors: tuple[str, ...]
-    """That it has in the end."""
-    preempted: frozenset[tuple[str, str]]
-    """Names and reasons of those that went first."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A trial's rehearsal, and what happened."""
+class Result(Decision):
+    """What came of a trial."""
 
     trial: Trial
-    situation: Situation
-    verdict: Verdict
-    seen: Seen
-
-    def __str__(self) -> str:
-        seed = self.trial.name.removeprefix("t")
-        sharing = "fair" if self.situation.fair_sharing else "by right"
-        return f"seed {seed}, {sharing}: {'; '.join(self.verdict.lines)}. Kueue: {self.seen}"
-
-    @property
-    def agrees(self) -> bool:
-        """Whether Kueue did first what was rehearsed."""
-        rehearsed = frozenset((target.workload, target.reason) for target in self.verdict.preempted)
-        if self.seen.outcome == "restless":
-            return self.verdict.restless
-        outcomes = ("waits", "never") if self.seen.outcome == "unsaid" else (self.seen.outcome,)
-        same = self.verdict.outcome in outcomes and rehearsed == self.seen.preempted
-        return same and (self.verdict.outcome != "admitted" or self.verdict.flavors == self.seen.flavors)
-
-    @property
-    def ends_alike(self) -> bool:
-        """Whether it is also the same whether the newcomer runs in the end."""
-        return self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
 
 
 @dataclass
@@ -163,12 +126,18 @@ def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> li
         if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
             api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         try:
-            each(lambda trial: _fill(api, trial))
+            each(lambda trial: _prepare(api, trial))
+            for turn in range(max(len(trial.workloads) for trial in trials)):
+                # One of each trial at a time, so that Kueue looks at them in this order.
+                each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
             watched = _Watched(api)
             before = watched.settle()
             if any(trial.stopped for trial in trials):
                 each(lambda trial: _hold(api, trial))
                 before = watched.settle()
+            if any(trial.ended for trial in trials):
+                each(lambda trial: _end(api, trial))
+                watched.settle()
             each(lambda trial: _submit(api, trial))
             after = watched.settle()
         finally:
@@ -176,19 +145,23 @@ def _carry_out(api: ApiServer, trials: list[Trial], *, fair_sharing: bool) -> li
     return [_result(trial, before, after, watched, fair_sharing=fair_sharing) for trial in trials]
 
 
-def _fill(api: ApiServer, trial: Trial) -> None:
+def _prepare(api: ApiServer, trial: Trial) -> None:
     for kind in ("flavors", "cohorts", "queues", "local_queues"):
         _create(api, getattr(trial, kind))
     if trial.older:
         inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
         _create(api, [inactive])
         time.sleep(1)  # Timestamps count seconds.
-    _create(api, trial.workloads)
 
 
 def _hold(api: ApiServer, trial: Trial) -> None:
     if trial.stopped:
         api.patch(f"{_path('clusterqueues')}/{trial.stopped}", {"spec": {"stopPolicy": "Hold"}})
+
+
+def _end(api: ApiServer, trial: Trial) -> None:
+    if trial.ended:
+        api.delete(f"{_path('workloads')}/{trial.ended}", {})
 
 
 def _submit(api: ApiServer, trial: Trial) -> None:
@@ -234,18 +207,18 @@ def _result(
     found = after[_name(trial.newcomer)]
     if trial.name in watched.restless:
         # No moment of it tells more than its beginning.
-        situation, newcomer = expected(trial, fair_sharing=fair_sharing)
-        return Result(trial, situation, rehearse(situation, newcomer), Seen("restless", (), frozenset()))
+        situation, newcomer = (expected if trial.ended else begun)(trial, fair_sharing=fair_sharing)
+        return Result(trial.name, situation, newcomer, Seen("restless", (), frozenset()), trial)
     queues = tuple(
         manifests.queue(_held(manifest) if _name(manifest) == trial.stopped else manifest) for manifest in trial.queues
     )
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
-    existing = [before[_name(manifest)] for manifest in trial.workloads]
+    existing = [before[_name(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
     workloads = tuple(manifests.workloads(existing, local, trial.flavors))
     situation = Situation(queues=queues, workloads=workloads, fair_sharing=fair_sharing)
     (newcomer,) = manifests.workloads([found], local, trial.flavors)
-    verdict = rehearse(situation, newcomer.model_copy(update={"admission": None}))
-    return Result(trial, situation, verdict, _seen(found, watched.pushed.get(newcomer.uid, {})))
+    seen = _seen(found, watched.pushed.get(newcomer.uid, {}))
+    return Result(trial.name, situation, newcomer.model_copy(update={"admission": None}), seen, trial)
 
 
 def _held(manifest: Manifest) -> Manifest:

@@ -2,7 +2,8 @@
 
 Pure: plain frozen data in, a `Verdict` out. It follows Kueue 0.19.2 (`pkg/scheduler`, `pkg/cache`),
 on what `infra.cluster_queues` renders: one resource, several flavors in order, queues alone or in a
-flat cohort, limits, preemption, fair sharing. Held against the real one by `benchmarks.admission`.
+flat cohort, limits, preemption, fair sharing. It is held against recorded decisions of the real one:
+`benchmarks.admission`.
 
 What it cannot know, and a verdict says so where it matters: whether hosts are free (topology-aware
 scheduling counts them, queued capacity has to bring them), whether pods come up in time, and what

@@ -182,6 +182,12 @@ class TestFairSharing:
         verdict = rehearse(situation(self.lender, self.b, self.c, *jobs, fair_sharing=True), waiting("new", "c", 8))
         assert verdict.outcome == "waits"
 
+    def test_of_equal_shares_neither_gives_way(self) -> None:
+        b0 = running("b0", "b", "x", 24)
+        found = situation(self.lender, self.b, self.c, b0, fair_sharing=True)
+        assert rehearse(found, waiting("new", "c", 24)).outcome == "waits"
+        assert _gone(rehearse(found, waiting("new", "c", 16))) == {"b0": "InCohortFairSharing"}
+
     def test_weights_count(self) -> None:
         heavy = queue("c", {"x": 0}, weight=4)
         jobs = [running("b0", "b", "x", 8), running("c0", "c", "x", 8), running("c1", "c", "x", 8)]

@@ -1,0 +1,178 @@
+"""What real Kueue decided, held against a rehearsal of the same, and kept in a file.
+
+The file has a decision a line, after a line that names the Kueue that decided and the fields of what
+follows: objects are written as lists of their fields.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kueue_situations import NAMESPACE
+from infra.admission.rehearsal import rehearse
+from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
+from infra.admission.verdict import Verdict
+from sandbox.catalog import PROGRAMS, version_of
+from workloads.spec.base import Spec
+
+RECORD = Path(__file__).parent.parent / "tests" / "infra" / "admission" / "decisions.jsonl"
+"""Decisions that the tests replay."""
+RECORD_AGAIN = "record again with: python -m benchmarks.admission --record"
+
+_WRITTEN: tuple[type[Spec], ...] = (Situation, Queue, FlavorQuota, Workload, PodSet, Admission)
+_PARTS: dict[tuple[type[Spec], str], type[Spec]] = {
+    (Situation, "queues"): Queue,
+    (Situation, "workloads"): Workload,
+    (Queue, "flavors"): FlavorQuota,
+    (Workload, "pod_sets"): PodSet,
+    (Workload, "admission"): Admission,
+}
+
+
+class StaleRecord(ValueError):
+    """Decisions were recorded by a program that wrote other fields."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What Kueue did with a newcomer."""
+
+    outcome: str
+    """`admitted`, `preempts`, `waits`, `never`, `restless` if Kueue found no end, or `unsaid` if it is not clear from
+    Kueue's words which of the last two."""
+    flavors: tuple[str, ...]
+    """That it has in the end."""
+    preempted: frozenset[tuple[str, str]]
+    """Names and reasons of those that went first."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A workload that was submitted, and what Kueue did with it."""
+
+    name: str
+    """Of the trial."""
+    situation: Situation
+    """Before it was submitted."""
+    newcomer: Workload
+    seen: Seen
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What is rehearsed of it."""
+        return rehearse(self.situation, self.newcomer)
+
+    def __str__(self) -> str:
+        sharing = "fair" if self.situation.fair_sharing else "by right"
+        return f"trial {self.name}, {sharing}: {'; '.join(self.verdict.lines)}. Kueue: {self.seen}"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether Kueue did first what was rehearsed."""
+        rehearsed = frozenset((target.workload, target.reason) for target in self.verdict.preempted)
+        if self.seen.outcome == "restless":
+            return self.verdict.restless
+        outcomes = ("waits", "never") if self.seen.outcome == "unsaid" else (self.seen.outcome,)
+        same = self.verdict.outcome in outcomes and rehearsed == self.seen.preempted
+        return same and (self.verdict.outcome != "admitted" or self.verdict.flavors == self.seen.flavors)
+
+    @property
+    def ends_alike(self) -> bool:
+        """Whether it is also the same whether the newcomer runs in the end."""
+        return self.verdict.restless or self.verdict.admitted_in_the_end == bool(self.seen.flavors)
+
+
+def kueue() -> str:
+    """Version of the Kueue that the sandbox runs."""
+    (version,) = (version_of(program) for program in PROGRAMS if program.name == "kueue")
+    return version
+
+
+def write(path: Path, kueue: str, decisions: Iterable[Decision]) -> None:
+    """Write the decisions of this version of Kueue."""
+    head = json.dumps({"kueue": kueue, "fields": _fields()})
+    path.write_text("".join(f"{line}\n" for line in (head, *map(_line, decisions))))
+
+
+def read(path: Path) -> tuple[str, list[Decision]]:
+    """The version of Kueue that decided, and the decisions.
+
+    Raises:
+        StaleRecord: the file was written when situations had other fields.
+    """
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    if head["fields"] != _fields():
+        raise StaleRecord(f"{path.name} was written when situations had other fields; {RECORD_AGAIN}")
+    return head["kueue"], [_decision(line) for line in lines]
+
+
+def _fields() -> dict[str, list[str]]:
+    return {kind.__name__: list(kind.model_fields) for kind in _WRITTEN}
+
+
+def _line(decision: Decision) -> str:
+    """Without what differs from one recording to the next for no cause."""
+    *others, newcomer = _plain([*decision.situation.workloads, decision.newcomer])
+    situation = decision.situation.model_copy(update={"workloads": tuple(others)})
+    seen = decision.seen
+    line = {
+        "trial": decision.name,
+        "situation": _packed(situation),
+        "newcomer": _packed(newcomer),
+        "kueue": [seen.outcome, seen.flavors, dict(sorted(seen.preempted))],
+    }
+    text = json.dumps(line, separators=(",", ":"))
+    return text.replace(f"{NAMESPACE}/", "").replace(f"{decision.name}-", "")
+
+
+def _decision(line: dict[str, Any]) -> Decision:
+    outcome, flavors, preempted = line["kueue"]
+    return Decision(
+        name=line["trial"],
+        situation=_unpacked(Situation, line["situation"]),
+        newcomer=_unpacked(Workload, line["newcomer"]),
+        seen=Seen(outcome, tuple(flavors), frozenset(preempted.items())),
+    )
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return [_packed(getattr(value, name)) for name in type(value).model_fields]
+    if isinstance(value, tuple):
+        return [_packed(each) for each in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _unpacked[Kind: Spec](kind: type[Kind], values: list[Any]) -> Kind:
+    fields = dict(zip(kind.model_fields, values, strict=True))
+    for (whole, name), part in _PARTS.items():
+        if whole is kind and fields[name] is not None:
+            fields[name] = (
+                _unpacked(part, fields[name])
+                if name == "admission"
+                else tuple(_unpacked(part, each) for each in fields[name])
+            )
+    return kind.model_validate(fields)
+
+
+def _plain(workloads: list[Workload]) -> list[Workload]:
+    """The same with small numbers for UIDs and times, of which the order alone counts."""
+    uids = {uid: f"{place:02}" for place, uid in enumerate(sorted(workload.uid for workload in workloads))}
+    reserved = [workload.admission.reserved_at for workload in workloads if workload.admission]
+    first = min([*reserved, *(workload.queued_at for workload in workloads)])
+    return [
+        workload.model_copy(
+            update={
+                "uid": uids[workload.uid],
+                "queued_at": workload.queued_at - first,
+                "admission": workload.admission
+                and workload.admission.model_copy(update={"reserved_at": workload.admission.reserved_at - first}),
+            }
+        )
+        for workload in workloads
+    ]
