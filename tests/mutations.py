@@ -172,7 +172,51 @@ WORKLOADS = (
 )
 
 # Kueue's decisions, simulated by infra/admission.
-ADMISSION: tuple[Mutation, ...] = ()
+_DECISIONS = "tests/infra/admission/test_decisions.py"
+_REHEARSALS = "tests/infra/admission/test_rehearsal.py"
+ADMISSION = (
+    *_of(
+        "infra/admission/cycles.py",
+        _DECISIONS,
+        {
+            "admission-reserves-above-the-borrowing-limit": Change(
+                "chips if limit is None else min(chips, own + limit)", "chips"
+            ),
+            "admission-reserves-nothing-without-room": Change(
+                "self._claim(claims, queue, self._reserved(assignment))", "pass"
+            ),
+        },
+    ),
+    *_of(
+        "infra/admission/ledger.py",
+        _REHEARSALS,
+        {
+            "admission-idle-chips-kept-back": Change(
+                "max(_kept(quota), self._usage[queue, flavor])", "self._usage[queue, flavor]"
+            )
+        },
+    ),
+    *_of(
+        "infra/admission/fair.py",
+        f"{_DECISIONS} {_REHEARSALS}",
+        {
+            "admission-takes-from-equal-shares": Change(
+                "ledger.share(contest.workload.queue) < ledger.share(queue)",
+                "ledger.share(contest.workload.queue) <= ledger.share(queue)",
+            )
+        },
+    ),
+    *_of(
+        "infra/admission/preemption.py",
+        f"{_DECISIONS} {_REHEARSALS}",
+        {
+            "admission-preempts-what-came-in-the-same-second": Change(
+                "mine.queued_at < other.queued_at", "mine.queued_at <= other.queued_at"
+            ),
+            "admission-spares-in-another-order": Change("in reversed(targets[:-1])", "in targets[:-1]"),
+        },
+    ),
+)
 
 ALL = (*PROGRAM, *ADMISSION, *POLICY, *COMMANDS, *WORKLOADS)
 
