@@ -23,6 +23,8 @@ from sandbox.site import Site, create
 from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+
 BUCKET = "pulumi-state"
 CANARY = "canary-of-the-state"
 LOCKED = "the stack is currently locked by 1 lock"

@@ -22,6 +22,8 @@ from sandbox.site import create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values
 
+pytestmark = pytest.mark.costs(cpu_seconds=15)
+
 LAST_DAY = date(2026, 3, 1)
 
 

@@ -68,6 +68,7 @@ def test_an_environment_keeps_the_rules_of_its_source() -> None:
     assert broken(values, policy, preview=True) == []
 
 
+@pytest.mark.costs(cpu_seconds=25)
 @settings(max_examples=15, deadline=None, suppress_health_check=(HealthCheck.too_slow,))
 @given(legal_values())
 def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:

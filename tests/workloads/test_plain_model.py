@@ -20,6 +20,7 @@ def test_segments_in_one_row_are_as_good_as_rows_of_their_own() -> None:
     np.testing.assert_allclose(together.reshape(2, 6, -1), logits(TOKENS), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.costs(cpu_seconds=15)
 def test_every_weight_has_a_gradient() -> None:
     gradients = jax.jit(jax.grad(lambda weights: jnp.sum(plain_logits(weights, TOKENS, EXPERTS) ** 2)))(WEIGHTS)
     assert all(bool(jnp.any(leaf != 0) & jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradients))

@@ -59,6 +59,7 @@ def _program() -> None:
         raise ValueError("broken")
 
 
+@pytest.mark.costs(cpu_seconds=15)
 def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_failed(site: Site, files: Files) -> None:
     stack = stack_of(site)
     stack.up()

@@ -25,6 +25,7 @@ Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices)))
 """
 
 
+@pytest.mark.complete
 def test_an_entry_has_the_key_of_the_trainer_s_own_compilation_from_wherever_it_runs(tmp_path: Path) -> None:
     pytest.importorskip("libtpu")
     written, cache, elsewhere = tmp_path / "spec.json", tmp_path / "cache", tmp_path / "image"

@@ -47,6 +47,7 @@ def test_a_job_that_fits_is_answered_in_full() -> None:
     assert PreflightResult.model_validate_json(found.model_dump_json()) == found
 
 
+@pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_job_that_does_not_fit_names_its_arrays_and_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remedies, "TRIES", 1)

@@ -17,6 +17,7 @@ from workloads.training.runtime import Processes
 TIMEOUT_SECONDS = 600
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_a_signal_to_one_host_makes_all_record_the_same_steps(tmp_path: Path) -> None:
     steps = 100_000

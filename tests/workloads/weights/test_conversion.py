@@ -49,6 +49,7 @@ def all_tensors(folder: Path) -> Tensors:
     return {name: values for path in folder.glob("*.safetensors") for name, values in load_file(path).items()}
 
 
+@pytest.mark.costs(cpu_seconds=10)
 @MODELS
 def test_imported_weights_are_the_same_model(model: ModelSpec, tmp_path: Path) -> None:
     tensors = random_tensors(model)

@@ -39,6 +39,7 @@ CASES = [
 ]
 
 
+@pytest.mark.costs(cpu_seconds=10)
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_whole_score_matrices(case: Case) -> None:
     z, rotation, segments, d_mixed = inputs(case)
@@ -55,6 +56,7 @@ def test_values_and_gradients_are_those_of_whole_score_matrices(case: Case) -> N
         assert distance(part, expected_part) < case.tolerance, name
 
 
+@pytest.mark.costs(cpu_seconds=10)
 def test_two_runs_are_bitwise_equal() -> None:
     case = Case(HeadShape(1, 2, 64), 2, 384, True, jnp.bfloat16)
     z, rotation, segments, d_mixed = inputs(case)
@@ -109,6 +111,7 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
         run(40 * 128, 8192)
 
 
+@pytest.mark.costs(cpu_seconds=10)
 def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
     # No TPU is asked for: the compiler needs neither Google Cloud's metadata server nor the chip's lock.
     for name, value in {
