@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.workloads.plain_model import plain_logits
 from tests.workloads.weights.hugging_face_files import EXPERTS
