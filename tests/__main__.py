@@ -79,12 +79,19 @@ def main() -> int:
     given = parser.parse_args()
     tier = COMPLETE if given.all else QUICK
     lanes = [lane for lane in LANES if lane.name not in tier.without and lane.part in (given.part or parts)]
+    if not lanes:
+        parser.error(f"{' and '.join(given.part)}: all of it is in the complete tier; add --all")
     with tempfile.TemporaryDirectory() as scratch:
         started = time.monotonic()
         failed = _run(lanes, tier, Path(scratch))
         minutes = (time.monotonic() - started) / 60
         costs = _costs(Path(scratch))
-    _tell_costs(tier, minutes, costs, keep=not failed and not given.part)
+    known = FOLDER / f"costs-{tier.name}.json"
+    before: Mapping[str, float] = json.loads(known.read_text()) if known.exists() else {}
+    print("\n".join(cost_report(tier, minutes, costs, before)))
+    if not failed and not given.part and minutes <= tier.minutes:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(costs))
     print(f"failed: {', '.join(failed)}" if failed else "passed")
     return int(bool(failed))
 
@@ -124,22 +131,18 @@ def _costs(scratch: Path) -> dict[str, float]:
     return {name: used for path in scratch.glob("*.json") for name, used in json.loads(path.read_text()).items()}
 
 
-def _tell_costs(tier: Tier, minutes: float, costs: Mapping[str, float], *, keep: bool) -> None:
-    """Say how long it took; if that was too long, which tests grew since the last run in time, or cost most."""
+def cost_report(tier: Tier, minutes: float, costs: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
+    """Lines about what a run cost; if it took too long, which tests grew since `before`, or cost most."""
     total = f"{len(costs)} tests, {sum(costs.values()) / 60:.1f} CPU minutes, {minutes:.1f} minutes"
-    print(f"{total}; at most {tier.minutes:g} on two quiet cores")
-    known = FOLDER / f"costs-{tier.name}.json"
+    lines = [f"{total}; at most {tier.minutes:g} on two quiet cores"]
     if minutes <= tier.minutes:
-        if keep:
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            known.write_text(json.dumps(costs))
-        return
-    before: Mapping[str, float] = json.loads(known.read_text()) if known.exists() else {}
+        return lines
     grown = {name: used - before.get(name, 0.0) for name, used in costs.items()}
-    print("CPU seconds that tests use more than in the last run in time:" if before else "CPU seconds of the dearest:")
-    for name, more in sorted(grown.items(), key=lambda each: -each[1])[:_MOST_TOLD]:
-        if more > _GREW_SECONDS:
-            print(f"  {more:+7.1f}  {name}")
+    most = sorted(grown.items(), key=lambda each: -each[1])[:_MOST_TOLD]
+    lines.append(
+        "CPU seconds more than in the last run in time:" if before else "CPU seconds of the most expensive tests:"
+    )
+    return lines + [f"  {more:+7.1f}  {name}" for name, more in most if more > _GREW_SECONDS]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import __main__ as runner
+from tests.__main__ import COMPLETE, QUICK, cost_report
+from tests.cost import RECORD_VARIABLE
+
+ROOT = Path(__file__).parent.parent
+CONFTEST = """
+from tests import cost
+from tests.cost import pytest_configure, pytest_fixture_setup, pytest_runtest_call, pytest_sessionfinish
+cost.USUAL_CPU_SECONDS = 0.1
+"""
+TESTS = """
+import subprocess, sys, time
+import pytest
+
+def burn(seconds=0.15):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+@pytest.fixture
+def own():
+    burn()
+
+@pytest.fixture(scope="module")
+def shared():
+    burn()
+
+def test_cheap(): pass
+def test_dear(): burn()
+def test_dear_child(): subprocess.run([sys.executable, "-c", "for _ in range(10**7): pass"])
+def test_dear_fixture(own): pass
+def test_shared_fixture(shared): pass
+def test_sleep(): time.sleep(0.2)
+@pytest.mark.costs(cpu_seconds=5)
+def test_allowed(): burn()
+@pytest.mark.complete
+def test_complete(): burn()
+"""
+
+
+def test_a_test_that_uses_more_than_its_limit_fails_by_name(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_these.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  complete\n  costs(cpu_seconds)\n")
+    record = tmp_path / "costs.json"
+    variables = os.environ | {"PYTHONPATH": str(ROOT), RECORD_VARIABLE: str(record)}
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider"]
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    failed = {line.partition(" - ")[0] for line in ended.stdout.splitlines() if line.startswith("FAILED ")}
+    dear = ("test_dear", "test_dear_child", "test_dear_fixture")
+    assert failed == {f"FAILED test_these.py::{name}" for name in dear}, ended.stdout
+    assert "test_these.py::test_dear used 0." in ended.stdout
+    costs = json.loads(record.read_text())
+    assert len(costs) == 8
+    assert costs["test_these.py::test_complete"] > 0.1 > costs["test_these.py::test_sleep"]
+
+
+def test_a_run_over_its_time_names_the_tests_that_grew() -> None:
+    before, now = {"old": 40.0, "grown": 1.0}, {"old": 40.5, "grown": 9.0, "new": 3.0}
+    told = cost_report(QUICK, QUICK.minutes + 1, now, before)
+    assert [line.split()[-1] for line in told[2:]] == ["grown", "new"]
+    assert "+8.0" in told[2]
+
+
+def test_a_run_over_its_time_without_an_earlier_one_names_the_most_expensive_tests() -> None:
+    told = cost_report(COMPLETE, COMPLETE.minutes + 1, {"small": 0.5, "large": 70.0, "middle": 7.0}, {})
+    assert [line.split()[-1] for line in told[2:]] == ["large", "middle"]
+
+
+def test_a_run_in_time_names_no_test() -> None:
+    assert len(cost_report(QUICK, QUICK.minutes, {"large": 70.0}, {})) == 1
+
+
+@pytest.mark.parametrize("tier", [QUICK, COMPLETE], ids=lambda tier: tier.name)
+def test_every_folder_of_tests_belongs_to_one_lane(tier: runner.Tier) -> None:
+    lanes = [lane for lane in runner.LANES if lane.name not in tier.without and "pytest" in lane.command]
+    rest = next(lane for lane in lanes if lane.name == "the rest")
+    left_out = {word.removeprefix("--ignore=") for word in rest.command if word.startswith("--ignore=")}
+    taken = {word for lane in lanes if lane is not rest for word in lane.command if word.startswith("tests/")}
+    assert left_out - taken == ({"tests/sandboxes"} if tier is QUICK else set())
