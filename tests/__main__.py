@@ -1,7 +1,6 @@
 """`make test` and `make test-all`: lint and tests in lanes side by side.
 
-The chain often waits for others: pods that start, leases that end. The other lanes run in these gaps; they yield the
-cores to the chain as pods of the sandbox do.
+The chain often waits for others: pods that start, leases that end. The other lanes run in these gaps.
 """
 
 import argparse
@@ -19,9 +18,11 @@ from pathlib import Path
 from sandbox.node_agent.launch import NICE
 from tests.cost import FOLDER, RECORD_VARIABLE
 
-_BESIDE = ("sh", "-c", f'echo {NICE} > /proc/self/autogroup; exec nice -n {NICE} "$@"', "sh")
-"""Starts a command in a session of its own with the priority of a pod of the sandbox; with less, tests that wait for an
-answer would give up. Linux may share out cores between sessions by the autogroup's value only (sched(7))."""
+_NICE = NICE // 2
+_BESIDE = ("sh", "-c", f'echo {_NICE} > /proc/self/autogroup; exec nice -n {_NICE} "$@"', "sh")
+"""Starts a command in a session of its own that yields the cores to the chain. Pods of the sandbox yield to it in turn:
+some train until they are stopped, and would take whatever there is. Linux may share out cores between sessions by the
+autogroup's value only (sched(7))."""
 _CHAIN, _SANDBOXES, _TRAINER = "tests/chain", "tests/sandboxes", "tests/workloads"
 _LINT = ("make", "--no-print-directory", "lint")
 _GREW_SECONDS = 2.0

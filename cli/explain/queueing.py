@@ -98,7 +98,7 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
 
 def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, since: float) -> Finding:
     place = f" It is number {job.position} in line." if job.position else ""
-    raise_priority = f"let it go first: multislice priority {job.place.name} high {snapshot.options}"
+    raise_priority = f"let it go first: multislice priority high {job.place.name} {snapshot.options}"
     evidence = (said.message,)
     if found := _TOO_SMALL.search(said.message):
         what = f"The job asks for {workload.chips} chips, and its queue can have {found[2]} at most: it waits for ever."
@@ -146,7 +146,7 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
     goes_on = "nothing is to be done: it goes on from its last checkpoint when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was put back into its queue for {_preemptor(snapshot, preempted)}.{back}"
-        first = f"let it go first: multislice priority {job.place.name} high {snapshot.options}"
+        first = f"let it go first: multislice priority high {job.place.name} {snapshot.options}"
         yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else (goes_on, first))
         return
     reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)

@@ -148,7 +148,7 @@ def sandbox_in(folder: Path) -> Generator[Chain]:
     """A sandbox in a new folder, which is stopped when the block ends."""
     site, stacks = create(folder / "sandbox"), folder / "stacks"
     found = programs.prepare(ignore)
-    stacks.mkdir()
+    stacks.mkdir(parents=True)
     daemon.start(site, ignore)
     try:
         yield Chain(site, found, stacks)

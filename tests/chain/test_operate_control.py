@@ -3,6 +3,7 @@
 The tests build on each other's state, as the steps of one story.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -112,11 +113,14 @@ def test_a_profile_of_all_hosts_is_brought_here(stack: Chain) -> None:
     assert len(list(folder.glob("plugins/profile/*/*.xplane.pb"))) == 2
 
 
-def test_doctor_finds_nothing_wrong_and_asks_each_group(stack: Chain) -> None:
-    checks = answered(stack, "doctor")["checks"]
+def test_doctor_asks_each_group_and_finds_nothing_but_the_team_on_hold(stack: Chain) -> None:
+    ended = run(stack, "doctor", "--json")
+    assert ended.returncode == 2
+    checks = json.loads(ended.stdout)["checks"]
     assert {check["group"] for check in checks if check["verdict"] == "ok"} == {
         *("credentials", "APIs", "quota", "versions", "clocks", "DNS", "queues", "nodes")
     }
+    assert {check["subject"] for check in checks if check["verdict"] == "fault"} == {"queue lab", "local queue lab"}
 
 
 def test_doctor_names_a_cordoned_host(stack: Chain) -> None:
@@ -165,7 +169,7 @@ def test_a_job_that_runs_is_not_retried(stack: Chain) -> None:
 
 def test_another_priority_reaches_the_queue_and_up_can_change_it_again(stack: Chain) -> None:
     uid = stack.jobset(JOB)["metadata"]["uid"]
-    assert answered(stack, "priority", JOB, "high")["done"] == "priority changed"
+    assert answered(stack, "priority", "high", JOB)["done"] == "priority changed"
     assert queued(stack) == "high"
     stack.engine_on(LOW).up(ignore)
     wait_until(lambda: queued(stack) == "low", lambda: f"the workload is queued as {queued(stack)}")

@@ -71,16 +71,18 @@ def test_a_value_that_is_added_begins_one_run_and_touches_no_other(sweep: Chain)
 
 
 def _admitted(chain: Chain) -> set[str]:
-    return {_owner(workload) for workload in chain.objects("workloads") if _has_quota(workload)}
+    """Jobs that have chips; Kueue leaves those that have ended admitted."""
+    return {_owner(workload) for workload in chain.objects("workloads") if _conditions(workload) == {"Admitted"}}
 
 
 def _owner(workload: Any) -> str:
     return workload["metadata"]["ownerReferences"][0]["name"]
 
 
-def _has_quota(workload: Any) -> bool:
+def _conditions(workload: Any) -> set[str]:
+    """Of `Admitted` and `Finished`, those that hold."""
     conditions = workload.get("status", {}).get("conditions", [])
-    return any(found["type"] == "Admitted" and found["status"] == "True" for found in conditions)
+    return {found["type"] for found in conditions if found["status"] == "True"} & {"Admitted", "Finished"}
 
 
 def _wait_for_two_of(chain: Chain, names: set[str]) -> None:

@@ -29,7 +29,7 @@ LIFETIME = timedelta(hours=8)
 
 @pytest.fixture
 def site(tmp_path: Path) -> Generator[Site]:
-    with sandbox_in(tmp_path) as chain:
+    with sandbox_in(tmp_path / "machine") as chain:
         yield chain.site
 
 

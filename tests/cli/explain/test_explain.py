@@ -48,7 +48,7 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.cause is Cause.QUOTA_TAKEN
     assert found.what == "The job asks for 16 chips and 8 of them are taken. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("let it go first: multislice priority tiny high -s dev",)
+    assert found.next == ("let it go first: multislice priority high tiny -s dev",)
     assert found.since == 9_000.0
 
 
