@@ -23,7 +23,7 @@ _BESIDE = ("sh", "-c", f'echo {_NICE} > /proc/self/autogroup; exec nice -n {_NIC
 """Starts a command in a session of its own that yields the cores to the chain. Pods of the sandbox yield to it in turn:
 some train until they are stopped, and would take whatever there is. Linux may share out cores between sessions by the
 autogroup's value only (sched(7))."""
-_CHAIN, _SANDBOXES, _TRAINER = "tests/chain", "tests/sandboxes", "tests/workloads"
+_CHAIN, _SANDBOXES, _TRAINING = "tests/chain", "tests/sandboxes", "tests/workloads/training"
 _LINT = ("make", "--no-print-directory", "lint")
 _GREW_SECONDS = 2.0
 _MOST_TOLD = 10
@@ -45,12 +45,14 @@ def _pytest(*words: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "pytest", *words)
 
 
-_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINER))
+_QUICK = ("-m", "not complete")
+_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING))
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
     Lane("lint", "units", _LINT),
-    Lane("trainer", "units", _pytest(_TRAINER)),
+    Lane("training", "units", _pytest(_TRAINING, *_QUICK)),
+    Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete")),
     Lane("the rest", "units", _pytest(*_OTHERS)),
 )
 """Of the complete tier. The quick tier is the same without what is marked `complete`."""
@@ -67,7 +69,7 @@ class Tier:
     """Lanes that have nothing to run."""
 
 
-QUICK = Tier("quick", 12, ("-m", "not complete"), frozenset({"sandboxes"}))
+QUICK = Tier("quick", 12, _QUICK, frozenset({"sandboxes", "training in many processes"}))
 COMPLETE = Tier("complete", 45, ())
 
 
