@@ -19,6 +19,7 @@ from workloads.spec import ExitCode
 pytestmark = pytest.mark.timeout(SECONDS + 60)
 
 
+@pytest.mark.costs(cpu_seconds=15)
 def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_comes_back(tmp_path: Path) -> None:
     def summed(scale: int) -> dict[str, Any]:
         import jax

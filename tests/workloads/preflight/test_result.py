@@ -28,6 +28,7 @@ def of_generation(name: str) -> JobSpec:
     return spec.model_copy(update={"slices": spec.slices.model_copy(update={"generation": name})})
 
 
+@pytest.mark.costs(cpu_seconds=15)
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_job_that_fits_is_answered_in_full() -> None:
     told: list[str] = []

@@ -1,10 +1,8 @@
-from collections.abc import Generator
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from tests.workloads.jobs import small_job
 from workloads.training.data import Batches, load_rows
@@ -34,16 +32,6 @@ def test_one_device_and_two_slices_of_four_train_alike(tmp_path: Path) -> None:
     # Step 1 sees the same weights; later ones carry AdamW's sensitivity to the last bits of a gradient.
     assert sharded[0] == pytest.approx(alone[0], rel=5e-7)
     assert sharded == pytest.approx(alone, rel=1e-4)
-
-
-@pytest.fixture
-def compiled_anew() -> Generator[None]:
-    """Nothing comes from JAX's compilation cache, which the other tests share."""
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_enable_compilation_cache", True)
-    compilation_cache.reset_cache()
 
 
 @pytest.mark.usefixtures("compiled_anew")
