@@ -97,6 +97,7 @@ def test_an_exception_that_cannot_tell_its_text_has_one_that_stands_for_it() -> 
     assert presentable(error) is error
 
 
+@pytest.mark.costs(cpu_seconds=15)
 def test_a_traceback_shows_lines_of_a_file_that_the_host_does_not_have() -> None:
     text = "def fails():\n    raise ValueError('here')  # of the desk\n"
     around: dict[str, Any] = {}
