@@ -46,6 +46,7 @@ def test_complete(): burn()
 """
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_a_test_that_uses_more_than_its_limit_fails_by_name(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_these.py").write_text(TESTS)

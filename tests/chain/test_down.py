@@ -21,7 +21,8 @@ def test_a_clean_stack_shows_no_change_even_after_a_refresh_has_read_what_contro
     assert set(engine.preview(ignore).change_summary) == {"same"}
 
 
-@pytest.mark.costs(cpu_seconds=60)
+# The processes of the sandbox end here, and what they have used since it was started counts.
+@pytest.mark.costs(cpu_seconds=900)
 def test_down_leaves_the_bucket_and_no_object_node_process_or_port(stack: Chain):
     engine, console = stack.engine_on(shared()), _console()
     assert engine.destroyable()

@@ -54,6 +54,7 @@ def test_logs_were_followed_over_the_restart_to_the_end(finished: Chain, followe
     assert steps[again:] == list(range(saved + 1, STEPS + 1))
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_logs_are_those_that_the_command_line_asks_for(finished: Chain):
     leaders = typed(finished, "logs", JOB).splitlines()
     assert re.search(rf"resumed at step \d+ of {STEPS}", "\n".join(leaders))
@@ -75,6 +76,7 @@ def test_kubectl_reads_the_log_of_a_host(finished: Chain):
     assert f"step {STEPS}/{STEPS} loss" in log
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_status_list_explain_and_report_answer_people_and_programs(finished: Chain):
     assert f"step {STEPS} of {STEPS}" in typed(finished, "status", JOB)
     told = answered(finished, "status", JOB)

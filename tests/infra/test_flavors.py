@@ -2,6 +2,7 @@
 
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -29,6 +30,7 @@ def _fixed(name: str, group: SliceGroup, placement: Placement) -> tuple[object, 
     return spec["nodeLabels"], spec.get("topologyName")
 
 
+@pytest.mark.costs(cpu_seconds=8)
 @hypothesis_settings(deadline=None)
 @given(_FLAVORS, _FLAVORS)
 def test_flavors_that_cannot_become_each_other_have_names_of_their_own(

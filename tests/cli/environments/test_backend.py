@@ -85,6 +85,7 @@ def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_fai
         backend.remove(NAME)
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: Files) -> None:
     stack_of(site).up()
     history = site.root / "state" / ".pulumi" / "history" / "tpu-multislice" / NAME
@@ -94,6 +95,7 @@ def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: F
     assert len(SandboxBackend(site.root, files).updates(NAME)) == 12
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
     stack_of(site)
     backend = SandboxBackend(site.root, files)

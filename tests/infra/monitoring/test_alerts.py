@@ -56,6 +56,7 @@ def test_every_alert_has_its_series() -> None:
     assert QUIET.keys() <= FIRING.keys()
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_each_alert_fires_on_its_series(promtool: Path, tmp_path: Path) -> None:
     cases = [case(alert, FIRING[alert.name], fires=True) for alert in ALERTS]
     assert faults_of(promtool, tmp_path, cases) == ""

@@ -1,5 +1,6 @@
 import os
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ def test_the_comment_reads_as_it_was_accepted() -> None:
     assert f"{comment(losing())}\n" == GOLDEN.read_text()
 
 
+@pytest.mark.costs(cpu_seconds=8)
 @settings(deadline=None)
 @given(
     operation=st.sampled_from(["create", "delete", "update"]),

@@ -216,6 +216,7 @@ def starts_of_a_run(draw: st.DrawFn) -> list[Start]:
     return [start for each in opened for start in [*draw(st.lists(unopened(each), max_size=2)), each]]
 
 
+@pytest.mark.costs(cpu_seconds=8)
 @given(starts_of_a_run())
 def test_parts_are_positive_and_add_up_to_the_whole_in_time_and_money(starts: list[Start]) -> None:
     found = goodput(starts)

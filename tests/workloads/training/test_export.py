@@ -76,6 +76,7 @@ def test_an_earlier_export_is_not_written_over(run: epath.Path, tmp_path: Path) 
         export(run, epath.Path(tmp_path), None)
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_the_command_refuses_a_step_that_was_not_saved_and_tells_those_that_were(
     run: epath.Path, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_a_faulty_specification_ends_at_once_with_its_own_exit_code(environment:
     assert done.stderr.startswith(message)
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_a_job_for_other_devices_is_refused(tmp_path: Path) -> None:
     job = small_job(tmp_path, replica=1, fsdp=4)
     done = run(JOB_SPEC=job.model_dump_json(), RUN_ID="a", JOB_RESTART_ATTEMPT="0")
@@ -56,6 +57,7 @@ def test_a_job_for_other_devices_is_refused(tmp_path: Path) -> None:
     assert "has 8 devices: expected 4 devices per host; submit the job for these machines" in done.stderr
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_a_job_for_other_slices_is_refused_before_anything_waits(tmp_path: Path) -> None:
     job = small_job(tmp_path, replica=2, fsdp=4)
     done = run(
@@ -83,6 +85,7 @@ def test_a_price_that_cannot_be_read_is_unknown(written: str | None, price: floa
     assert usd_per_hour({} if written is None else {"USD_PER_HOUR": written}) == price
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_a_trainer_that_has_no_tpu_need_not_import_pallas() -> None:
     program = (
         "import sys, workloads.training.host; print('jax' in sys.modules, 'jax.experimental.pallas' in sys.modules)"

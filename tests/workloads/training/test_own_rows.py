@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from workloads.training.data import Order
 
 ROOT = Path(__file__).parents[3]
@@ -30,6 +32,7 @@ assert batch.shape == (8, 5)
 """
 
 
+@pytest.mark.costs(cpu_seconds=15)
 def test_two_hosts_read_half_of_the_batch_each() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
