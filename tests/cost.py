@@ -1,12 +1,14 @@
 """How much CPU time each test may use, and how much it used.
 
 A test costs what its process and the processes that it has waited for use while it and its own fixtures run. Fixtures
-that several tests share are not charged to any of them.
+that several tests share are not charged to any of them, and neither is the import of a large library to the first test
+that needs it.
 """
 
 import json
 import os
 import resource
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ FOLDER = cache_folder().parent / "tests"
 """What one run of the tests keeps for the next: compiled JAX programs, and what each test cost."""
 USUAL_CPU_SECONDS = 3.0
 """The most that a test of `make test` may use unless it is marked `costs(cpu_seconds)`."""
+_LARGE_LIBRARY_MODULES = 50
 RECORD_VARIABLE = "TEST_COSTS"
 """Environment variable that names the file to which a run writes the CPU seconds of each test, as JSON."""
 
@@ -46,13 +49,13 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Charge a test for its own run; fail it by name if that is too much."""
-    before = _cpu_seconds()
+    before, modules = _cpu_seconds(), len(sys.modules)
     try:
         result = yield
     finally:
         used = _charge(item, _cpu_seconds() - before)
-    allowed = _allowed(item)
-    if allowed is not None and used > allowed:
+    allowed, imported = _allowed(item), len(sys.modules) - modules
+    if allowed is not None and used > allowed and imported < _LARGE_LIBRARY_MODULES:
         pytest.fail(
             f"{item.nodeid} used {used:.1f} CPU seconds, and tests of `make test` may use {allowed:g}. Make it cheaper,"
             " or mark it `complete`, so that it runs in `make test-all`; `costs(cpu_seconds=N)` allows it more",

@@ -39,6 +39,9 @@ def test_dear_child(): subprocess.run([sys.executable, "-c", "for _ in range(10*
 def test_dear_fixture(own): pass
 def test_shared_fixture(shared): pass
 def test_sleep(): time.sleep(0.2)
+def test_large_library():
+    burn()
+    sys.modules.update({f"large.part{number}": sys for number in range(100)})
 @pytest.mark.costs(cpu_seconds=5)
 def test_allowed(): burn()
 @pytest.mark.complete
@@ -60,7 +63,7 @@ def test_a_test_that_uses_more_than_its_limit_fails_by_name(tmp_path: Path) -> N
     assert failed == {f"FAILED test_these.py::{name}" for name in dear}, ended.stdout
     assert "test_these.py::test_dear used 0." in ended.stdout
     costs = json.loads(record.read_text())
-    assert len(costs) == 8
+    assert len(costs) == 9
     assert costs["test_these.py::test_complete"] > 0.1 > costs["test_these.py::test_sleep"]
 
 
