@@ -46,13 +46,15 @@ def _pytest(*words: str) -> tuple[str, ...]:
 
 
 _QUICK = ("-m", "not complete")
-_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING))
+_COMMANDS = ("tests/cli", "tests/engine")
+_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, *_COMMANDS))
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
     Lane("lint", "units", _LINT),
     Lane("training", "units", _pytest(_TRAINING, *_QUICK)),
     Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete")),
+    Lane("commands", "units", _pytest(*_COMMANDS)),
     Lane("the rest", "units", _pytest(*_OTHERS)),
 )
 """Of the complete tier. The quick tier is the same without what is marked `complete`."""
