@@ -14,6 +14,8 @@ from sandbox.catalog import ACTIONLINT, OPERATORS, PREVIOUS, PROGRAMS, Program, 
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    # Where the fake Go puts what it downloads.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "path").mkdir()
     return tmp_path
 
