@@ -102,6 +102,12 @@ class Chain:
     def jobset(self, name: str) -> dict[str, Any]:
         return self.api.request("GET", f"{JOBSETS}/{name}")
 
+    def identity(self, name: str) -> tuple[str, int, set[str]]:
+        """The JobSet of that name, how often it was restarted, and its pods: the same as long as nobody touches it."""
+        jobset = self.jobset(name)
+        pods = {pod["metadata"]["uid"] for pod in self.pods(name)}
+        return jobset["metadata"]["uid"], jobset["status"].get("restarts", 0), pods
+
     def wait_for_end(self, name: str) -> dict[str, Any]:
         """The JobSet's status once it is Completed or Failed."""
         wait_until(lambda: "terminalState" in self.jobset(name).get("status", {}), self._story(name))

@@ -31,7 +31,7 @@ def test_what_the_cloud_and_controllers_write_is_no_drift(stack: Chain):
 
 @pytest.mark.costs(cpu_seconds=90)
 def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it(stack: Chain):
-    job, engine = _identity(stack), stack.engine_on(shared())
+    job, engine = stack.identity(JOB), stack.engine_on(shared())
     state = sorted(engine.resources(), key=lambda resource: resource["urn"])
     idle = _idle_pool(stack)
     _changed_by_others(stack, idle, parse(shared()).checkpoint_bucket)
@@ -58,7 +58,7 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it(stack: Ch
     engine.up(repairs)
     assert repairs.changes == {(drifted.repair, drifted.name) for drifted in found.objects}
     assert len(stack.objects("nodes", f"cloud.google.com/gke-nodepool={idle}")) == 2
-    assert _identity(stack) == job
+    assert stack.identity(JOB) == job
 
 
 def _drift(chain: Chain) -> Drift:
@@ -71,13 +71,6 @@ def _differences(found: Drift) -> set[tuple[str, str, object, object]]:
         for drifted in found.objects
         for each in drifted.differences
     }
-
-
-def _identity(chain: Chain) -> tuple[str, int, set[str]]:
-    """The JobSet, how often it was restarted, and its pods."""
-    jobset = chain.jobset(JOB)
-    pods = chain.pods(JOB)
-    return jobset["metadata"]["uid"], jobset["status"].get("restarts", 0), {pod["metadata"]["uid"] for pod in pods}
 
 
 def _idle_pool(chain: Chain) -> str:

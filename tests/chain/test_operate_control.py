@@ -177,7 +177,7 @@ def test_another_priority_reaches_the_queue_and_up_can_change_it_again(stack: Ch
 
 
 def test_drift_is_repaired_under_the_running_job(stack: Chain) -> None:
-    before, last = _identity(stack), max(stack.losses(JOB))
+    before, last = stack.identity(JOB), max(stack.losses(JOB))
     stack.kubectl("delete", "localqueue", "research", "-n", NAMESPACE)
     found = drifted("local", stack.engine_on(LOW))
     assert [(drift.name, drift.repair) for drift in found.objects] == [("queue-research", "create")]
@@ -186,7 +186,7 @@ def test_drift_is_repaired_under_the_running_job(stack: Chain) -> None:
     stack.engine_on(LOW).up(repairs)
     assert repairs.changes == {("create", "queue-research")}
     wait_until(lambda: max(stack.losses(JOB)) > last, lambda: f"step {last} was the last")
-    assert _identity(stack) == before
+    assert stack.identity(JOB) == before
 
 
 def test_a_cancelled_job_is_gone_until_up_is_told_to_look(stack: Chain) -> None:
@@ -212,10 +212,3 @@ def test_what_a_stranger_asks_is_refused_and_changes_nothing(stack: Chain) -> No
     assert ended.returncode != 0
     assert "forbidden" in ended.stderr.lower()
     wait_until(lambda: bool(leader_pod(stack)), lambda: "the leader is gone")
-
-
-def _identity(stack: Chain) -> tuple[str, int, set[str]]:
-    """The JobSet, how often it was restarted, and its pods."""
-    jobset = stack.jobset(JOB)
-    pods = {pod["metadata"]["uid"] for pod in stack.pods(JOB)}
-    return jobset["metadata"]["uid"], jobset["status"].get("restarts", 0), pods
