@@ -8,7 +8,7 @@ import pytest
 
 from tests import __main__ as runner
 from tests.__main__ import COMPLETE, QUICK, cost_report
-from tests.cost import RECORD_VARIABLE
+from tests.cost import RECORD_VARIABLE, Record
 
 ROOT = Path(__file__).parent.parent
 CONFTEST = """
@@ -49,22 +49,52 @@ def test_complete(): burn()
 """
 
 
-@pytest.mark.costs(cpu_seconds=8)
-def test_a_test_that_uses_more_than_its_limit_fails_by_name(tmp_path: Path) -> None:
+DEAR = {f"test_these.py::{name}" for name in ("test_dear", "test_dear_child", "test_dear_fixture")}
+
+
+@pytest.fixture
+def these(tmp_path: Path) -> Path:
+    """A folder with tests of known costs."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_these.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  complete\n  costs(cpu_seconds)\n")
-    record = tmp_path / "costs.json"
-    variables = os.environ | {"PYTHONPATH": str(ROOT), RECORD_VARIABLE: str(record)}
+    return tmp_path
+
+
+def _run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider"]
-    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    known = {name: value for name, value in os.environ.items() if name != RECORD_VARIABLE}
+    environment = known | {"PYTHONPATH": str(ROOT)} | variables
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.costs(cpu_seconds=8)
+def test_a_test_that_uses_more_than_its_limit_fails_by_name(these: Path) -> None:
+    ended = _run(these)
     failed = {line.partition(" - ")[0] for line in ended.stdout.splitlines() if line.startswith("FAILED ")}
-    dear = ("test_dear", "test_dear_child", "test_dear_fixture")
-    assert failed == {f"FAILED test_these.py::{name}" for name in dear}, ended.stdout
+    assert failed == {f"FAILED {name}" for name in DEAR}, ended.stdout
     assert "test_these.py::test_dear used 0." in ended.stdout
-    costs = json.loads(record.read_text())
-    assert len(costs) == 9
-    assert costs["test_these.py::test_complete"] > 0.1 > costs["test_these.py::test_sleep"]
+
+
+@pytest.mark.costs(cpu_seconds=8)
+def test_a_test_that_uses_more_than_its_limit_beside_others_is_recorded(these: Path) -> None:
+    path = these / "costs.json"
+    ended = _run(these, **{RECORD_VARIABLE: str(path)})
+    assert ended.returncode == 0, ended.stdout
+    record = Record(**json.loads(path.read_text()))
+    assert set(record.over) == DEAR
+    assert len(record.seconds) == 9
+    assert record.seconds["test_these.py::test_complete"] > 0.1 > record.seconds["test_these.py::test_sleep"]
+
+
+@pytest.mark.costs(cpu_seconds=8)
+def test_the_run_fails_only_if_a_test_is_over_its_limit_alone_too(these: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(RECORD_VARIABLE, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(these)
+    assert runner.judged_alone([]) == []
+    assert runner.judged_alone(["test_these.py::test_cheap"]) == []
+    assert runner.judged_alone(["test_these.py::test_cheap", "test_these.py::test_dear"]) == ["costs"]
 
 
 def test_a_run_over_its_time_names_the_tests_that_grew() -> None:
