@@ -46,8 +46,8 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
         # All hosts write a checkpoint at once: such a bucket takes up to eight times the requests of a
         # flat one from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax asks
         # for the kind and removes the empty folders. It is chosen when the bucket is made, and
-        # rules out object versions.
-        hierarchical_namespace=gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
+        # rules out object versions. `force_destroy` deletes objects only, and folders would stay.
+        hierarchical_namespace=None if args.ephemeral else gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
         soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
             retention_duration_seconds=soft_delete_days * _SECONDS_PER_DAY
         ),

@@ -183,7 +183,7 @@ class BucketEffect(Effect):
 
     @override
     def delete(self, properties: Object) -> None:
-        name = properties["name"]
+        name, has_folders = properties["name"], False
         for item in self._objects(name):
             if not properties["forceDestroy"]:
                 raise Refusal(
@@ -191,6 +191,9 @@ class BucketEffect(Effect):
                     " (googleapi: Error 409: The bucket you tried to delete is not empty., conflict)"
                 )
             self._call("DELETE", f"/{name}/o/{quote(item, safe='')}")
+            has_folders |= "/" in item
+        if has_folders and at(properties, "hierarchicalNamespace.enabled"):
+            raise Refusal("googleapi: Error 409: The bucket you tried to delete is not empty., conflict")
         self._call("DELETE", f"/{name}")
 
     def _objects(self, name: str) -> Iterator[str]:

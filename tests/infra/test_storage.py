@@ -1,6 +1,6 @@
 """The checkpoint bucket: what may delete from it, who may see it, where it lies."""
 
-from tests.infra.recording import Recording
+from tests.infra.recording import Recording, run_program, stack_values
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
@@ -17,3 +17,13 @@ def test_the_bucket_is_closed_to_the_public_and_near_the_slices(program: Recordi
     bucket = program.named(*BUCKET).inputs
     assert (bucket["publicAccessPrevention"], bucket["uniformBucketLevelAccess"]) == ("enforced", True)
     assert bucket["location"].lower() == program.named(*CLUSTER).inputs["location"]
+
+
+def test_the_bucket_of_an_environment_is_flat_so_that_it_can_be_deleted_with_all_that_is_in_it() -> None:
+    values = stack_values("local")
+    values["cluster"]["name"] = "local-try"
+    values["teams"]["research"]["namespace"] = "local-try-research"
+    values["environment"] = {"source": "local", "expires_at": "2999-01-01T00:00:00Z"}
+    bucket = run_program(values).named(*BUCKET).inputs
+    assert bucket["forceDestroy"] is True
+    assert "hierarchicalNamespace" not in bucket

@@ -42,7 +42,7 @@ def _region(pool: Declared) -> str:
 
 
 def _folders(bucket: Declared) -> Iterator[str]:
-    if not at(bucket.properties, "hierarchicalNamespace", "enabled"):
+    if not at(bucket.properties, "hierarchicalNamespace", "enabled") and not ends(bucket):
         yield "expected hierarchicalNamespace to be enabled, got nothing or false"
 
 
@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
             Group.RELIABILITY,
             Severity.LOW,
             Level.ADVISORY,
-            "A bucket takes the requests of all hosts at once",
+            "A bucket takes the requests of all hosts at once, but for that of an environment",
             "A flat bucket starts at an eighth of the requests and answers the rest with 429 while all hosts save."
             " It cannot be changed later.",
             "Enable hierarchicalNamespace when the bucket is made.",

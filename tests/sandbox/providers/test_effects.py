@@ -1,10 +1,18 @@
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+import urllib3
+
 from infra.api_server import ApiServer
 from sandbox import programs
+from sandbox.gcs import start_gcs
 from sandbox.providers.cloud import Cloud
-from sandbox.providers.effects import ClusterEffect
+from sandbox.providers.effects import BucketEffect, ClusterEffect
+from sandbox.providers.plugin import Refusal
+from sandbox.providers.values import Object
+from sandbox.site import create
+from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
 
@@ -44,3 +52,24 @@ def test_a_cluster_comes_and_goes_with_the_kinds_that_gke_brings_along(tmp_path:
     effect.delete({"name": "c", "deletionProtection": False})
     assert api.made[-len(kinds) :] == [("DELETE", kind) for kind in kinds]
     assert api.going == set(), "the next cluster brings the same kinds"
+
+
+def test_a_bucket_goes_with_its_objects_but_not_with_folders_of_its_own(tmp_path: Path) -> None:
+    site = create(tmp_path)
+    supervision = Supervision(site.servers)
+    start_gcs(site, programs.prepare(ignore), supervision)
+    try:
+        buckets = BucketEffect(site)
+        for name in ("flat", "hierarchical"):
+            properties: Object = {"name": name, "project": "p", "location": "US-EAST5", "forceDestroy": True}
+            buckets.create(properties)
+            stored = f"{site.gcs_url}/upload/storage/v1/b/{name}/o?uploadType=media&name=run/checkpoint"
+            assert urllib3.request("POST", stored, body=b"weights").status == 200
+            if name == "flat":
+                buckets.delete(properties)
+                assert buckets.observe(properties) is None
+            else:
+                with pytest.raises(Refusal, match="Error 409: The bucket you tried to delete is not empty"):
+                    buckets.delete(properties | {"hierarchicalNamespace": {"enabled": True}})
+    finally:
+        supervision.stop()
