@@ -47,7 +47,9 @@ in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
 footings = guard.footings(kubernetes)
 on_footing = ResourceOptions(provider=google, depends_on=[cluster, *footings.values()])
-slices_args = TpuSlicesArgs(cloud, name, cluster.name, nodes.email, settings.slices, labels, network.second)
+slices_args = TpuSlicesArgs(
+    cloud, name, cluster.name, cluster.endpoint, nodes.email, settings.slices, labels, network.second
+)
 slices = TpuSlices("slices", slices_args, on_footing)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
 namespaces = [team.namespace for team in settings.teams.values()]

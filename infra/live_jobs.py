@@ -70,6 +70,13 @@ def live_jobs(cluster: client.ApiClient, pools: Iterable[str] | None) -> list[Li
     ]
 
 
+def hosts(cluster: client.ApiClient, pool: str) -> int:
+    """Return how many nodes of a node pool have joined the cluster."""
+    api = client.CoreV1Api(cluster)
+    nodes: Any = api.list_node(label_selector=f"{NODE_POOL_LABEL}={pool}", _request_timeout=_TIMEOUT_SECONDS)
+    return len(nodes.items)
+
+
 def workloads(cluster: client.ApiClient) -> list[dict[str, Any]]:
     """Kueue's Workloads of all namespaces, as they are kept: those that run, that wait and that ended."""
     group, _, version = API_VERSION.partition("/")

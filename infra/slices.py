@@ -6,12 +6,14 @@ shape replaces it. GKE itself labels the nodes with accelerator and topology and
 `google.com/tpu`.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
 
+from infra import live_jobs
 from infra.accelerators import SliceShape
 from infra.addresses import SLICE_PODS_PER_NODE
 from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
@@ -38,6 +40,10 @@ _CREATE_MINUTES, _CREATE_MINUTES_PER_POOL = 60, 5
 and the provider tries again for as long when a quota is used up."""
 
 
+class HostsMissingError(Exception):
+    """A slice that an earlier update could not create still lacks hosts."""
+
+
 @dataclass(frozen=True)
 class TpuSlicesArgs:
     """The slice groups of a stack, and the cluster they join."""
@@ -46,6 +52,8 @@ class TpuSlicesArgs:
     cluster_name: str
     """Begins the names of workload policies, which are shared by the whole project."""
     cluster: pulumi.Input[str]
+    endpoint: pulumi.Input[str]
+    """Host name by which the cluster's API server is reached."""
     node_account: pulumi.Input[str]
     groups: Mapping[str, SliceGroup]
     labels: Mapping[str, str]
@@ -60,6 +68,7 @@ class TpuSlices(pulumi.ComponentResource):
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
         pools = sum(group.count for group in args.groups.values())
         create = f"{_CREATE_MINUTES + pools * _CREATE_MINUTES_PER_POOL}m"
+        hosts_have_come = _hosts_have_come(args.endpoint)
         for group_name, group in args.groups.items():
             policy = self._workload_policy(name, group_name, args)
             for index in range(group.count):
@@ -72,6 +81,7 @@ class TpuSlices(pulumi.ComponentResource):
                         replace_on_changes=list(REPLACED_BY_US),
                         delete_before_replace=True,
                         custom_timeouts=pulumi.CustomTimeouts(create=create),
+                        hooks=hosts_have_come,
                     ),
                 )
         self.register_outputs({})
@@ -92,6 +102,33 @@ class TpuSlices(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         return policy.name
+
+
+def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
+    """Return hooks that refuse to update a slice whose creation failed, until all its hosts have come.
+
+    A node pool that gets no machines, for example because of a stock-out, exists nevertheless, and Pulumi keeps it in
+    the state. The next `up` updates it without any change, which succeeds and brings no hosts.
+    """
+
+    async def look(update: pulumi.ResourceHookArgs) -> None:
+        wanted = update.new_inputs or {}
+        # Pools whose hosts come on request declare no number of nodes.
+        if wanted != update.old_inputs or "nodeCount" not in wanted:
+            return
+        cluster = await pulumi.Output.from_input(endpoint).future()
+        if cluster is not None:
+            slice_name, hosts = wanted["name"], int(wanted["nodeCount"])
+            found = await asyncio.to_thread(lambda: live_jobs.hosts(live_jobs.connect(cluster), slice_name))
+            if found < hosts:
+                raise HostsMissingError(
+                    f"slice {slice_name} has {found} of {hosts} hosts: an earlier update could not create them, and"
+                    " this one would not either. Run it again once they have come, or create the node pool again:"
+                    f" pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
+                )
+
+    hook = pulumi.ResourceHook("slices-have-hosts", look, pulumi.ResourceHookOptions(on_dry_run=True))
+    return pulumi.ResourceHookBinding(before_update=[hook])
 
 
 def pool_args(
@@ -123,7 +160,10 @@ def pool_args(
                 ]
             )
         ],
-        upgrade_settings=container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
+        # GKE has a strategy of its own for nodes that come on request; any other would show as drift.
+        upgrade_settings=None
+        if on_request
+        else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
         network_config=container.NodePoolNetworkConfigArgs(
             enable_private_nodes=True, additional_node_network_configs=_interfaces(group, args.second_network)
         ),

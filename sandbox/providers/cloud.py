@@ -45,6 +45,11 @@ class Cloud:
         """Remove a resource, if it is there."""
         self._path(resource_type, resource_id).unlink(missing_ok=True)
 
+    def stock_outs(self) -> frozenset[str]:
+        """Names of the node pools that Google has no machines for now: the lines of the file `stock-out`."""
+        path = self.folder / "stock-out"
+        return frozenset(path.read_text().split()) if path.exists() else frozenset()
+
     def _path(self, resource_type: str, resource_id: str) -> Path:
         digest = hashlib.sha256(resource_id.encode()).hexdigest()[:8]
         # The last part of an id tells resources apart for a reader; the digest does it for the program.

@@ -14,12 +14,12 @@ from infra.api_server import APPLY_PATCH, ApiServer
 from sandbox.catalog import GKE_KINDS, copied_folder
 from sandbox.providers.awaiting import DEFAULT_TIMEOUT_SECONDS, poll
 from sandbox.providers.cloud import Cloud
-from sandbox.providers.node_pools import is_decided, pool_of, require_valid, zones
+from sandbox.providers.node_pools import is_decided, pool_of, require_valid
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
-from sandbox.providers.plugin import Refusal
+from sandbox.providers.plugin import HalfMade, Refusal
 from sandbox.providers.plugin_rules import require_cluster, require_node_pool
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
-from sandbox.providers.values import UNKNOWN, Object, at, with_value
+from sandbox.providers.values import UNKNOWN, Object, at
 from sandbox.site import NODE_LABEL, Site
 
 _MONITORING_KINDS = Path(__file__).with_name("monitoring_kinds.yaml")
@@ -34,12 +34,13 @@ class Effect:
         `before` is what an update starts from; None for a new resource.
         """
 
-    def stored(self, properties: Object) -> Object:
-        """What the API keeps of the properties."""
-        return properties
-
     def create(self, properties: Object) -> None:
-        """Make it real."""
+        """Make it real.
+
+        Raises:
+            HalfMade: it exists now, but is not as it should be.
+            Refusal: it does not exist.
+        """
 
     def observe(self, properties: Object) -> Object | None:
         """The properties as reality has them; None when it is gone."""
@@ -106,22 +107,11 @@ class NodePoolEffect(Effect):
             require_valid(properties, cluster or planned, self._policy(properties))
 
     @override
-    def stored(self, properties: Object) -> Object:
-        # https://github.com/GoogleCloudPlatform/magic-modules/issues/17643
-        by_policy = at(properties, "placementPolicy.policyName")
-        return with_value(properties, "placementPolicy.type", "") if by_policy else properties
-
-    @override
     def create(self, properties: Object) -> None:
+        if properties["name"] in self.cloud.stock_outs():
+            raise HalfMade(f'NodePool {properties["name"]} was created in the error state "ERROR"')
         for node in self._nodes(properties):
             self.api().request("POST", "/api/v1/nodes", node)
-
-    @override
-    def observe(self, properties: Object) -> Object | None:
-        if "nodeCount" not in properties:
-            return properties
-        zone_count = len(zones(properties, self._cluster(properties)))
-        return properties | {"nodeCount": len(self._live(properties)) // zone_count}
 
     @override
     def update(self, old: Object, new: Object) -> None:

@@ -11,7 +11,7 @@ from sandbox.access import administrator
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
-from sandbox.providers.plugin import Diff, Plugin, Refusal, Resource, name_of, serve, type_of
+from sandbox.providers.plugin import Diff, HalfMade, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
 from sandbox.providers.resource_types import BUCKET, CLUSTER, NODE_POOL, ResourceType, filled, row
 from sandbox.providers.values import (
     Object,
@@ -74,10 +74,15 @@ class GcpPlugin(Plugin):
         resource_id, properties = self._completed(kind, given)
         if self._cloud.find(type_of(urn), resource_id) is not None:
             raise Refusal(f"googleapi: Error 409: Already exists: {resource_id}, alreadyExists")
-        properties = effect.stored(properties)
-        effect.create(properties)
+        properties = kind.answered(properties)
+        state = conceal(properties, inputs)
+        try:
+            effect.create(properties)
+        except HalfMade as error:
+            self._cloud.keep(type_of(urn), resource_id, properties)
+            raise NotReady(f"creating {urn}: 1 error occurred:\n\t* {error}", resource_id, state) from None
         self._cloud.keep(type_of(urn), resource_id, properties)
-        return resource_id, conceal(properties, inputs)
+        return resource_id, state
 
     @override
     def read(self, resource: Resource) -> tuple[Object, Object] | None:
@@ -91,12 +96,14 @@ class GcpPlugin(Plugin):
 
     @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
+        if not self.diff(old, new).changes:
+            return old.state  # The published plugin sends nothing either: what is half made stays so.
         kind = row(old.type)
         before = reveal(old.state)
         given = kind.settled(before, merged(kind.defaults, reveal(new)))
         computed = {key: item for key, item in before.items() if key not in old.inputs}
         effect = self._effect(old.urn)
-        properties = effect.stored(merged(computed, self._completed(kind, given)[1]))
+        properties = kind.answered(merged(computed, self._completed(kind, given)[1]))
         effect.require(properties, before)
         if not preview and not has_unknown(properties):
             effect.update(before, properties)

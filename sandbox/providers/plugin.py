@@ -37,6 +37,10 @@ class Refusal(Exception):
     """The cloud's answer to a request it does not grant; shown to the user as it stands."""
 
 
+class HalfMade(Refusal):
+    """The cloud made a resource, but not as it was asked to; the resource exists."""
+
+
 class NotReady(Refusal):
     """The object exists but did not become ready; it is kept in the state."""
 

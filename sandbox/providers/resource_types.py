@@ -1,6 +1,6 @@
 """Reads the table of Google Cloud resource types, `resource_types.yaml`, which explains its columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ class ResourceType:
     in_place: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    answers: Mapping[str, Object] = field(default_factory=dict[str, Object])
 
     def differences(self, before: Object, after: Object) -> Iterator[Change]:
         """What an update must change: not what the cloud computes when the program says nothing.
@@ -65,6 +66,14 @@ class ResourceType:
             if at(given, path) is None:
                 given = with_value(given, path, at(before, path))
         return given
+
+    def answered(self, properties: Object) -> Object:
+        """Return the properties as the cloud keeps them, which may differ from how they were declared."""
+        for cause, values in self.answers.items():
+            if at(properties, cause):
+                for path, value in values.items():
+                    properties = with_value(properties, path, value)
+        return properties
 
 
 def _holds(whole: Object, path: str, inner: str) -> bool:

@@ -259,7 +259,7 @@ def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(va
     ((group_name, group),) = accepted.slices.items()
     name = f"{group_name}-{group.count - 1}"
     cluster = accepted.cluster.name
-    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "nodes@my-project.example", accepted.slices, {}, None)
+    args = TpuSlicesArgs(accepted.cloud, cluster, cluster, "dev.example", "nodes@x", accepted.slices, {}, None)
     declared: Any = pool_args(name, group_name, None, args)
     config: Any = declared.node_config
     affinity: Any = config.reservation_affinity

@@ -75,6 +75,10 @@ def _one_zone(pool: TpuPool) -> Iterator[str]:
 
 def _upgraded_in_place(pool: TpuPool) -> Iterator[str]:
     upgrade = at(pool.resource.properties, "upgradeSettings")
+    if pool.flex_start:
+        if upgrade is not None:
+            yield f"expected no upgradeSettings on flex-start, where GKE keeps its own, got {dict(upgrade)}"
+        return
     got = tuple(at(upgrade, key) for key in ("strategy", "maxSurge", "maxUnavailable"))
     if got[0] != "SURGE" or got[1] != 0 or not got[2]:
         yield f"expected upgradeSettings SURGE with maxSurge 0 and maxUnavailable 1 or more, got {got}"
@@ -172,7 +176,7 @@ RULES: tuple[Rule, ...] = (
             Level.MANDATORY,
             "An upgrade needs no chips beyond those of the slice",
             "A surge or blue-green upgrade asks for hosts that a slice of fixed size cannot have, and hangs.",
-            "Keep upgradeSettings SURGE with maxSurge 0 and maxUnavailable 1.",
+            "Keep upgradeSettings SURGE with maxSurge 0 and maxUnavailable 1, and none on flex-start pools.",
             "https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies",
         ),
         (NODE_POOL,),

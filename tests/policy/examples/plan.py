@@ -129,7 +129,7 @@ def flex_start_pool(name: str) -> Declared:
     pool = having(having(on_demand_pool(name), ("nodeCount",), None), ("nodeConfig", "flexStart"), True)
     scaling = {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"}
     pool = having(having(pool, ("autoscaling",), scaling), ("nodeConfig", "maxRunDuration"), "14400s")
-    return having(pool, ("management", "autoRepair"), False)
+    return having(having(pool, ("upgradeSettings",), None), ("management", "autoRepair"), False)
 
 
 def queued_pool(name: str) -> Declared:

@@ -50,7 +50,14 @@ EXAMPLES: dict[str, Example] = {
     ),
     **alone("slice-hosts", spot_pool, ("nodeCount",), 3, "expected nodeCount 4, the hosts of a 4x4 slice, got 3"),
     **alone("slice-zone", spot_pool, ("nodeLocations",), _TWO_ZONES, "one zone in nodeLocations, got us-east5-a"),
-    **alone("slice-upgrade", spot_pool, ("upgradeSettings", "maxSurge"), 1, "('SURGE', 1, 1)"),
+    "slice-upgrade": Example(
+        (spot_pool("kept"), flex_start_pool("on-request")),
+        (
+            having(spot_pool("kept"), ("upgradeSettings", "maxSurge"), 1),
+            having(flex_start_pool("on-request"), ("upgradeSettings",), {"strategy": "SURGE"}),
+        ),
+        "('SURGE', 1, 1)\nexpected no upgradeSettings on flex-start",
+    ),
     **without_option("slice-deleted-first", spot_pool, "delete_before_replace", "the option deleteBeforeReplace"),
     **alone(
         "slice-labels",

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from sandbox.providers.resource_types import NODE_POOL, row
-from sandbox.providers.values import Change, Object
+from sandbox.providers.values import Change, Object, pruned
 from tests.infra.recording import Registration, run_program, stack_values
 
 CAPACITIES: dict[str, Object] = {
@@ -77,3 +77,9 @@ def test_no_change_of_a_slice_group_is_lost(pools: list[Registration]):
         )
         lost = [change for change in found if any(map(change.is_under, (*kind.inert, *kind.kept)))]
         assert replaced or not lost, (before.name, after.name, lost)
+
+
+def test_gke_keeps_every_pool_as_it_is_declared(pools: list[Registration]):
+    kind = row(NODE_POOL)
+    for pool in pools:
+        assert list(kind.differences(pruned(kind.answered(pool.inputs), pool.inputs), pool.inputs)) == [], pool.name
