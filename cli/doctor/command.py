@@ -25,7 +25,14 @@ ILL = 2
 """Exit status when a check fails."""
 
 GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
-    "credentials": (credentials.stack, credentials.rights, credentials.bucket, credentials.gcloud),
+    "credentials": (
+        credentials.stack,
+        credentials.rights,
+        credentials.bucket,
+        credentials.gcloud,
+        credentials.application_default,
+        credentials.billing,
+    ),
     "APIs": (apis.kinds, apis.services),
     "quota": (quota.queues, quota.google),
     "versions": (versions.nodes, versions.operators, versions.programs),

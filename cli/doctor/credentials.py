@@ -5,6 +5,7 @@ from typing import Any
 from etils import epath
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
+from cli.doctor.google import NotAsked, NotLoggedIn, token
 from workloads.report.command import faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -62,9 +63,34 @@ def bucket(scope: Scope) -> Findings:
 
 def gcloud(scope: Scope) -> Findings:
     """Whether Google Cloud takes the credentials of gcloud."""
+    if isinstance(scope.google, NotLoggedIn):
+        yield fault("gcloud", str(scope.google), "gcloud auth login")
+        return
     found = scope.in_google()
     found.get("cloudresourcemanager", f"/v1/projects/{found.project}")
     yield ok("gcloud", f"project {found.project} can be read")
+
+
+def application_default(scope: Scope) -> Findings:
+    """Whether Pulumi's provider finds credentials, which are not those of gcloud."""
+    if isinstance(scope.google, NotAsked) and not isinstance(scope.google, NotLoggedIn):
+        raise scope.google
+    try:
+        token("auth", "application-default")
+    except NotLoggedIn as why:
+        yield fault("application default", str(why), "gcloud auth application-default login")
+    else:
+        yield ok("application default", "Pulumi's provider has credentials")
+
+
+def billing(scope: Scope) -> Findings:
+    """Whether the project can pay for what the stack makes."""
+    found = scope.in_google()
+    if found.get("cloudbilling", f"/v1/projects/{found.project}/billingInfo").get("billingEnabled"):
+        yield ok("billing", f"project {found.project} has a billing account")
+    else:
+        fix = f"gcloud billing projects link {found.project} --billing-account ACCOUNT"
+        yield fault("billing", f"project {found.project} has no billing account", fix)
 
 
 def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str) -> bool:

@@ -17,6 +17,10 @@ class NotAsked(Exception):
     """Nobody can be asked; the message says why."""
 
 
+class NotLoggedIn(NotAsked):
+    """A login of gcloud is missing or has expired."""
+
+
 def _address(service: str) -> str:
     return f"https://{service}.googleapis.com"
 
@@ -61,15 +65,24 @@ def google(project: str, region: str) -> Google:
     Raises:
         NotAsked: there is no gcloud, or nobody is logged in.
     """
+    return Google(project, region, token("auth"), urllib3.PoolManager())
+
+
+def token(*login: str) -> str:
+    """Return an access token of a login: `auth` is gcloud's own, `auth application-default` that of other programs.
+
+    Raises:
+        NotAsked: there is no gcloud.
+        NotLoggedIn: nobody is logged in.
+    """
     if shutil.which("gcloud") is None:
         raise NotAsked("gcloud is not installed: https://cloud.google.com/sdk/docs/install")
+    command = ["gcloud", *login, "print-access-token"]
     try:
-        asked = subprocess.run(
-            ["gcloud", "auth", "print-access-token"], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotAsked(f"gcloud does not answer: {error}") from None
     if asked.returncode:
         said = (asked.stderr.strip().splitlines() or ["it gives no reason"])[-1]
-        raise NotAsked(f"gcloud has no credentials: {said}; run `gcloud auth login`")
-    return Google(project, region, asked.stdout.strip(), urllib3.PoolManager())
+        raise NotLoggedIn(f"gcloud has no credentials: {said}; run `gcloud {' '.join(login)} login`")
+    return asked.stdout.strip()

@@ -8,6 +8,7 @@ from cli.observed.objects import condition, is_true
 from cli.observed.slices import without_hosts
 from infra.api_server import Json
 from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL
+from infra.placement import SYSTEM_POOL
 from workloads.spec import BAD_HOST_KEY
 
 _TPU = "cloud.google.com/gke-tpu-accelerator"
@@ -36,7 +37,9 @@ def pools(scope: Scope) -> Findings:
         if status in ("RUNNING", "RECONCILING", "PROVISIONING"):
             yield ok(subject, status.lower())
         else:
-            yield fault(subject, f"{status}: {'; '.join(words)}", f"pulumi up --refresh --stack {scope.stack}")
+            resource = "cluster-system" if pool["name"] == SYSTEM_POOL else f"slices-{pool['name']}"
+            fix = f"wait, or create it again: pulumi up --stack {scope.stack} --replace '**::{resource}'"
+            yield fault(subject, f"{status}: {'; '.join(words)}", fix)
 
 
 def _hostless(scope: Scope, pools: Collection[str]) -> Findings:

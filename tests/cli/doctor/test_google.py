@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Generator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ QUOTA = (
     "/cloudquotas/v1/projects/p/locations/global/services/compute.googleapis.com/quotaInfos/"
     "TPUS-PER-TPU-FAMILY-per-project-region"
 )
+BILLING = "/cloudbilling/v1/projects/p/billingInfo"
 POOLS = "/container/v1/projects/p/locations/us-east5/clusters/local/nodePools"
 
 
@@ -31,6 +33,7 @@ def answers() -> dict[str, Json]:
     other = {"region": "us-east5", "tpu_family": "CT5LP"}
     return {
         "/cloudresourcemanager/v1/projects/p": {},
+        BILLING: {"billingEnabled": True},
         SERVICES: {"services": [{"config": {"name": f"{api}.googleapis.com"}} for api in APIS]},
         QUOTA: {
             "dimensionsInfos": [
@@ -68,6 +71,7 @@ def test_google_is_asked_for_services_quota_and_pools(cloud: Google, tmp_path: P
         told = {(check.group, check.subject): check for check in examined(found)}
     for asked in (
         ("credentials", "gcloud"),
+        ("credentials", "billing"),
         ("APIs", "services"),
         ("quota", "slices.trillium"),
         ("nodes", "pool trillium-0"),
@@ -103,7 +107,26 @@ def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
     pool = {"name": "trillium-1", "status": "ERROR", "conditions": [{"message": "GCE_STOCKOUT"}]}
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
-        assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", "pulumi up --refresh --stack local") in faults(found)
+        fix = "wait, or create it again: pulumi up --stack local --replace '**::slices-trillium-1'"
+        assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
+
+
+def test_a_project_without_a_billing_account_is_told(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
+    answers[BILLING] = {"billingEnabled": False}
+    with scope(healthy(), tmp_path, cloud) as found:
+        fix = "gcloud billing projects link p --billing-account ACCOUNT"
+        assert ("credentials", "billing", "project p has no billing account", fix) in faults(found)
+
+
+def test_each_missing_login_is_a_fault_with_the_command_that_logs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _without_logins(tmp_path, monkeypatch)
+    with scope(healthy(), tmp_path) as found, pytest.raises(NotAsked) as missing:
+        google("p", "us-east5")
+    desk = replace(found, sandbox=False, google=missing.value)
+    told = [(subject, fix) for _, subject, _, fix in faults(desk) if fix.startswith("gcloud auth")]
+    assert told == [("gcloud", "gcloud auth login"), ("application default", "gcloud auth application-default login")]
 
 
 def test_what_google_refuses_is_not_asked_and_no_fault(cloud: Google) -> None:
@@ -112,10 +135,7 @@ def test_what_google_refuses_is_not_asked_and_no_fault(cloud: Google) -> None:
 
 
 def test_a_gcloud_without_credentials_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "gcloud"
-    program.write_text("#!/bin/sh\necho 'You do not have an active account.' >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    _without_logins(tmp_path, monkeypatch)
     with pytest.raises(NotAsked, match="You do not have an active account.; run `gcloud auth login`"):
         google("p", "us-east5")
 
@@ -124,3 +144,11 @@ def test_without_gcloud_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotAsked, match="gcloud is not installed"):
         google("p", "us-east5")
+
+
+def _without_logins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a gcloud on the PATH at which nobody is logged in."""
+    program = folder / "gcloud"
+    program.write_text("#!/bin/sh\necho 'You do not have an active account.' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
