@@ -29,6 +29,7 @@ from workloads.spec import (
     StorageSpec,
     TokenFileSpec,
     TrainingSpec,
+    cause_order,
     load_preset,
     preset_names,
 )
@@ -214,7 +215,7 @@ def _without_noise(lines: Iterator[str]) -> Iterator[str]:
 def _failure(hosts: Hosts, records: Path) -> str:
     """The failure record of the host where it happened, or else the end of a host that left none."""
     written = [json.loads(path.read_text()) for path in records.glob("*.json")]
-    first = min(written, key=lambda record: record["time"], default=None)
+    first = min(written, key=lambda record: cause_order(record["code"], record["time"]), default=None)
     # Hosts that lose a peer abort (SIGABRT); the one with another code says why.
     failed = sorted(hosts.failed(), key=lambda host: host.process.returncode < 0)
     cause = next((host for host in hosts.all if first and host.address == first["host"]), *failed[:1])

@@ -50,7 +50,7 @@ def up(settings: Path, root: Path, console: Console) -> int:
         storage = f"{outputs['checkpoint_bucket']}/{job['name']}"
         place = closing.Place(site, found.path("kubectl"), job["namespace"], storage)
         display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
-        follow(display, Target(site, job["namespace"], job["name"]))
+        follow(display, Target(site, job["namespace"], job["name"], place.folder(storage)))
     return _close(console, display.snapshot, place)
 
 

@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 from cli.logs.following import follow, leader
 from cli.logs.reading import Line
+from cli.observed.files import read_files
 from cli.observed.objects import Object
 from cli.observed.paths import JOBSETS, PODS, WORKLOADS
 from cli.view import reduce
@@ -36,6 +38,8 @@ class Target:
     site: Site
     namespace: str
     jobset: str
+    folder: Path
+    """Of the job's files."""
 
 
 class Watcher:
@@ -50,7 +54,7 @@ class Watcher:
         self._log = threading.Thread(target=self._follow_leader, daemon=True)
         job, pods = f"metadata.name={target.jobset}", f"{JOBSET_LABEL}={target.jobset}"
         self._watches = [
-            self._watch(JOBSETS, {"fieldSelector": job}, reduce.jobset),
+            self._watch(JOBSETS, {"fieldSelector": job}, self._jobset),
             self._watch(WORKLOADS, {}, reduce.workload),
             self._watch(PODS, {"labelSelector": pods}, reduce.pod),
         ]
@@ -80,6 +84,13 @@ class Watcher:
             self._display.change(lambda now: reducer(now, found, time.time(), True))
 
         return Watch(self._api, path.format(self._target.namespace), selector, changed, removed, _SILENCE_SECONDS)
+
+    def _jobset(self, snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot:
+        """The JobSet was seen; where it restarted or ended, with what its hosts left word of."""
+        after = reduce.jobset(snapshot, found, at, deleted)
+        if (after.restarts, after.outcome) == (snapshot.restarts, snapshot.outcome):
+            return after
+        return replace(after, records=read_files(str(self._target.folder)).failures)
 
     def _follow_leader(self) -> None:
         while not self._stopped.is_set():

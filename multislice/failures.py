@@ -5,7 +5,7 @@ from contextlib import suppress
 from pydantic import BaseModel, ValidationError
 
 from workloads.call.folder import CallFolder
-from workloads.spec import ExitCode
+from workloads.spec import ExitCode, cause_order
 
 _FOLDER = "failures"
 _SHOWN_LINES = 40
@@ -20,7 +20,7 @@ def host_failure(folder: CallFolder) -> str | None:
     own = [record for record in records if not record.elsewhere] or records
     if not own:
         return None
-    first = min(own, key=lambda record: record.time)
+    first = min(own, key=lambda record: cause_order(record.code, record.time))
     code = ExitCode(first.code).name if first.code in list(ExitCode) else first.code
     return "\n".join([f"host {first.host} ended ({code}): {first.cause}", *first.details[:_SHOWN_LINES]])
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cli.explain.exits import meaning
 from cli.explain.finding import Cause, Finding, counted
-from cli.observed.files import Failure
+from cli.observed.first_cause import Traces
 from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Snapshot, State
 from cli.view.render import code_words, duration, exit_words
@@ -12,7 +12,6 @@ from cli.view.render import code_words, duration, exit_words
 _SILENT_STEPS = 20
 """A job that has done no step for as long as so many take, and a minute at least, is worth a look."""
 _SILENT_SECONDS = 60
-_PEER_LOST = 134
 
 
 def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
@@ -72,7 +71,9 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
     if training.step:
         left = duration(training.seconds_left())
         return Finding(Cause.RUNNING, f"The job runs: step {training.step} of {training.steps}, {left} left.", None)
-    what = "All hosts run, and the first step has not ended: JAX compiles, or restores a checkpoint."
+    # https://cloud.google.com/tpu/docs/troubleshooting/trouble-tf asks for as much patience.
+    what = "All hosts run, and the first step has not ended: JAX compiles, which takes 5 minutes or more for a large"
+    what += " model, or restores a checkpoint."
     return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
 
 
@@ -90,30 +91,12 @@ def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
 def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
     """How the start after `attempt` restarts ended, by the first host that failed in it."""
     names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
-    records = _records(job, attempt)
-    killed = [pod for pod in job.pods if pod.attempt == attempt and pod.phase == "Failed" and pod.exit_code]
-    killed.sort(key=lambda pod: (pod.exit_code == _PEER_LOST, pod.host))
-    if records and (records[0].code != _PEER_LOST or not killed):
-        first = records[0]
-        means, what = meaning(first.code, job.kind), _ended(job, attempt, first.host, first.code)
-        told = (f"{first.host}: {first.cause}",)
-        return Finding(Cause.RESTARTED, what, first.at, told, (means.next.format(**names),))
-    if killed:
-        pod = killed[0]
-        means, what = meaning(pod.exit_code or 0, job.kind), _ended(job, attempt, pod.host, pod.exit_code or 0)
-        told = (f"{pod.name} on {pod.node}", *((pod.ended_for,) if pod.ended_for else ()))
-        return Finding(Cause.RESTARTED, what, pod.created, told, (means.next.format(**names),))
-    return None
-
-
-def _records(job: Job, attempt: int) -> list[Failure]:
-    """What hosts left of the last start of that attempt, the one that says most first."""
-    # What was told before its pods were made is of a start that ended in the queue, where it was put back.
-    since = min((pod.created for pod in job.pods if pod.attempt == attempt), default=job.created)
-    told = [fail for fail in job.files.failures if fail.attempt == attempt and fail.at >= max(since, job.created)]
-    last = max((fail.start for fail in told), default=0)
-    # Who lost a peer knows nothing; the peer's own word, if it left one, came first or comes later.
-    return sorted((fail for fail in told if fail.start == last), key=lambda fail: (fail.code == _PEER_LOST, fail.at))
+    first = Traces(job.place.name, job.created, job.pods, job.files.failures, job.events).first_cause(attempt)
+    if first is None:
+        return None
+    what = _ended(job, attempt, first.host, first.code)
+    advice = meaning(first.code, job.kind).next.format(**names)
+    return Finding(Cause.RESTARTED, what, first.at, first.evidence, (advice,))
 
 
 def _ended(job: Job, attempt: int, host: str, code: int) -> str:

@@ -43,6 +43,8 @@ class Pod:
     """Why its container does not start although it has a node, such as an image that cannot be pulled."""
     ended_for: str = ""
     """Why the cluster, and not its program, ended it, such as preemption or a lost node."""
+    ended: float | None = None
+    """When its container did; None: it has not, or nobody says when."""
 
     @property
     def is_head(self) -> bool:
@@ -78,7 +80,7 @@ def pod_of(found: Object, at: float) -> Pod:
     metadata, status = found["metadata"], found.get("status", {})
     labels = metadata["labels"]
     states: list[Mapping[str, Any]] = [container["state"] for container in status.get("containerStatuses", [])]
-    ended = [state["terminated"]["exitCode"] for state in states if "terminated" in state]
+    ends = [state["terminated"] for state in states if "terminated" in state]
     phase = status.get("phase", "Pending")
     leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
     return Pod(
@@ -91,10 +93,11 @@ def pod_of(found: Object, at: float) -> Pod:
         attempt=int(labels[_ATTEMPT]),
         created=moment(metadata, "creationTimestamp", at),
         started=moment(status, "startTime", at) if "startTime" in status else None,
-        exit_code=max(ended, default=None),
+        exit_code=max((end["exitCode"] for end in ends), default=None),
         waits_for=condition(found, "PodScheduled").get("message", ""),
         held_up=_held_up(states),
         ended_for=_ended_for(found),
+        ended=min((moment(end, "finishedAt", at) for end in ends), default=None),
     )
 
 

@@ -77,10 +77,11 @@ def failed(snapshot: Snapshot, place: Place) -> Text:
     parts = [Text.assemble((f"{snapshot.job} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
     if snapshot.restarts:
         parts.append(Text("\n".join(restart_lines(snapshot))))
-    if snapshot.failures:
-        pod = snapshot.failures[-1].pod
-        folder = place.log_folder(pod)
-        parts.append(Text(f"host {pod.host} exited {exit_words(pod.exit_code)}; its log ends, in {_short(folder)}:"))
+    last = snapshot.failed[-1:]
+    if cause := snapshot.first_cause(last[0].attempt) if last else None:
+        pods = [pod for pod in snapshot.failed if (pod.attempt, pod.host) == (last[0].attempt, cause.host)]
+        folder = place.log_folder((pods or last)[0])
+        parts.append(Text(f"host {cause.host} exited {exit_words(cause.code)}; its log ends, in {_short(folder)}:"))
         parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
     tries = [
         ("look at the cluster", place.kubectl_command()),

@@ -12,7 +12,7 @@ from cli.observed.objects import Object, condition, is_true, moment
 from cli.observed.outcome import DELETED, outcome_of
 from cli.observed.pod import Pod, key_of, pod_of
 from cli.observed.training import Training
-from cli.view.snapshot import HostFailure, Phase, Resources, Snapshot
+from cli.view.snapshot import Phase, Resources, Snapshot
 from workloads.progress import CheckpointSaved, Evaluation, RolledBack, RunStarted, RunSummary, StepProgress
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def pod(snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot
 
 
 def _failure(snapshot: Snapshot, seen: Pod) -> Snapshot:
-    known = {failure.attempt for failure in snapshot.failures}
-    if seen.phase != "Failed" or seen.attempt in known:
+    if seen.phase != "Failed":
         return snapshot
-    return replace(snapshot, failures=(*snapshot.failures, HostFailure(seen.attempt, seen)))
+    others = (pod for pod in snapshot.failed if pod.uid != seen.uid)
+    return replace(snapshot, failed=(*others, seen))
 
 
 def _all_running(snapshot: Snapshot, at: float) -> Snapshot:

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cli.observed.first_cause import HostEnd
 from cli.observed.pod import Pod
 from cli.observed.training import Training
 from cli.view.snapshot import Phase, Snapshot
@@ -187,14 +188,13 @@ def code_words(code: int) -> str:
 
 def restart_lines(snapshot: Snapshot) -> list[str]:
     """One line for each restart and its cause."""
-    causes = {failure.attempt: failure.pod for failure in snapshot.failures}
-    return [_restart_line(number, causes.get(number - 1)) for number in range(1, snapshot.restarts + 1)]
+    return [_restart_line(number, snapshot.first_cause(number - 1)) for number in range(1, snapshot.restarts + 1)]
 
 
-def _restart_line(number: int, cause: Pod | None) -> str:
+def _restart_line(number: int, cause: HostEnd | None) -> str:
     if cause is None:
         return f"restart {number}: before this view began"
-    return f"restart {number}: host {cause.host} exited {exit_words(cause.exit_code)}"
+    return f"restart {number}: host {cause.host} exited {exit_words(cause.code)}"
 
 
 def _notes(snapshot: Snapshot) -> list[RenderableType]:

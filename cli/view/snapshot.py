@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from cli.observed.files import Failure
+from cli.observed.first_cause import HostEnd, Traces
 from cli.observed.outcome import Outcome
 from cli.observed.pod import Pod, PodKey
 from cli.observed.training import Training
@@ -67,14 +69,6 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class HostFailure:
-    """The first host that failed in one attempt: the cause of the restart that follows."""
-
-    attempt: int
-    pod: Pod
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """All that is known at one moment."""
 
@@ -93,9 +87,18 @@ class Snapshot:
     waiting: Mapping[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     """Workloads that wait in the queue: name to (minus priority, creation), the order of admission."""
     restarts: int = 0
-    failures: tuple[HostFailure, ...] = ()
+    failed: tuple[Pod, ...] = ()
+    """Pods that failed by themselves, of all attempts, in the order in which they were seen."""
+    records: tuple[Failure, ...] = ()
+    """What hosts that failed left in the job's folder."""
     training: Training = Training()
     outcome: Outcome | None = None
+
+    def first_cause(self, attempt: int) -> HostEnd | None:
+        """The end of a host that ended the start after `attempt` restarts; None: it was not seen."""
+        if not any(pod.attempt == attempt for pod in self.failed):
+            return None
+        return Traces(self.job, 0.0, self.failed, self.records).first_cause(attempt)
 
     def begin(self, phase: Phase, at: float, detail: str = "") -> "Snapshot":
         """The phase has begun; a second call changes nothing."""

@@ -95,6 +95,7 @@ def pod(
     exit_code: int | None = None,
     created: float = 52,
     deleting: bool = False,
+    ended: float = 60,
 ) -> dict[str, Any]:
     name = f"tiny-slice-{slice_index}-{host_index}-{attempt}abcd"
     labels = {
@@ -118,7 +119,7 @@ def pod(
         status["startTime"] = time(created + 1)
         state = {"running": {"startedAt": time(created + 1)}}
         if exit_code is not None:
-            state = {"terminated": {"exitCode": exit_code}}
+            state = {"terminated": {"exitCode": exit_code, "finishedAt": time(ended)}}
         status["containerStatuses"] = [{"name": "trainer", "state": state}]
     node = f"gke-slice-{slice_index}-{host_index}" if phase != "Pending" else ""
     spec = {"containers": [{"name": "trainer"}], **({"nodeName": node} if node else {})}

@@ -66,7 +66,7 @@ def test_the_job_is_followed_to_its_end_although_a_connection_breaks(
     console = Console(file=io.StringIO())
     shown = Display(console, recordings.applied())
 
-    with Watcher(Target(site, "research", "tiny"), shown).watching() as watcher:
+    with Watcher(Target(site, "research", "tiny", site.buckets / "tiny"), shown).watching() as watcher:
         assert shown.wait_until(lambda now: now.training.step == 200, 60)
         finish(api_server)
         assert shown.wait_until(lambda now: now.outcome is not None, 60)
@@ -78,7 +78,7 @@ def test_the_job_is_followed_to_its_end_although_a_connection_breaks(
 
 
 def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(site: Site) -> None:
-    shown, target = display(), Target(site, "research", "tiny")
+    shown, target = display(), Target(site, "research", "tiny", site.buckets / "tiny")
     # Within the call, and before it looks whether the sandbox is alive.
     timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -92,4 +92,4 @@ def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(site: Site) -> Non
 
 def test_a_sandbox_that_died_is_told_instead_of_waiting_for_ever(site: Site) -> None:
     with pytest.raises(Halt, match=r"the sandbox stopped while the job was running; .*daemon\.log"):
-        follow(display(), Target(site, "research", "tiny"))
+        follow(display(), Target(site, "research", "tiny", site.buckets / "tiny"))

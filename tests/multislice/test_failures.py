@@ -18,6 +18,14 @@ def test_the_first_hosts_own_failure_is_told(tmp_path: Path) -> None:
     assert host_failure(folder) == f"host host-1 ended ({ExitCode(24).name}): it hangs\nstack"
 
 
+def test_a_host_that_lost_another_one_is_not_told_as_the_cause(tmp_path: Path) -> None:
+    folder = CallFolder.at(str(tmp_path))
+    lost = {**RECORD, "host": "host-0", "code": ExitCode.PEER_LOST, "time": 1.0}
+    for number, record in enumerate((lost, RECORD)):
+        folder.write(f"failures/run/{number}.json", json.dumps(record).encode())
+    assert (host_failure(folder) or "").startswith("host host-1 ended")
+
+
 def test_what_is_no_record_is_passed_over(tmp_path: Path) -> None:
     folder = CallFolder.at(str(tmp_path))
     for number, content in enumerate((b"", b"\xff", b"[1]", b'{"elsewhere": false}')):

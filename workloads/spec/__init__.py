@@ -24,6 +24,7 @@ from workloads.spec.pod import (
     RUN_ID_VARIABLE,
     START_VARIABLE,
     ExitCode,
+    cause_order,
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MeshSpec, SliceSpec
@@ -62,6 +63,7 @@ __all__ = [
     "StorageSpec",
     "TokenFileSpec",
     "TrainingSpec",
+    "cause_order",
     "load_preset",
     "preset_names",
 ]

@@ -77,3 +77,11 @@ FATAL_CODES = (
     ExitCode.FUNCTION_RAISED,
 )
 """No restart can help, and none follows."""
+
+
+def cause_order(code: int, at: float) -> tuple[bool, float]:
+    """Sort key of the ends of hosts: the end that caused the others comes first.
+
+    A host that lost another one says nothing of the cause, whenever it ended.
+    """
+    return code == ExitCode.PEER_LOST, at

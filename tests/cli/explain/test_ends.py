@@ -8,6 +8,7 @@ from cli.explain.exits import MEANINGS
 from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
 from cli.observed.kind import Kind
+from cli.observed.snapshot import Event
 from cli.observed.training import Training
 from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said
 from workloads.spec import ExitCode
@@ -34,6 +35,20 @@ def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
     job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
     restart = findings(job)[-1]
     assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed without a word")
+
+
+def test_a_host_that_was_killed_is_named_although_the_restart_has_removed_its_pod() -> None:
+    lost = Failure(9_100.0, "tiny-slice-0-1.tiny", ExitCode.PEER_LOST, "another host is gone", 0, 1)
+    said = "Container trainer for pod research/tiny-slice-{} failed with exit code {} matching FailJob rule at index 3"
+    events = (
+        Event(9_099.0, "Job", "tiny-slice-0", "PodFailurePolicy", said.format("0-0-abcde", 134), True),
+        Event(9_099.0, "Job", "tiny-slice-1", "PodFailurePolicy", said.format("1-1-fghij", 137), True),
+        Event(8_900.0, "Job", "tiny-slice-1", "PodFailurePolicy", said.format("1-0-klmno", 1), True),
+    )
+    again = tuple(replace(pod, attempt=1, created=9_105.0) for pod in PODS)
+    for records in ((lost,), ()):
+        restart = findings(replace(JOB, pods=again, restarts=1, events=events, files=Files(failures=records)))[-1]
+        assert restart.what.startswith("Restart 1: host slice-1-1 exited 137 (SIGKILL)")
 
 
 def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:

@@ -3,6 +3,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
+from cli.observed.files import Failure
 from cli.view import reduce
 from cli.view.snapshot import UP_PHASES, Phase, Snapshot
 from tests.cli.api_objects import head, headed
@@ -98,17 +99,37 @@ def test_pods_that_end_later_do_not_reopen_the_pods_phase() -> None:
 
 
 def test_the_first_host_that_fails_is_the_cause_of_the_restart() -> None:
-    snapshot = see_pods(recordings.compiling(), [pod(1, 0, "Failed", exit_code=137), pod(0, 1, "Failed", exit_code=1)])
+    late, early = pod(0, 1, "Failed", exit_code=1, ended=62), pod(1, 0, "Failed", exit_code=137, ended=61)
 
-    assert [(failure.attempt, failure.pod.host, failure.pod.exit_code) for failure in snapshot.failures] == [
-        (0, "slice-1-0", 137)
-    ]
+    cause = see_pods(recordings.compiling(), [late, early]).first_cause(0)
+
+    assert cause
+    assert (cause.host, cause.code) == ("slice-1-0", 137)
+
+
+def test_a_host_that_is_seen_first_is_not_the_cause_when_it_only_lost_another_one() -> None:
+    lost, killed = pod(0, 1, "Failed", exit_code=134, ended=61), pod(1, 1, "Failed", exit_code=137, ended=62)
+
+    cause = see_pods(recordings.compiling(), [lost, killed]).first_cause(0)
+
+    assert cause
+    assert (cause.host, cause.code) == ("slice-1-1", 137)
+
+
+def test_a_host_that_the_others_heard_of_is_the_cause_though_it_ends_last() -> None:
+    ends = [pod(0, 1, "Failed", exit_code=24, ended=61), pod(1, 1, "Failed", exit_code=24, ended=64)]
+    record = Failure(START + 60, "tiny-slice-1-1.tiny", 24, "the step did not end", 0, 0)
+
+    cause = replace(see_pods(recordings.compiling(), ends), records=(record,)).first_cause(0)
+
+    assert cause
+    assert cause.host == "slice-1-1"
 
 
 def test_a_pod_that_is_ended_by_its_deletion_is_no_cause() -> None:
     snapshot = see_pods(recordings.compiling(), [pod(0, 0, "Failed", exit_code=143, deleting=True)])
 
-    assert snapshot.failures == ()
+    assert snapshot.failed == ()
 
 
 def test_the_end_of_a_replaced_pod_does_not_hide_its_successor() -> None:

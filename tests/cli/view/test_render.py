@@ -79,7 +79,7 @@ def test_the_completed_job_tells_losses_checkpoint_and_what_to_try() -> None:
 def test_the_failed_job_tells_the_reason_and_the_last_thirty_lines_of_the_host(tmp_path: Path) -> None:
     snapshot = recordings.failed()
     place = closing.Place(Site(tmp_path, 64), Path("/opt/programs/kubectl"), "research", "gs://checkpoints/tiny")
-    folder = place.log_folder(snapshot.failures[-1].pod)
+    folder = place.log_folder(snapshot.failed[-1])
     folder.mkdir(parents=True)
     (folder / "trainer.log").write_text("".join(f"line {number}\n" for number in range(100)))
 
