@@ -6,7 +6,7 @@ from pathlib import Path
 
 import multislice
 
-NAMES = ("same_order", "local_data", "last_batch", "leader_result", "keras_data_parallel")
+NAMES = ("same_order", "local_data", "last_batch", "leader_result", "keras_data_parallel", "checkpoints")
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     asked = parser.parse_args()
     example = importlib.import_module(f"examples.{asked.name}")
     on_slices = multislice.run(
-        asked.stack, asked.slices, count=asked.count, sandbox=asked.sandbox, ships=[Path(__file__).parent], timeout=600
+        asked.stack, asked.slices, count=asked.count, sandbox=asked.sandbox, ships=[Path(__file__).parent], max_hours=1
     )
     print(on_slices(example.run)())
 

@@ -26,7 +26,7 @@ KEPT_SECONDS = 24 * 60 * 60
 """Time between a call's end and the removal of its JobSet, and with it of its logs and of the key to its result."""
 GRACE_SECONDS = 10
 """A host ends at once when it is told to, but for what the kernel still does for it."""
-_SECONDS_PER_HOUR = 3600
+_SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
 
 
 class CallSettings(Spec):
@@ -106,9 +106,8 @@ def spec_of(manifest: Mapping[str, Any]) -> CallSpec | None:
 
 
 def _job(call: CallJob) -> FunctionJob:
-    timeout = call.spec.timeout_minutes
-    # The hosts end a function that takes too long, and say where it was; this is for those that cannot.
-    max_minutes = None if timeout is None else timeout + 2 * call.spec.start_minutes
+    # The hosts end a function that takes too long and say where it was. Kueue ends those that cannot, a little later.
+    max_seconds = math.ceil(_SECONDS_PER_HOUR * call.spec.max_hours + 2 * _SECONDS_PER_MINUTE * call.spec.start_minutes)
     return FunctionJob(
         name=call.spec.id,
         team=call.team,
@@ -117,5 +116,5 @@ def _job(call: CallJob) -> FunctionJob:
         priority=call.priority,
         max_restarts=0,
         grace_seconds=GRACE_SECONDS,
-        max_hours=None if max_minutes is None else math.ceil(60 * max_minutes) / _SECONDS_PER_HOUR,
+        max_hours=max_seconds / _SECONDS_PER_HOUR,
     )

@@ -16,9 +16,12 @@ from multislice.outcome import Outcome, of_input
 from multislice.packing import Code, function_name, pack
 from multislice.place import place
 from multislice.project import Project
-from multislice.submission import MOST_TIMEOUT_SECONDS, Wish, submit
+from multislice.submission import MOST_HOURS, Wish, submit
 from multislice.watching import Shown, cancel, tell, tell_input, watched
 from workloads.call.function import itself
+
+MAX_HOURS = 24.0
+"""Of a function that says nothing else; no call holds chips without an end."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ def run[**P, R](
     team: str | None = None,
     priority: Priority = "normal",
     hosts: Shown = "leader",
-    timeout: float | None = None,
+    max_hours: float = MAX_HOURS,
+    check_slices: bool = False,
     ships: str | Path | Sequence[str | Path] = (),
     sandbox: str | Path | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]:
@@ -131,14 +135,15 @@ def run[**P, R](
         team: whose queue; unset, the stack's only team.
         priority: in that queue.
         hosts: whose output a call shows: that of the first host of the first slice, or `all` with their names.
-        timeout: seconds that the function may take once it runs; unset, as long as it likes.
+        max_hours: hours that the function may take once it runs; then its hosts are ended.
+        check_slices: whether all devices must first multiply, sum and gather rightly, as before training.
         ships: folders with modules of your project, which the image does not have.
         sandbox: folder of the sandbox that has the stack; unset, your own Pulumi.
 
     Raises:
         Refused: an argument is none of those, or what is decorated cannot be called so.
     """
-    wish = Wish(slices, count, team, priority, timeout)
+    wish = Wish(slices, count, team, priority, max_hours, check_slices)
     if faults := list(_faults(wish, hosts)):
         raise Refused("\n".join(faults))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
@@ -156,8 +161,8 @@ def _faults(wish: Wish, hosts: object) -> Iterator[str]:
     """What of a wish no stack has, whichever it is."""
     if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices from 1 on, got {wish.count!r}"
-    if wish.timeout is not None and not 0 < wish.timeout <= MOST_TIMEOUT_SECONDS:
-        yield f"timeout must be seconds above 0, at most {MOST_TIMEOUT_SECONDS}, got {wish.timeout!r}"
+    if not 0 < wish.max_hours <= MOST_HOURS:
+        yield f"max_hours must be above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
     for name, got, choices in (("priority", wish.priority, get_args(Priority)), ("hosts", hosts, get_args(Shown))):
         if got not in choices:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"

@@ -20,10 +20,10 @@ from workloads.spec import CallSpec
 
 START_MINUTES = 15.0
 """Slices may come up minutes apart."""
-_SECONDS_PER_MINUTE = 60
-_SECONDS_PER_HOUR = 3600
-MOST_TIMEOUT_SECONDS = (HOURS_PER_YEAR - 1) * _SECONDS_PER_HOUR
-"""What a job may take at most, less an hour for its start."""
+RETURN_MINUTES = 10.0
+"""Enough for the first host to write a result while the others have returned."""
+MOST_HOURS = HOURS_PER_YEAR - 1
+"""The longest `max_hours` of a job, less an hour for the start of the call."""
 _KEY_BYTES = 32
 _NAME_CHARACTERS = 12
 _NAME_END_BYTES = 4
@@ -41,8 +41,10 @@ class Wish:
     team: str | None
     """None: the stack's only one."""
     priority: Priority
-    timeout: float | None
-    """Seconds that the function may take; None: as long as it likes."""
+    max_hours: float
+    """Hours that the function may take."""
+    check_slices: bool
+    """Whether the hosts check their devices before the function begins."""
 
 
 def submit(packed: Packed, wish: Wish, place: Place) -> Call:
@@ -64,7 +66,9 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         key=secrets.token_hex(_KEY_BYTES),
         slices=place.settings.slices_of(wish.slices, wish.count),
         start_minutes=START_MINUTES,
-        timeout_minutes=None if wish.timeout is None else wish.timeout / _SECONDS_PER_MINUTE,
+        check_slices=wish.check_slices,
+        max_hours=wish.max_hours,
+        return_minutes=RETURN_MINUTES,
     )
     manifest = call_jobset(CallJob(spec, packed.function, team, wish.slices, wish.priority), place.settings)
     call = Call(name, place.settings.namespaces[team], place, spec)

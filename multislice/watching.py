@@ -101,8 +101,9 @@ def _cancel(call: Call) -> None:
 
 
 def tell(call: Call, status: Status) -> None:
-    """Say the state of a call."""
-    _say(f"call {call.id} {status}")
+    """Say the state of a call, and once it runs, how long it may."""
+    limit = f", for at most {call.spec.max_hours:g} hours (max_hours)" if status.state is State.RUNNING else ""
+    _say(f"call {call.id} {status}{limit}")
 
 
 def tell_input(call: Call, value: str) -> None:

@@ -37,7 +37,7 @@ MEANINGS: dict[int, Meaning] = {
         "look at the marked nodes: multislice doctor {options}",
     ),
     ExitCode.HANG: Meaning(
-        "no step finished in time, or not all hosts came",
+        "no step finished in time, a call's function did not end in time, or not all hosts came",
         "compare the hosts' stacks in their failure records: multislice logs {job} {options} --all --previous",
     ),
     ExitCode.NO_CHECKPOINT: Meaning(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from cli.explain.finding import Cause, Finding, counted
+from cli.observed.kind import Kind
 from cli.observed.objects import Condition
 from cli.observed.snapshot import Job, Snapshot, State, Workload
 
@@ -170,13 +171,17 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     resume = f"multislice resume {job.place.name} {snapshot.options}"
     if _TIME_OVER in words or "maximum execution time" in words:
-        what, advice = "The job has used up job.max_hours, and is never admitted again.", "raise job.max_hours, then "
+        what, advice = "The job has used up its max_hours, and is never admitted again.", "raise job.max_hours, then "
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was put back as often as scheduling.requeueing.limit allows, and is never admitted again."
         advice = "remove what kept its hosts from becoming ready, then "
     else:
         what, advice = "The job was deactivated, and is not admitted until somebody activates it.", ""
     evidence = (said.message, *times) if said else times
-    return Finding(
-        Cause.DEACTIVATED, what, said.since if said else None, evidence, (f"{advice}let it go on: {resume}",)
+    # Whoever called still has the function; its files may be gone.
+    again = (
+        "call again, with a higher max_hours if that is over"
+        if job.kind is Kind.FUNCTION
+        else f"{advice}let it go on: {resume}"
     )
+    return Finding(Cause.DEACTIVATED, what, said.since if said else None, evidence, (again,))

@@ -126,7 +126,7 @@ def test_a_function_beyond_its_time_is_ended_and_says_where_it_was(stack: Chain)
         time.sleep(3600)
 
     with pytest.raises(multislice.HostFailed, match=r"HANG.*the function did not end within(.|\n)*in stands_still"):
-        on_slices(stack, stands_still, count=1, timeout=3).start().result(PATIENCE_SECONDS)
+        on_slices(stack, stands_still, count=1, max_hours=0.001).start().result(PATIENCE_SECONDS)
 
 
 def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chain) -> None:

@@ -17,7 +17,7 @@ def told(values: Values) -> CallSettings:
     return CallSettings.model_validate(call_settings(parse(values), IMAGE))
 
 
-def call(values: Values, timeout_minutes: float | None = None) -> dict[str, Any]:
+def call(values: Values, max_hours: float = 24) -> dict[str, Any]:
     settings = told(values)
     spec = CallSpec(
         id="train-1",
@@ -26,7 +26,9 @@ def call(values: Values, timeout_minutes: float | None = None) -> dict[str, Any]
         key="1" * 64,
         slices=settings.slices_of("trillium", 2),
         start_minutes=15,
-        timeout_minutes=timeout_minutes,
+        check_slices=False,
+        max_hours=max_hours,
+        return_minutes=10,
     )
     return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)
 
@@ -71,10 +73,9 @@ def test_a_call_starts_once_and_its_jobset_goes_a_day_after_its_end(values: Valu
     assert made["spec"]["ttlSecondsAfterFinished"] == KEPT_SECONDS == 86_400
 
 
-def test_chips_are_free_after_the_timeout_though_no_host_can_act(values: Values) -> None:
+def test_chips_are_free_after_the_limit_though_no_host_can_act(values: Values) -> None:
     label = "kueue.x-k8s.io/max-exec-time-seconds"
-    assert label not in call(values)["metadata"]["labels"]
-    assert call(values, timeout_minutes=10)["metadata"]["labels"][label] == str((10 + 2 * 15) * 60)
+    assert call(values, max_hours=2)["metadata"]["labels"][label] == str(2 * 3600 + 2 * 15 * 60)
 
 
 def test_a_call_is_known_by_its_jobset_and_other_jobs_are_none(values: Values) -> None:

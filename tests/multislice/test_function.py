@@ -87,20 +87,20 @@ def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(func
 
 
 def test_all_that_is_wrong_with_a_wish_is_told_at_once() -> None:
-    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "timeout": float("nan")}
+    wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": float("nan")}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", **wrong)
     assert str(fault.value).splitlines() == [
         "count must be a number of slices from 1 on, got 1.5",
-        "timeout must be seconds above 0, at most 31532400, got nan",
+        "max_hours must be above 0 and at most 8759, got nan",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",
     ]
 
 
-def test_the_longest_timeout_and_every_priority_are_taken(objects: Objects) -> None:
+def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> None:
     for priority in ("low", "normal", "high"):
-        run: Any = multislice.run("local", "trillium", priority=priority, timeout=31532400)
+        run: Any = multislice.run("local", "trillium", priority=priority, max_hours=8759)
         assert run(len)("abc") == 3
     assert len(objects.found) == 3
 

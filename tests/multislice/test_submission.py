@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,7 @@ from multislice.submission import Wish, call_name, is_call_name, submit
 from tests.multislice.known import NAMESPACE, Objects, place
 from workloads.call.parcel import read_parcel
 
-WISH = Wish("trillium", 2, None, "normal", None)
+WISH = Wish("trillium", 2, None, "normal", 24, False)
 POOL = cast(ConnectionPool, None)
 PACKED = pack(len, ("abc",), {}, Project([]))
 
@@ -97,10 +98,16 @@ def test_a_bucket_that_takes_no_files_is_told_and_nothing_is_submitted(tmp_path:
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        (Wish("viperfish", 1, None, "normal", None), r"expected slices of stack local \(trillium\), got 'viperfish'"),
-        (Wish("trillium", 3, None, "normal", None), "expected count from 1 to the 2 slices of trillium .*, got 3"),
-        (Wish("trillium", 1, "sales", "normal", None), r"expected a team of stack local \(research, product\), got 's"),
-        (Wish("trillium", 1, None, "normal", None), r"\(research, product\), got no name; say team="),
+        (
+            replace(WISH, slices="viperfish"),
+            r"expected slices of stack local \(trillium\), got 'viperfish'",
+        ),
+        (replace(WISH, count=3), "expected count from 1 to the 2 slices of trillium .*, got 3"),
+        (
+            replace(WISH, team="sales"),
+            r"expected a team of stack local \(research, product\), got 's",
+        ),
+        (replace(WISH, count=1), r"\(research, product\), got no name; say team="),
     ],
 )
 def test_a_wish_that_the_stack_does_not_have_is_told_with_what_it_has(tmp_path: Path, wish: Wish, told: str) -> None:

@@ -4,6 +4,7 @@ Owns what the function finds around it: the folders that came with it, and a sta
 call from, since a call from a host would be a call of a call.
 """
 
+import importlib.util
 import io
 import json
 import linecache
@@ -14,8 +15,12 @@ import sys
 import tempfile
 import traceback
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Self
 
@@ -81,6 +86,29 @@ class Function:
             if end.code in (None, 0):
                 return None
             raise
+
+
+class KerasOnAllHosts(MetaPathFinder):
+    """Prepares Keras, on its import, to train one model on all hosts. See `workloads.call.keras_fit`."""
+
+    def __init__(self, call: str) -> None:
+        self._seed = zlib.crc32(call.encode())
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        """Let the other finders find Keras; any other module is theirs alone."""
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(fullname)
+        if found and found.loader and os.environ["KERAS_BACKEND"] == "jax":
+            found.loader.exec_module = partial(self._execute, found.loader.exec_module)
+        return found
+
+    def _execute(self, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+        execute(module)
+        from workloads.call.keras_fit import train_on_all_hosts
+
+        train_on_all_hosts(self._seed)
 
 
 def packed_result(value: object) -> bytes:

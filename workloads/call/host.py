@@ -14,16 +14,27 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import jax
 from etils import epath
 
 from workloads.call.folder import OUTPUT, RETURNED, CallFolder, Damaged, Seals
-from workloads.call.function import Function, own_traceback, packed_exception, packed_result, presentable
+from workloads.call.function import (
+    Function,
+    KerasOnAllHosts,
+    own_traceback,
+    packed_exception,
+    packed_result,
+    presentable,
+)
 from workloads.call.parcel import read_parcel
 from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec, ExitCode
+from workloads.training import slice_check
+from workloads.training.deadline import Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.failures import BadHost, InvalidSpec, is_peer_lost
 from workloads.training.joining import end, hang, joined
@@ -34,6 +45,9 @@ from workloads.training.start_check import Roll, open_devices, require_devices, 
 from workloads.training.watchdog import Watchdog
 
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
+_FUNCTION, _RETURNED_ON = "the function", ", which has returned on "
+_MINUTES_PER_HOUR = 60
+_LATE_HOST_FAILS_MINUTES = 0.1
 _LEFTOVER_SECONDS = 60.0
 _LEADER_POLL_SECONDS, _POLL_SECONDS = 0.05, 0.25
 
@@ -65,12 +79,59 @@ def run_host(spec: CallSpec, start: Start, environment: Mapping[str, str]) -> No
         roll = Roll(epath.Path(spec.folder), start.run_id, start.restart_attempt, spec.slices)
         processes = joined(place, spec.start_minutes, roll, ending)
         _end_when_told()
-        with Watchdog(processes, ending, hang):
+        returns = _Returns(spec, processes)
+        with Watchdog(processes, ending, _too_late, returns.look):
             _check_devices(spec, place, processes, environment)
             _call(_Host(spec, place, processes, Seals.of(spec, folder), ending), parts)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
         end(error, processes, ending)
     _end_soon()
+
+
+class _Returns:
+    """The hosts on which the function has returned.
+
+    A host that waits in a collective for one of them would wait forever, so all must return soon after the first one.
+    """
+
+    def __init__(self, spec: CallSpec, processes: Processes):
+        self._spec = spec
+        self._processes = processes
+        self._first = ""
+        self._expected = ""
+
+    def look(self) -> None:
+        """Expect the rest of the call once the function has returned on a host."""
+        # The leader keeps the list; without it JAX ends this process.
+        with suppress(jax.errors.JaxRuntimeError):
+            if returned := {int(index) for index in self._processes.left(_RETURNED_KEY)}:
+                self._first = self._first or _host_name(self._spec, min(returned))
+                what, minutes = self._due(returned)
+                if what != self._expected:
+                    self._expected = what
+                    self._processes.deadline.expect(what, minutes)
+
+    def _due(self, returned: set[int]) -> tuple[str, float]:
+        minutes = self._spec.return_minutes
+        if len(returned) == self._processes.count:
+            return "the writing of the result", minutes
+        if self._processes.index in returned:
+            # A late host shows where it is, so it has to be the first to fail.
+            return "the function on the other hosts", minutes + _LATE_HOST_FAILS_MINUTES
+        return f"the function{_RETURNED_ON}{self._first},", minutes
+
+
+def _too_late(missed: Expectation) -> str:
+    if missed.what == _FUNCTION:
+        return f"{hang(missed)}; raise max_hours if it needs longer"
+    if _RETURNED_ON in missed.what:
+        return f"{hang(missed)}; every host must run the same collectives, as in examples/same_order.py"
+    return hang(missed)
+
+
+def _host_name(spec: CallSpec, process: int) -> str:
+    slice_index, worker = divmod(process, spec.slices.hosts)
+    return f"slice-{slice_index}-{worker}"
 
 
 def _parts(spec: CallSpec, folder: CallFolder) -> Mapping[str, bytes]:
@@ -83,17 +144,20 @@ def _parts(spec: CallSpec, folder: CallFolder) -> Mapping[str, bytes]:
 def _check_devices(spec: CallSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
     processes.deadline.expect("the opening of all devices", spec.start_minutes)
     try:
-        require_devices(spec.slices, open_devices(place), place, processes)
+        devices = open_devices(place)
+        require_devices(spec.slices, devices, place, processes)
+        if spec.check_slices:
+            processes.deadline.expect("the slice check", slice_check.MINUTES)
+            slice_check.check_slices(spec.slices, devices, place, processes)
     except BadHost as bad:
         raise set_aside(bad, OwnNode.of(environment), place, processes) from None
-    if spec.timeout_minutes is None:
-        processes.deadline.clear()
-    else:
-        processes.deadline.expect("the function", spec.timeout_minutes)
+    processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
 
 
 def _call(host: _Host, parts: Mapping[str, bytes]) -> None:
     print(FunctionBegins(host.spec.id).line(), flush=True)
+    if host.processes.count > 1:
+        sys.meta_path.insert(0, KerasOnAllHosts(host.spec.id))
     try:
         value = Function.unpacked(parts, f"{host.spec.folder}/{OUTPUT}")()
         result = packed_result(value) if host.processes.leads else b""
@@ -138,7 +202,7 @@ def _record(host: _Host, error: BaseException) -> dict[str, Any]:
     """What the desk raises again."""
     exception = packed_exception(error)
     return {
-        "host": f"slice-{host.place.slice}-{host.place.worker}",
+        "host": _host_name(host.spec, host.processes.index),
         "time": time.time(),
         "type": type(error).__name__,
         "message": str(error),

@@ -24,5 +24,9 @@ class CallSpec(Spec):
     slices: SliceSpec
     start_minutes: Annotated[float, Field(gt=0)]
     """Longest time from the first host's start until all have joined and opened their devices."""
-    timeout_minutes: Annotated[float, Field(gt=0)] | None = None
-    """Longest time that the function may take; None: as long as it likes."""
+    check_slices: bool
+    """Whether all devices must first compute and communicate rightly."""
+    max_hours: Annotated[float, Field(gt=0)]
+    """Longest time that the function may take on any host."""
+    return_minutes: Annotated[float, Field(gt=0)]
+    """Longest time from its return on the first host to its return on the last one."""

@@ -23,10 +23,18 @@ POLL_SECONDS = 1.0
 class Watchdog:
     """Watches one process; a context manager that ends with its thread."""
 
-    def __init__(self, processes: Processes, ending: Ending, explain: Callable[[Expectation], str]):
+    def __init__(
+        self,
+        processes: Processes,
+        ending: Ending,
+        explain: Callable[[Expectation], str],
+        each_second: Callable[[], None] | None = None,
+    ):
+        """`each_second` is called in the watchdog's thread, and may change what is expected."""
         self._processes = processes
         self._ending = ending
         self._explain = explain
+        self._each_second = each_second
         self._signs = Signs(processes)
         self._suspected = ""
         self._done = threading.Event()
@@ -48,6 +56,8 @@ class Watchdog:
             self._suspect(self._signs.silent())
             if word := self._processes.hear_failure():
                 self._ending.fail(Failure.heard(word, stacks(), self._processes.host), self._processes)
+            if self._each_second:
+                self._each_second()
             if missed := self._processes.deadline.missed():
                 cause = self._explain(missed) + (f"; {self._suspected}" if self._suspected else "")
                 self._ending.fail(Failure.hang(cause, stacks(), self._processes.host), self._processes)

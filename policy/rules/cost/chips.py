@@ -24,12 +24,15 @@ def _few_on_demand(resources: Sequence[Declared]) -> Iterator[Broken]:
 
 
 def _ends(resources: Sequence[Declared]) -> Iterator[Broken]:
-    pools = [pool for pool in tpu_pools(resources) if pool.on_demand]
+    pools = tpu_pools(resources)
+    on_demand = [pool for pool in pools if pool.on_demand]
     stashes = [at(stash.properties, "input") for stash in of_type(resources, _STASH)]
     expires = any(at(stash, "expires_on") or at(stash, "expires_at") for stash in stashes)
     for job in slice_jobs(resources):
         deadline = at(job.resource.properties, "metadata", "labels", _DEADLINE_LABEL)
-        if pools_of(job, pools) and deadline is None and not expires:
+        # Only the trainer ends by itself when it hangs.
+        endless = pools_of(job, on_demand if job.specification else pools)
+        if endless and deadline is None and not expires:
             yield Broken(
                 f"expected label {_DEADLINE_LABEL} or a day on which the stack expires, got neither", job.resource.urn
             )
@@ -91,8 +94,9 @@ RULES: tuple[Rule, ...] = (
             Group.COST,
             Severity.MEDIUM,
             Level.ADVISORY,
-            "A job on chips that are bought on demand has an end",
-            "A job that hangs or never gets better holds its chips until a person looks.",
+            "A job on chips that are bought on demand has an end, and a program of your own on any chips",
+            "A job that hangs or never gets better holds its chips until a person looks. The trainer notices a hang"
+            " itself; other programs may not.",
             "Set job.max_hours or budget.expires_on.",
             "https://kueue.sigs.k8s.io/docs/concepts/workload/",
         ),

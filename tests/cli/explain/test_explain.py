@@ -7,6 +7,7 @@ import pytest
 from cli.deployed import JobPlace
 from cli.explain.explain import explain
 from cli.explain.finding import Cause
+from cli.observed.kind import Kind
 from cli.observed.snapshot import Event, Job, Queue, Snapshot
 from tests.cli.explain.cases import (
     JOB,
@@ -129,7 +130,7 @@ def test_an_eviction_that_is_over_is_told_as_one() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("DeactivatedDueToMaximumExecutionTimeExceeded", "has used up job.max_hours"),
+        ("DeactivatedDueToMaximumExecutionTimeExceeded", "has used up its max_hours"),
         ("DeactivatedDueToRequeuingLimitExceeded", "as often as scheduling.requeueing.limit allows"),
         ("Deactivated", "until somebody activates it"),
     ],
@@ -139,6 +140,7 @@ def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str)
     found = only(replace(JOB, workload=held))
     assert (found.cause, words in found.what) == (Cause.DEACTIVATED, True)
     assert "multislice resume tiny -s dev" in found.next[0]
+    assert "resume" not in only(replace(JOB, kind=Kind.FUNCTION, workload=held)).next[0]
 
 
 def test_what_the_scheduler_says_of_hosts_without_a_node_is_told() -> None:

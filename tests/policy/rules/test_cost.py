@@ -54,6 +54,14 @@ def test_a_job_on_demand_ends_by_a_deadline_or_with_its_stack() -> None:
     assert says("job-ends", endless, on_demand_pool("job"))
 
 
+def test_a_program_that_no_watchdog_looks_after_ends_by_a_deadline_on_any_chips() -> None:
+    program = having(job_set("job"), (*POD, "containers", 0, "env"), [])
+    endless = having(program, ("metadata", "labels"), {})
+    for make in (reserved_pool, spot_pool, on_demand_pool):
+        assert says("job-ends", program, make("job")) == []
+        assert says("job-ends", endless, make("job"))
+
+
 def test_a_job_that_saves_on_its_own_disk_is_refused_where_hosts_are_taken_away() -> None:
     told = json.dumps({"training": {"save_every_minutes": 10}, "storage": {"path": "/scratch"}})
     job = having(job_set("job"), (*POD, "containers", 0, "env", 0, "value"), told)

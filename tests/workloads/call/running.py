@@ -1,6 +1,6 @@
 """Calls in real host processes, without a cluster: packed as a desk packs them, carried out as the image does."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,9 @@ def submitted(
     *arguments: Any,
     slices: SliceSpec = ONE_HOST,
     ships: Sequence[Path] = (),
-    timeout_minutes: float | None = None,
+    max_hours: float = 1,
+    return_minutes: float = 10,
+    check_slices: bool = False,
 ) -> CallSpec:
     """A call that lies in `folder` and waits for its hosts."""
     packed = pack(function, arguments, {}, Project(ships))
@@ -54,15 +56,17 @@ def submitted(
         key=KEY,
         slices=slices,
         start_minutes=3,
-        timeout_minutes=timeout_minutes,
+        check_slices=check_slices,
+        max_hours=max_hours,
+        return_minutes=return_minutes,
     )
 
 
 @contextmanager
-def hosts_of(spec: CallSpec, logs: Path) -> Generator[Hosts]:
+def hosts_of(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Generator[Hosts]:
     """The host processes of a call, killed when they take too long."""
     program = Program("workloads.call", {CALL_SPEC_VARIABLE: spec.model_dump_json()})
-    with start_program(program, spec.slices, "run-1", 0, logs, {}) as hosts:
+    with start_program(program, spec.slices, "run-1", 0, logs, environment or {}) as hosts:
         deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
         deadline.start()
         try:
@@ -71,9 +75,9 @@ def hosts_of(spec: CallSpec, logs: Path) -> Generator[Hosts]:
             deadline.cancel()
 
 
-def carried_out(spec: CallSpec, logs: Path) -> Called:
+def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Called:
     """Run all hosts to their end."""
-    with hosts_of(spec, logs) as hosts:
+    with hosts_of(spec, logs, environment) as hosts:
         codes = [host.process.wait() for host in hosts.all]
         texts = [host.log.read_text(errors="replace") for host in hosts.all]
     print(*texts, sep="\n=====\n")

@@ -1,6 +1,7 @@
 """Calls as the image carries them out: real processes, joined by JAX, on CPU devices."""
 
 import json
+import os
 import signal
 import threading
 import time
@@ -15,6 +16,13 @@ from tests.infra.recording import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
 from workloads.call.folder import FUNCTION, CallFolder
 from workloads.spec import ExitCode
+
+WRONG_PRODUCTS = """
+from workloads.training import slice_check
+products = slice_check.products
+slice_check.products = lambda *given: [(name, product + 1) for name, product in products(*given)]
+"""
+"""Runs in a host's process before its own code."""
 
 pytestmark = pytest.mark.timeout(SECONDS + 60)
 
@@ -120,13 +128,42 @@ def test_a_function_that_takes_too_long_is_ended_and_shown_where_it_was(tmp_path
     def stands_still() -> None:
         time.sleep(SECONDS)
 
-    spec = submitted(tmp_path / "call", stands_still, timeout_minutes=0.1)
+    spec = submitted(tmp_path / "call", stands_still, max_hours=0.001)
     called = carried_out(spec, tmp_path / "logs")
     assert (called.codes, called.outcome) == ([ExitCode.HANG], None)
     told = host_failure(CallFolder.at(spec.folder))
     assert told is not None
-    assert "the function did not end within 0.1 minutes" in told
+    assert "max_hours" in told
     assert "in stands_still" in told
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_a_host_that_waits_for_one_that_has_returned_is_ended_and_shown_where_it_was(tmp_path: Path) -> None:
+    def leaves_early() -> None:
+        import jax
+        from jax.experimental.multihost_utils import sync_global_devices
+
+        if jax.process_index() == 0:
+            sync_global_devices("the last batch")
+
+    spec = submitted(tmp_path / "call", leaves_early, slices=TWO_SLICES, return_minutes=0.05)
+    called = carried_out(spec, tmp_path / "logs")
+    assert (called.codes, called.outcome) == ([ExitCode.HANG] * 2, None)
+    told = host_failure(CallFolder.at(spec.folder))
+    assert told is not None
+    assert "has returned on slice-1-0" in told
+    assert "in leaves_early" in told
+
+
+def test_a_host_whose_chips_multiply_wrongly_does_not_begin_the_function(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WRONG_PRODUCTS)
+    spec = submitted(tmp_path / "call", print, "begun", check_slices=True)
+    called = carried_out(spec, tmp_path / "logs", {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))})
+    assert called.codes[0] in (ExitCode.BAD_HOST, ExitCode.CRASH)
+    assert not called.printed
+    told = host_failure(CallFolder.at(spec.folder))
+    assert told is not None
+    assert "rows of the product are wrong" in told
 
 
 def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:

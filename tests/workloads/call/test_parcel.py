@@ -16,7 +16,15 @@ def parcel(path: Path) -> tuple[CallSpec, CallFolder]:
     packed = Parcel.of("one", "train", PARTS)
     packed.write(folder)
     spec = CallSpec(
-        id="one", folder=str(path), manifest_sha256=packed.sha256, key=KEY, slices=ONE_HOST, start_minutes=1
+        id="one",
+        folder=str(path),
+        manifest_sha256=packed.sha256,
+        key=KEY,
+        slices=ONE_HOST,
+        start_minutes=1,
+        check_slices=False,
+        max_hours=1,
+        return_minutes=1,
     )
     return spec, folder
 
