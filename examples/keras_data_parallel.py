@@ -4,13 +4,11 @@ Every process begins with the same weights and calls `fit` with the same arrays.
 batch. So `batch_size` is that of all devices together, and must be a multiple of their number.
 """
 
-import os
 from typing import Any
 
 
 def run(epochs: int = 3) -> dict[str, Any]:
     """Fit a line; returns the losses and whether all processes ended with the same weights."""
-    os.environ["KERAS_BACKEND"] = "jax"
     import jax
     import keras
     import numpy as np

@@ -6,7 +6,7 @@ split between processes.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -65,10 +65,10 @@ class _OwnRows(ArrayDataAdapter):
         full, rest = divmod(self._num_samples, self.batch_size)
         return full + (rest >= self._replicas)
 
-    def _get_iterator(self, slice_and_convert_fn: Callable[..., Any], inputs: Any) -> Iterator[Any]:
+    def _get_iterator(self, slice_and_convert_fn: Callable[..., Any], inputs: Any) -> Generator[Any]:
         def own(sliceable: Any, indices: Any) -> Any:
             rows = np.asarray(range(self._num_samples)[indices]) if isinstance(indices, slice) else indices
             rows = rows[: len(rows) // self._replicas * self._replicas]
             return slice_and_convert_fn(sliceable, indices=np.split(rows, self._shards)[self._shard])
 
-        return itertools.islice(super()._get_iterator(own, inputs), self.num_batches)
+        yield from itertools.islice(super()._get_iterator(own, inputs), self.num_batches)
