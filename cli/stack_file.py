@@ -3,14 +3,15 @@
 What settings mean and which are valid is `infra.settings`' affair.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
-from pydantic import BaseModel
 
 from cli.halt import Halt
+from infra.faults import Fault, nearest, shown
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
@@ -21,29 +22,54 @@ FOLDER = CHECKOUT / "stacks"
 PREFIX = "tpu-multislice:"
 """Of the program's own keys below `config`."""
 _ADVICE = "Nothing was started. Repair the file and run the command again"
+_MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
+"""Of a stack file, aliases counted as what they stand for. The largest that makes sense has some thousands."""
 
 
-class _StackFile(BaseModel):
-    config: dict[str, object]
+class _Loader(yaml.SafeLoader):
+    """Reads numbers and truth values as the YAML library of Pulumi does, so that `1e9` is one and `yes` is a text."""
+
+
+_SCALARS = {
+    "tag:yaml.org,2002:bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "tag:yaml.org,2002:int": (r"[-+]?(0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)", "-+0123456789"),
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag not in _SCALARS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, (_form, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_form})$"), list(_first))
 
 
 def names(folder: Path | None = None) -> list[str]:
     """The stacks that have a settings file, in the checkout's folder unless another one is meant."""
-    return sorted(stack_name(path) for path in (folder or FOLDER).glob("Pulumi.*.yaml"))
+    return sorted(stack_name(path) for path in (folder or FOLDER).glob("Pulumi.*.yaml") if path.is_file())
 
 
-def find(stack: str, folder: Path | None = None) -> Path:
-    """The settings file of `stack`.
+def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
+    """The settings file of `stack`, which `option` of the command line names.
 
     Raises:
         Halt: there is none; the message lists the stacks there are.
     """
     folder = folder or FOLDER
     path = folder / f"Pulumi.{stack}.yaml"
-    if not path.is_file():
-        choice = ", ".join(names(folder))
-        raise Halt(f"--stack must name a file {folder}/Pulumi.STACK.yaml, got {stack!r}; choose one of: {choice}")
-    return path
+    if path.is_file():
+        return path
+    if path.is_dir() or path.is_symlink():
+        kind = "a folder" if path.is_dir() else "a link to a file that does not exist"
+        raise Halt(f"{option} must name a file, got {path}, which is {kind}; remove it or put a stack file there")
+    known = names(folder)
+    meant, choice = nearest(stack, known), ", ".join(known) or "(there are none)"
+    raise Halt(
+        f"{f'did you mean {meant}? ' if meant else ''}{option} must name a file {folder}/Pulumi.STACK.yaml,"
+        f" got {stack!r}; choose one of: {choice}"
+    )
 
 
 def stack_name(path: Path) -> str:
@@ -64,22 +90,102 @@ def read(path: Path) -> "Settings":
     """
     # Imports Pulumi's SDK, which takes a second; `make down` does without it.
     from infra.hidden import of_file
-    from infra.settings import SettingsError, parse
+    from infra.settings import KEYS, SettingsError, parse
 
+    config = content(path)["config"]
+    faults = list(_without_prefix(config, KEYS))
+    prefixed = {fault.path: fault.meant for fault in faults}
+    whole = sections({prefixed.get(key, key): value for key, value in config.items()})
     try:
-        config = _StackFile.model_validate(_content(path)).config
-        return parse({name: of_file(value) for name, value in sections(config).items()})
-    except RecursionError:
-        raise Halt(f"{path} must be YAML, got mappings or lists without end in each other\n{_ADVICE}") from None
+        settings = parse({name: of_file(value) for name, value in whole.items()})
     except SettingsError as error:
-        raise Halt(f"{path}: {error}\n{_ADVICE}") from None
-    except ValueError as error:
-        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+        faults += error.faults
+    else:
+        if not faults:
+            return settings
+    raise Halt(f"{path}: {SettingsError(faults)}\n{_ADVICE}")
 
 
-def _content(path: Path) -> object:
+def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[Fault]:
+    """Sections that lack what tells the program's keys from those of providers, or have it misspelt."""
+    for key in config:
+        prefix, _, name = str(key).rpartition(":")
+        meant = f"{PREFIX}{name}"
+        ours = not prefix or nearest(prefix, [PREFIX.removesuffix(":")])
+        if name in known and ours and key != meant and meant not in config:
+            yield Fault(str(key), f"{PREFIX} before the name of a section", repr(key), f"rename it to {meant}", meant)
+
+
+def content(path: Path) -> dict[str, Any]:
+    """What stands in the file, with a mapping `config`.
+
+    Raises:
+        Halt: it is no such file.
+    """
     try:
-        return yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, LookupError, AttributeError) as error:
+        found = _loaded(path)
+    except RecursionError:
+        raise Halt(f"{path} must be YAML, got mappings or lists too deep in each other\n{_ADVICE}") from None
+    except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
         # PyYAML looks up and takes apart what a tag such as `!!int` promises without asking whether it is there.
-        raise ValueError(error) from None
+        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+    config = found.get("config") if isinstance(found, dict) else None
+    if isinstance(config, dict):
+        return cast(dict[str, Any], found)
+    got = f"config: {shown(config)}" if isinstance(found, dict) and "config" in found else shown(found)
+    raise Halt(f"{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
+
+
+def _loaded(path: Path) -> Any:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"a file that is larger than {_MOST_BYTES >> 20} MiB; no stack file is")
+    loader = _Loader(path.read_bytes())
+    # Of bytes PyYAML does not know the name, which stands in its errors.
+    loader.name = path.name
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        sizes: dict[int, int] = {}
+        if (size := _size(node, sizes)) > _MOST_VALUES:
+            raise ValueError(f"aliases that stand for {size:.0g} values; write out what is needed")
+        if repeated := [line for each in _mappings(node, set()) for line in _repeated(each)]:
+            raise ValueError("; ".join(repeated))
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Values in a node, each alias counted as what it stands for."""
+    if id(node) not in sizes:
+        sizes[id(node)] = _MOST_VALUES  # Where it is found within itself, it has no end.
+        sizes[id(node)] = 1 + sum(_size(child, sizes) for child in _children(node))
+    return sizes[id(node)]
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        yield node
+    for child in _children(node):
+        yield from _mappings(child, seen)
+
+
+def _repeated(node: yaml.MappingNode) -> Iterator[str]:
+    """Keys that stand more than once: PyYAML would take the last without a word."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            lines.setdefault((key.tag, key.value), []).append(key.start_mark.line + 1)
+    for (_, key), places in lines.items():
+        if len(places) > 1:
+            yield f"the key {key!r} more than once, in lines {' and '.join(map(str, places))}; remove all but one"

@@ -4,6 +4,7 @@ Owns the way from a stack file's words to one `SliceShape`, and the answer to wo
 The numbers are those of `infra.generations`. Knows no settings, no prices, no Pulumi.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,8 @@ TPU_RESOURCE = "google.com/tpu"
 """Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
 
 _SHOWN_ALTERNATIVES = 5
+_TYPE = re.compile(r"(?P<name>.+?)(-(?P<number>\d+))?")
+"""An accelerator type of Cloud TPU, or the name of a generation alone."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class SliceShape:
     generation: str
     accelerator: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
+    accelerator_type: str
+    """Cloud TPU's name for it, such as `v5p-128`."""
     machine_type: str
     topology: str
     """Value of the node label `cloud.google.com/gke-tpu-topology`."""
@@ -112,6 +117,39 @@ def resolve(generation: str, topology: str, machine_type: str | None = None) -> 
     return max(found, key=lambda shape: shape.hosts)
 
 
+def meant(generation: str, topology: str) -> tuple[str, str]:
+    """Return a stack file's words for what others call `trillium`, `v5litepod-16`, `2X4` or 16 (chips of a slice).
+
+    Words that are not understood are returned as they are.
+    """
+    found, chips = _typed(generation)
+    other, other_chips = _typed(topology)
+    known, chips = found or other, chips or other_chips
+    if known is None:
+        return generation, topology
+    written = re.sub(r"\s*[xX×*]\s*", "x", topology.strip())
+    offered = [each for machine in known.machines for each in machine.topologies]
+    if written.isdecimal():
+        chips = int(written)
+    if written not in offered and chips:
+        equal = [each for each in offered if prod(dimensions(each)) == chips]
+        written = min(equal, key=lambda each: sum(dimensions(each)), default=written)
+    return known.name, written
+
+
+def _typed(word: str) -> tuple[Generation | None, int | None]:
+    """The generation that a word names, and the chips of a slice if it is an accelerator type."""
+    lower = word.strip().lower()
+    for candidate in (lower, lower.removeprefix("tpu-")):
+        parts = _TYPE.fullmatch(candidate)
+        for generation in generations() if parts else ():
+            names = (generation.name, generation.type_prefix, generation.accelerator, *generation.other_names)
+            if parts and parts["name"] in names:
+                number = parts["number"]
+                return generation, int(number) // generation.type_counts_per_chip if number else None
+    return None, None
+
+
 def shape_of(machine_type: str, topology: str) -> SliceShape:
     """The slice of that machine type and topology: what a node pool says of itself.
 
@@ -138,10 +176,12 @@ def _nearest(topology: str, offered: Iterable[SliceShape]) -> str:
 
 
 def _shape(generation: Generation, machine: Machine, topology: str) -> SliceShape:
-    multi_host = prod(dimensions(topology)) > machine.chips
+    chips = prod(dimensions(topology))
+    multi_host = chips > machine.chips
     return SliceShape(
         generation=generation.name,
         accelerator=generation.accelerator,
+        accelerator_type=f"{generation.type_prefix}-{chips * generation.type_counts_per_chip}",
         machine_type=machine.name,
         topology=topology,
         chips_per_host=machine.chips,

@@ -6,14 +6,15 @@ declared is the business of `infra.slices`; what Kueue has to do for it, of `inf
 Source: https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-all-capacity-mode for blocks of a reservation.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from infra.accelerators import SliceShape, all_shapes
 from infra.generations import FLEX_START_GENERATIONS
 from infra.names import DnsLabel, ProjectName
-from workloads.spec import Spec
+from workloads.spec import Number, Spec
 
 CHIPS_OF_A_SUB_BLOCK = 64
 CHIPS_OF_A_BLOCK = 144 * CHIPS_OF_A_SUB_BLOCK
@@ -30,7 +31,7 @@ def _run_time(hours: float) -> float:
     return hours
 
 
-RunHours = Annotated[float, AfterValidator(_run_time)]
+RunHours = Annotated[Number, AfterValidator(_run_time)]
 
 
 class OnDemand(Spec):
@@ -97,8 +98,26 @@ class Queued(_FromZero):
     kind: Literal["queued"]
 
 
+_OTHER_WORDS = {
+    "preemptible": "spot",
+    "regular": "on-demand",
+    "standard": "on-demand",
+    "ondemand": "on-demand",
+    "reserved": "reservation",
+    "dws": "flex-start",
+}
+"""Kinds by the words that Google's other products and documents have for them."""
+
+
+_KINDS: tuple[type[Spec], ...] = (OnDemand, Spot, Reservation, FlexStart, Queued)
+
+
 def _as_mapping(written: object) -> object:
     """A capacity that needs no settings may be written as a word."""
+    kind = written.get("kind") if isinstance(written, dict) else written
+    if isinstance(kind, str) and (meant := _OTHER_WORDS.get(kind.lower())):
+        kinds = ", ".join(get_args(model.model_fields["kind"].annotation)[0] for model in _KINDS)
+        raise PydanticCustomError("other_word", "one of {kinds}", {"meant": meant, "kinds": kinds})
     return {"kind": written} if isinstance(written, str) else written
 
 

@@ -3,6 +3,7 @@
 Owns the form of a fault and the translation of pydantic's errors into it. Knows no rule.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,6 +14,24 @@ from pydantic_core import ErrorDetails
 
 _MARK_OF_A_KEY = "[key]"
 _WORDS_BEFORE_THE_EXPECTATION = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
+_MOST_SHOWN = 120
+"""Characters of a value that stands in the wrong place."""
+_KINDS = {
+    "a mapping of keys to values": ("model_type", "dict_type", "mapping_type"),
+    "a list": ("tuple_type", "list_type"),
+    "text": ("string_type",),
+    "a whole number": ("int_type", "int_parsing", "int_parsing_size", "int_from_float"),
+    "a number": ("float_type", "float_parsing"),
+    "true or false": ("bool_type", "bool_parsing"),
+    "a date, YYYY-MM-DD": (
+        "date_type",
+        "date_parsing",
+        "date_from_datetime_parsing",
+        "date_from_datetime_inexact",
+    ),
+}
+_EXPECTED = {error: kind for kind, errors in _KINDS.items() for error in errors}
+"""What a value must be, in the words of a stack file, by pydantic's type of error."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +43,12 @@ class Fault:
     expected: str
     got: str
     fix: str
+    meant: str = ""
+    """What was probably meant, where that can be guessed."""
 
     def __str__(self) -> str:
-        return f"{self.path}: expected {self.expected}, got {self.got}; {self.fix}"
+        wrong = f"xpected {self.expected}, got {self.got}; {self.fix}"
+        return f"{self.path}: did you mean {self.meant}? E{wrong}" if self.meant else f"{self.path}: e{wrong}"
 
 
 class SettingsError(ValueError):
@@ -39,19 +61,33 @@ class SettingsError(ValueError):
 
 
 def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[Fault]:
-    """The faults that pydantic found in the section at `path`."""
-    return [_fault(detail, path, model) for detail in error.errors()]
+    """The faults that pydantic found in the section at `path`; a key that is misspelt is not missing as well."""
+    faults = [_fault(detail, path, model) for detail in error.errors()]
+    meant = {_joined(fault.path.rpartition(".")[0], fault.meant) for fault in faults if fault.meant}
+    return [fault for fault in faults if fault != missing_key(fault.path) or fault.path not in meant]
+
+
+def nearest(word: object, names: Iterable[str]) -> str:
+    """Return the name that was probably meant by another word, empty if none is near."""
+    plain = {_plain(name): name for name in names}
+    close = get_close_matches(_plain(str(word)), plain, n=1)
+    return plain[close[0]] if close else ""
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_-]+", "-", word.strip().lower())
 
 
 def unknown_key(path: str, key: str, known: Iterable[str]) -> Fault:
     """A key that no section has, with the nearest that exists."""
     names = sorted(known)
-    close = get_close_matches(key, names, n=1)
+    meant = nearest(key, names)
     return Fault(
-        path=f"{path}.{key}" if path else key,
+        path=_joined(path, key),
         expected=f"one of the keys {', '.join(names)}",
         got=repr(key),
-        fix=f"rename it to {close[0]}" if close else "remove it",
+        fix=f"rename it to {meant}" if meant else "remove it",
+        meant=meant,
     )
 
 
@@ -60,9 +96,27 @@ def missing_key(path: str) -> Fault:
     return Fault(path=path, expected="a value", got="nothing", fix=f"add {path} to the stack file")
 
 
+def no_entries(name: str, got: object) -> Fault:
+    """A section without any of the entries that it must have, each with a name of its own."""
+    return Fault(name, "a mapping with at least one entry by name", shown(got), f"add one to {name}")
+
+
+def shown(value: object) -> str:
+    """Return a value as a stack file has it, cut where it is long."""
+    match value:
+        case None:
+            text = "nothing"
+        case bool():
+            text = str(value).lower()
+        case _:
+            text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+
+
 def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
     keys, known = _followed(model, detail["loc"])
     place = _joined(path, *keys)
+    got, change = shown(detail["input"]), f"change {place} in the stack file"
     match detail:
         case {"type": "missing"}:
             return missing_key(place)
@@ -71,10 +125,51 @@ def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
         case {"type": "extra_forbidden"}:
             return unknown_key(_joined(path, *keys[:-1]), keys[-1], known)
         case {"type": "union_tag_invalid", "ctx": {"expected_tags": tags, "tag": tag}}:
-            return Fault(place, f"one of {tags}", repr(tag), f"change {place} in the stack file")
+            return _of_choice(place, tags, tag, repr(tag))
+        case {"type": "literal_error", "ctx": {"expected": choices}}:
+            return _of_choice(place, choices, detail["input"], got)
+        case {"ctx": {"meant": meant}}:
+            return Fault(place, expectation(detail["msg"]), got, f"write {meant}", meant)
+        case {"type": "less_than" | "less_than_equal"}:
+            return Fault(place, expectation(detail["msg"]), got, "lower it")
+        case {"type": "greater_than" | "greater_than_equal"}:
+            return Fault(place, expectation(detail["msg"]), got, "raise it")
+        case {"type": kind} if kind in _EXPECTED:
+            return Fault(place, _EXPECTED[kind], got, _repair(_EXPECTED[kind], detail["input"]) or change)
         case _:
-            got = repr(detail["input"])
-            return Fault(place, expectation(detail["msg"]), got, f"change {place} in the stack file")
+            return Fault(place, expectation(detail["msg"]), got, change)
+
+
+def _of_choice(place: str, choices: str, word: object, got: str) -> Fault:
+    """A word that is none of those that pydantic lists, in quotation marks."""
+    if choices == "True":
+        return Fault(place, "true", got, "remove it or write true")
+    meant = nearest(word, re.findall("'([^']*)'", choices)) if isinstance(word, str) else ""
+    return Fault(place, f"one of {choices}", got, f"change {place} in the stack file", meant)
+
+
+def _repair(expected: str, got: object) -> str:
+    """How a value of another kind is written, where that can be said."""
+    match expected, got:
+        case "text", bool() | int() | float():
+            return f"put it in quotation marks: '{str(got).lower()}'"
+        case "a list", str():
+            return f"write it as a list: [{', '.join(got.split())}]"
+        case "a whole number" | "a number", str() if number := _number(got):
+            return f"write {number} without quotation marks"
+        case "a date, YYYY-MM-DD", _:
+            return "write it as in 2027-12-31"
+        case _:
+            return ""
+
+
+def _number(text: str) -> str:
+    """What a text says as a number, without an exponent; empty if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return ""
+    return f"{number:.0f}" if number.is_integer() else f"{number}"
 
 
 def _joined(*keys: str) -> str:

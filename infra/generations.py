@@ -1,8 +1,8 @@
 """The TPU table: generations, their machine types, and the topologies that GKE makes of them.
 
 Owns every number about chips and hosts; nothing else in the repository repeats one. What one slice
-is made of follows in `infra.accelerators`. It holds what GKE's node pools accept, not Cloud TPU's
-accelerator types such as `v5p-32`, whose suffix counts cores on one generation and chips on another.
+is made of follows in `infra.accelerators`. GKE's node pools take a machine type and a topology. Cloud TPU's
+accelerator types, such as `v5p-32`, are known only so that they can be understood.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus for machine types,
 https://cloud.google.com/tpu/docs/system-architecture-tpu-vm for chips, and for the lists of
@@ -26,6 +26,12 @@ class Generation:
     accelerator: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
     machines: tuple["Machine", ...]
+    type_prefix: str
+    """Begins Cloud TPU's accelerator types, such as `v5litepod-16`."""
+    type_counts_per_chip: int
+    """How often its number counts each chip: twice where it counts TensorCores, once where it counts chips."""
+    other_names: tuple[str, ...]
+    """Names for the generation that people use elsewhere, in lower case."""
     devices_per_chip: int
     """JAX devices per chip: 2 where each chiplet is a device of its own."""
     peak_bf16_tflops_per_chip: float
@@ -68,6 +74,9 @@ def _flat_generations() -> tuple[Generation, Generation]:
                 Machine("ct5lp-hightpu-4t", 4, 112, 192, _FLAT_TOPOLOGIES),
                 Machine("ct5lp-hightpu-8t", 8, 224, 384, _EIGHT_CHIPS),
             ),
+            type_prefix="v5litepod",
+            type_counts_per_chip=1,
+            other_names=("v5-lite", "v5lite"),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=197,
             hbm_gib_per_chip=16,
@@ -82,6 +91,9 @@ def _flat_generations() -> tuple[Generation, Generation]:
                 Machine("ct6e-standard-4t", 4, 180, 720, _FLAT_TOPOLOGIES, accelerator_nics=2),
                 Machine("ct6e-standard-8t", 8, 180, 1440, _EIGHT_CHIPS, accelerator_nics=4),
             ),
+            type_prefix="v6e",
+            type_counts_per_chip=1,
+            other_names=("trillium",),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=918,
             hbm_gib_per_chip=32,
@@ -98,6 +110,9 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
             name="v4",
             accelerator="tpu-v4-podslice",
             machines=(Machine("ct4p-hightpu-4t", 4, 240, 407, _V4_TOPOLOGIES),),
+            type_prefix="v4",
+            type_counts_per_chip=2,
+            other_names=(),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=275,
             hbm_gib_per_chip=32,
@@ -109,6 +124,9 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
             accelerator="tpu-v5p-slice",
             # Above 96 cubes a slice cannot be scheduled (https://cloud.google.com/tpu/docs/v5p).
             machines=(Machine("ct5p-hightpu-4t", 4, 208, 448, _cube_topologies()),),
+            type_prefix="v5p",
+            type_counts_per_chip=2,
+            other_names=(),
             devices_per_chip=1,
             peak_bf16_tflops_per_chip=459,
             hbm_gib_per_chip=95,
@@ -122,6 +140,9 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
                 Machine("tpu7x-standard-1t", 1, 56, 240, ("1x1x1",)),
                 Machine("tpu7x-standard-4t", 4, 224, 960, _cube_topologies(108, 128, 140, 144), accelerator_nics=2),
             ),
+            type_prefix="tpu7x",
+            type_counts_per_chip=2,
+            other_names=("ironwood", "v7", "v7x"),
             devices_per_chip=2,
             peak_bf16_tflops_per_chip=2307,
             hbm_gib_per_chip=192,

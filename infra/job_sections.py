@@ -6,7 +6,7 @@ Owns which of the two is there, the kinds, and how a job comes by its name.
 from collections.abc import Iterator, Mapping
 
 from infra import sweeps
-from infra.faults import Fault
+from infra.faults import Fault, nearest, no_entries
 from infra.jobs import AnyJob, ContainerJob, TrainingJob
 from infra.rules.draft import DraftJob, Written
 from infra.sections import Sections, entries, read
@@ -29,8 +29,7 @@ def read_jobs(sections: Sections) -> tuple[DraftJob, ...]:
         return tuple(_short_form(sections))
     written = entries(raw[SECTION])
     if not written:
-        fault = Fault(SECTION, "at least one entry by name", repr(raw[SECTION]), "add one to jobs")
-        sections.faults.append(fault)
+        sections.faults.append(no_entries(SECTION, raw[SECTION]))
     found = [
         job
         for name, value in sorted(written.items(), key=lambda item: str(item[0]))
@@ -91,7 +90,8 @@ def _named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
         expected = f"one of the kinds {', '.join(_KINDS)}"
-        sections.faults.append(Fault(f"{path}.kind", expected, repr(kind), f"change {path}.kind in the stack file"))
+        fix = f"change {path}.kind in the stack file"
+        sections.faults.append(Fault(f"{path}.kind", expected, repr(kind), fix, nearest(kind, _KINDS)))
         return DraftJob(path, written, None)
     job, faults = read(_with_name(value, name), path, model)
     sections.faults += [_of_key(fault, path) for fault in faults]

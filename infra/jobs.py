@@ -13,7 +13,7 @@ from pydantic import Field
 
 from infra.names import JobName, PinnedImage, PortName, VariableName
 from infra.sweeps import sweep_of
-from workloads.spec import CallSpec, DataSpec, MeshSpec, PositiveInt, Spec
+from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, PositiveInt, Spec, WholeNumber
 
 Priority = Literal["low", "normal", "high"]
 Backend = Literal["direct", "pathways"]
@@ -51,13 +51,13 @@ class Job(Spec):
     slices: JobSlices
     priority: Priority
     """A higher one may evict a lower one of the same team."""
-    max_restarts: Annotated[int, Field(ge=0)]
+    max_restarts: Annotated[WholeNumber, Field(ge=0)]
     """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
-    grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    grace_seconds: Annotated[WholeNumber, Field(ge=1, le=3600)] = 60
     """Time between the request to stop and the end, which must cover a save; a restart waits as long
     for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
     here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
-    max_hours: Annotated[float, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
+    max_hours: Annotated[Number, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
     """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
     backend: Backend = "direct"
     """`direct`: the program runs on every host and drives its chips. `pathways`: it runs once, on the head, and
@@ -108,10 +108,10 @@ class Pathways(Spec):
     proxy_image: PinnedImage
     """Of the server that the program talks to, of the same version:
     `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server`."""
-    head_vcpus: Annotated[int, Field(ge=6)] = 48
+    head_vcpus: Annotated[WholeNumber, Field(ge=6)] = 48
     """What the head asks of a system node: a sixth for the resource manager, a third for the proxy, the rest for the
     program. On a slice of one host the head shares that host instead, and this may not be set."""
-    head_memory_gib: Annotated[int, Field(ge=7)] = 217
+    head_memory_gib: Annotated[WholeNumber, Field(ge=7)] = 217
     """The same of memory: a seventh, and three sevenths each for proxy and program."""
 
 
@@ -127,7 +127,7 @@ class ContainerJob(Job):
     """Words behind the command; in both `$(NAME)` stands for an environment variable of the container."""
     env: Mapping[VariableName, str] = {}
     """Environment variables in plain; what nobody may read belongs to `secrets`."""
-    ports: Mapping[PortName, Annotated[int, Field(ge=1, le=65535)]] = {}
+    ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
     """Ports that the program listens on, wherever it runs."""
     pathways: Pathways | None = None
     """With `backend: pathways`, and with no other."""

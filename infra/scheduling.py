@@ -4,13 +4,14 @@ Owns the settings in Kueue's terms: quota, limits, preemption, requeueing, place
 is the business of `infra.flavors`, `infra.cluster_queues`, `infra.operators` and `infra.placement`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from workloads.spec import PositiveInt, Spec
+from workloads.spec import PositiveInt, Spec, WholeNumber
 
-Chips = Annotated[int, Field(ge=0)]
+Chips = Annotated[WholeNumber, Field(ge=0)]
 Placement = Literal["exclusive-topology", "topology-aware"]
 
 
@@ -26,7 +27,7 @@ class Quota(Spec):
 
 
 def _as_mapping(written: object) -> object:
-    return {"chips": written} if isinstance(written, int) else written
+    return written if isinstance(written, Mapping) else {"chips": written}
 
 
 TeamQuota = Annotated[Quota, BeforeValidator(_as_mapping)]
@@ -45,7 +46,7 @@ class Preemption(Spec):
 class Requeueing(Spec):
     """When a job whose pods did not come up in time is tried again."""
 
-    limit: Annotated[int, Field(ge=0)] | None = None
+    limit: Annotated[WholeNumber, Field(ge=0)] | None = None
     """Times; then its workload is deactivated and a person must look. Unset: for ever."""
     base_seconds: PositiveInt = 60
     """Pause after the first time; it doubles with each one."""

@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from infra.faults import Fault, expectation, from_validation, missing_key
+from infra.faults import Fault, expectation, from_validation, missing_key, no_entries
 from workloads.spec import Spec
 
 
@@ -72,9 +72,7 @@ class Sections:
         """The readable ones of several sections of one kind, of which there must be one at least."""
         written = entries(self.raw.get(name))
         if not written:
-            self.faults.append(
-                Fault(name, "at least one entry by name", repr(self.raw.get(name)), f"add one to {name}")
-            )
+            self.faults.append(no_entries(name, self.raw.get(name)))
         found: dict[str, S] = {}
         for entry_name, value in written.items():
             path = f"{name}.{entry_name}"

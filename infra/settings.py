@@ -31,6 +31,10 @@ from infra.stack_file import Cloud, Cluster, Datasets, Image, Options, Settings,
 __all__ = ["Settings", "SettingsError", "load", "parse"]
 
 
+KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
+"""The sections of a stack file, and the values beside them."""
+
+
 def load(config: pulumi.Config) -> Settings:
     """The settings of the running stack.
 
@@ -51,15 +55,17 @@ def parse(raw: Mapping[str, object]) -> Settings:
     if misplaced := list(rules_of_secrets.misplaced(raw)):
         # Told alone: a section that cannot be read says nothing of the others.
         raise SettingsError(misplaced)
-    sections = Sections(raw)
-    known = {*Settings.model_fields, SHORT_FORM}
-    sections.faults += [unknown_key("", key, known) for key in raw if key not in known]
+    unknown = [unknown_key("", key, KEYS) for key in raw if key not in KEYS]
+    # A section whose name is misspelt is read all the same, so that nothing is told of what would be missing.
+    meant = {fault.path: fault.meant for fault in unknown if fault.meant not in raw}
+    sections = Sections({meant.get(key, key): value for key, value in raw.items()})
+    sections.faults += unknown
     draft = _draft(sections)
     containers = all(kind_of(job.written) == "container" for job in draft.jobs)
     image = (sections.optional if draft.jobs and containers else sections.required)("image", Image)
     options = sections.plain(Options)
     monitoring = sections.whole("monitoring", Monitoring)
-    faults = [*sections.faults, *check(draft), *rules_of_secrets.check(raw.get(SECTION, {}))]
+    faults = [*sections.faults, *check(draft), *rules_of_secrets.check(sections.raw.get(SECTION, {}))]
     if faults or not (draft.cloud and draft.cluster):
         raise SettingsError(dict.fromkeys(faults))
     jobs = {job.name: job for _, job in draft.readable_jobs}
@@ -77,7 +83,9 @@ def parse(raw: Mapping[str, object]) -> Settings:
         budget=draft.budget,
         environment=draft.environment,
         monitoring=monitoring,
-        secrets={name: value for name, value in entries(raw.get(SECTION)).items() if isinstance(value, Hidden)},
+        secrets={
+            name: value for name, value in entries(sections.raw.get(SECTION)).items() if isinstance(value, Hidden)
+        },
         **dict(options),
     )
 

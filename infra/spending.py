@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from workloads.spec import Spec
+from workloads.spec import Number, Spec
 
 _AS_PULUMI_WRITES_MIDNIGHT = " 00:00:00 +0000 UTC"
 """What Pulumi puts behind a date that stands in the stack file without quotation marks."""
@@ -20,7 +20,7 @@ def _as_date(written: object) -> object:
     return written.removesuffix(_AS_PULUMI_WRITES_MIDNIGHT) if isinstance(written, str) else written
 
 
-Usd = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Usd = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
 
 
 class Prices(Spec):

@@ -7,7 +7,7 @@ hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, InstanceOf, model_validator
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
@@ -30,7 +30,7 @@ from infra.names import (
 )
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from infra.spending import Budget, Prices
-from workloads.spec import PositiveInt, Spec
+from workloads.spec import MOST_SLICES, Number, PositiveInt, Spec, WholeNumber
 
 
 class Cloud(Spec):
@@ -64,18 +64,23 @@ class Cluster(Spec):
     """Unset: GKE maintains control plane and system nodes at any time. TPU nodes are left alone either way."""
 
 
+def _as_text(written: object) -> object:
+    """A number of chips, which `infra.rules.slices` answers with the topology that has them."""
+    return str(written) if isinstance(written, int) and not isinstance(written, bool) else written
+
+
 class SliceGroup(Spec):
     """Equal TPU slices. A change of anything but `count` replaces every slice of the group."""
 
     generation: str
-    topology: str
+    topology: Annotated[str, BeforeValidator(_as_text)]
     machine_type: str | None = None
     """Unset: the machine type of the topology's multi-host slice, or the only one it has."""
-    count: PositiveInt
+    count: Annotated[PositiveInt, Field(le=MOST_SLICES)]
     """Slices; a node pool each."""
     capacity: Capacity
     """`on-demand`, `spot`, or a mapping with `kind` and the settings of one class of `infra.capacity`."""
-    boot_disk_gb: Annotated[int, Field(ge=50)] = 100
+    boot_disk_gb: Annotated[WholeNumber, Field(ge=50)] = 100
     """Images, logs and files that pods write to their own file system must fit."""
     image_disk: DiskImage | None = None
     """A disk image that holds the trainer's image, so that nodes need not pull it
@@ -110,7 +115,7 @@ class Team(Spec):
     namespace: DnsLabel
     quota: Annotated[Mapping[str, TeamQuota], Field(min_length=1)]
     """Chips by slice group. A group that is not named is closed to the team."""
-    weight: Annotated[float, Field(gt=0, multiple_of=0.001)] | None = None
+    weight: Annotated[Number, Field(gt=0, multiple_of=0.001)] | None = None
     """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
     preemption: Preemption = Preemption()
     members: Members = Members()

@@ -23,16 +23,6 @@ FIRST_PROCESS_PORT = 8476
 _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How the device plugin arranges the chips that one container requests."""
 
-_ACCELERATOR_TYPES = {
-    "v4": ("v4", 2),
-    "v5e": ("v5litepod", 1),
-    "v5p": ("v5p", 2),
-    "v6e": ("v6e", 1),
-    "7x": ("tpu7x", 2),
-}
-"""Prefix of `TPU_ACCELERATOR_TYPE` and what it counts for each chip: TensorCores where it says 2."""
-
-
 _COMPILATION_CACHE = (
     "JAX_COMPILATION_CACHE_DIR",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
@@ -92,11 +82,10 @@ def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
     """
     if chips not in _CHIP_BOUNDS:
         raise ValueError(f"a container gets {', '.join(map(str, _CHIP_BOUNDS))} chips, not {chips}")
-    prefix, units_per_chip = _ACCELERATOR_TYPES[shape.generation]
     variables = {
         "TPU_SKIP_MDS_QUERY": "true",
         "TPU_TOPOLOGY": shape.topology,
-        "TPU_ACCELERATOR_TYPE": f"{prefix}-{shape.chips * units_per_chip}",
+        "TPU_ACCELERATOR_TYPE": shape.accelerator_type,
     }
     chip_bounds = _CHIP_BOUNDS[chips]
     sizes = (*dimensions(shape.topology), 1)[:3]

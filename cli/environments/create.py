@@ -113,9 +113,9 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
     Raises:
         Halt: there are faults; names all of them.
     """
-    source = stack_file.find(wish.source, files.stacks)
+    source = stack_file.find(wish.source, files.stacks, "--from")
     stack_file.read(source)
-    content = yaml.safe_load(source.read_text())
+    content = stack_file.content(source)
     ttl, faulty_name = lifetime(wish.ttl), name_fault(wish.name)
     end = now.replace(microsecond=0) + (LONGEST if isinstance(ttl, Fault) else ttl)
     faults = [fault for fault in (faulty_name, ttl) if isinstance(fault, Fault)]

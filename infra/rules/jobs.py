@@ -6,7 +6,7 @@ from typing import cast
 
 from infra.accelerators import SliceShape
 from infra.capacity import FlexStart, Queued
-from infra.faults import Fault
+from infra.faults import Fault, nearest
 from infra.jobs import ContainerJob, Job, TrainingJob, group_order
 from infra.rules import containers, pathways, training
 from infra.rules.draft import Draft, DraftJob, Shapes, Written, listed
@@ -46,13 +46,15 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
 def _names(entry: DraftJob, draft: Draft) -> Iterator[Fault]:
     """What the job refers to, also when something else of the job could not be read."""
     team = entry.written.get("team")
-    if isinstance(team, str) and team not in draft.written_teams:
+    if isinstance(team, str) and draft.written_teams and team not in draft.written_teams:
         among = f"one of the teams {listed(draft.written_teams)}"
-        yield Fault(f"{entry.path}.team", among, repr(team), "rename it or add the team")
+        yield Fault(
+            f"{entry.path}.team", among, repr(team), "rename it or add the team", nearest(team, draft.written_teams)
+        )
     for path, group in _written_groups(entry.path, entry.written.get("slices")):
-        if isinstance(group, str) and group not in draft.written_slices:
+        if isinstance(group, str) and draft.written_slices and group not in draft.written_slices:
             among = f"one of the slice groups {listed(draft.written_slices)}"
-            yield Fault(path, among, repr(group), "rename it or add the group")
+            yield Fault(path, among, repr(group), "rename it or add the group", nearest(group, draft.written_slices))
 
 
 def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:

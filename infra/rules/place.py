@@ -113,10 +113,11 @@ def _room(draft: Draft, shapes: Shapes, ranges: _Ranges) -> Iterator[Fault]:
 
 
 def _fits(ranges: _Ranges, name: str, needed: int, what: str) -> Iterator[Fault]:
+    prefix, fewer = narrowest_prefix(needed), "lower the count of a slice group"
     if name in ranges and ranges[name].num_addresses < needed:
         yield Fault(
             f"network.{name}",
             f"{needed} addresses: {what}",
             f"the {ranges[name].num_addresses} of {ranges[name]}",
-            f"write a /{narrowest_prefix(needed)} or wider, or lower the count of a slice group",
+            f"write a /{prefix} or wider, or {fewer}" if prefix >= _PREFIXES[name][0] else fewer,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from infra.capacity import OnDemand
-from infra.faults import Fault
+from infra.faults import Fault, nearest
 from infra.pricing import group_rate
 from infra.rules.draft import Draft, Shapes, listed
 from infra.stack_file import Cloud
@@ -12,9 +12,15 @@ from infra.stack_file import Cloud
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     """Faults of the section `prices`."""
     for name in draft.prices.usd_per_chip_hour:
-        if name not in draft.written_slices:
+        if draft.written_slices and name not in draft.written_slices:
             among = f"one of the slice groups {listed(draft.written_slices)}"
-            yield Fault("prices.usd_per_chip_hour", among, repr(name), "rename it or remove it")
+            yield Fault(
+                "prices.usd_per_chip_hour",
+                among,
+                repr(name),
+                "rename it or remove it",
+                nearest(name, draft.written_slices),
+            )
     if draft.cloud:
         yield from _on_demand(draft, draft.cloud, shapes)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from infra.accelerators import all_shapes, resolve
+from infra.accelerators import all_shapes, meant, resolve
 from infra.capacity import (
     CHIPS_OF_A_BLOCK,
     CHIPS_OF_A_SUB_BLOCK,
@@ -22,14 +22,22 @@ from infra.stack_file import SliceGroup
 def offered(path: str, group: Written) -> Fault | None:
     """The fault of a group whose slices do not exist."""
     generation, topology, machine_type = (group.get(key) for key in ("generation", "topology", "machine_type"))
-    if not isinstance(generation, str) or not isinstance(topology, str) or not isinstance(machine_type, str | None):
+    if not isinstance(generation, str) or not isinstance(topology, str | int):
         return None
+    if isinstance(topology, bool) or not isinstance(machine_type, str | None):
+        return None
+    asked = " ".join(filter(None, (generation, str(topology), machine_type)))
+    understood = meant(generation, str(topology))
+    words = zip(("generation", "topology"), understood, (generation, topology), strict=True)
+    other = ", ".join(f"{key}: {word}" for key, word, written in words if word != written)
     try:
-        resolve(generation, topology, machine_type)
+        shape = resolve(*understood, machine_type)
     except ValueError as error:
-        asked = " ".join(filter(None, (generation, topology, machine_type)))
-        return Fault(path, "a slice that GKE offers", asked, str(error))
-    return None
+        return Fault(path, "a slice that GKE offers", asked, str(error), other)
+    if not other:
+        return None
+    fix = f"write it so: {shape.accelerator_type} has {shape.chips} chips on {shape.hosts} hosts"
+    return Fault(path, "a slice that GKE offers", asked, fix, other)
 
 
 def check(path: str, group: SliceGroup) -> Iterator[Fault]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from infra import jobset
-from infra.faults import Fault
+from infra.faults import Fault, nearest
 from infra.flavors import KUEUE_NAMESPACE
 from infra.rules.draft import Draft, Shapes, listed
 from infra.stack_file import Team
@@ -41,9 +41,11 @@ def _quotas(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     for name, team in draft.teams.items():
         for group, share in team.quota.items():
             given[group] += share.chips
-            if group not in draft.written_slices:
+            if draft.written_slices and group not in draft.written_slices:
                 among = f"slice groups among {listed(draft.written_slices)}"
-                yield Fault(f"teams.{name}.quota", among, repr(group), "rename it")
+                yield Fault(
+                    f"teams.{name}.quota", among, repr(group), "rename it", nearest(group, draft.written_slices)
+                )
     for group in shapes:
         chips = draft.slices[group].chips
         if given[group] > chips:

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from infra import job_spec
 from infra.accelerators import SliceShape
-from infra.faults import Fault, expectation, from_validation
+from infra.faults import Fault, expectation, from_validation, nearest
 from infra.jobs import TrainingJob
 from infra.rules.draft import DraftJob
 from workloads.spec import Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
@@ -19,7 +19,7 @@ def preset_named(entry: DraftJob) -> Iterator[Fault]:
     preset = entry.written.get("preset")
     if isinstance(preset, str) and preset not in preset_names():
         known = f"one of the presets {', '.join(preset_names())}"
-        yield Fault(f"{entry.path}.preset", known, repr(preset), "rename it")
+        yield Fault(f"{entry.path}.preset", known, repr(preset), "rename it", nearest(preset, preset_names()))
 
 
 def check(path: str, job: TrainingJob, shape: SliceShape | None) -> Iterator[Fault]:

@@ -47,10 +47,104 @@ def test_encrypted_values_are_known_by_name_and_refused_where_they_do_not_belong
         stack_file.read(path)
 
 
-@pytest.mark.parametrize("text", ["config: [", "just text", "config: 3"])
+@pytest.mark.parametrize(
+    "text", ["config: [", "just text", "config: 3", "", "config:", "[1, 2]", "config: [1]", "a: 1"]
+)
 def test_a_file_that_is_no_stack_file_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.broken.yaml"
     path.write_text(text)
 
-    with pytest.raises(Halt, match=r"Pulumi\.broken\.yaml must be YAML with a mapping `config`"):
+    with pytest.raises(Halt, match=r"Pulumi\.broken\.yaml must be YAML with a mapping `config`") as caught:
         stack_file.read(path)
+
+    assert "pydantic" not in str(caught.value)
+    assert "_StackFile" not in str(caught.value)
+
+
+def spoilt(tmp_path: Path, old: str, new: str) -> Path:
+    """The stack file of the sandbox with another text in place of one."""
+    text = (STACKS / "Pulumi.local.yaml").read_text()
+    assert old in text
+    path = tmp_path / "Pulumi.broken.yaml"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(Halt) as caught:
+        stack_file.read(path)
+    return str(caught.value)
+
+
+def test_a_key_that_stands_twice_is_told_with_its_lines(tmp_path: Path) -> None:
+    told = refused(spoilt(tmp_path, "    zone: us-east5-b\n", "    zone: us-east5-b\n    zone: us-east5-c\n"))
+    assert "zone" in told
+    assert "lines 6 and 7" in told
+
+
+def test_sections_without_the_programs_prefix_are_told_to_have_it(tmp_path: Path) -> None:
+    told = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  slices:"))
+    assert "did you mean tpu-multislice:slices?" in told
+    assert "1 fault" in told
+    told = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  tpu-multslice:slices:"))
+    assert "did you mean tpu-multislice:slices?" in told
+
+
+def test_a_prefix_that_is_missing_hides_no_other_fault(tmp_path: Path) -> None:
+    path = spoilt(tmp_path, "tpu-multislice:slices:", "slices:")
+    path.write_text(path.read_text().replace("preset: tiny", "preset: huge"))
+    told = refused(path)
+    assert "tpu-multislice:slices" in told
+    assert "job.preset" in told
+
+
+def test_aliases_that_grow_without_bound_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    path = tmp_path / "Pulumi.bomb.yaml"
+    path.write_text("\n".join([*lines, "config: *a9"]))
+    told = refused(path)
+    assert "aliases" in told
+    assert len(told) < 500
+
+
+def test_an_alias_within_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.loop.yaml"
+    path.write_text("config: &here\n  tpu-multislice:job: *here\n")
+    assert "aliases" in refused(path)
+
+
+def test_a_file_that_is_far_too_large_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.large.yaml"
+    path.write_text("config:\n" + "  x: y\n" * 1_000_000)
+    assert "larger than" in refused(path)
+
+
+def test_numbers_and_words_are_read_as_pulumi_reads_them(tmp_path: Path) -> None:
+    path = spoilt(
+        tmp_path, "preset: tiny", "preset: tiny\n    training: {steps: 1e3, optimizer: {learning_rate: 3e-4}}"
+    )
+    assert "optimizer" in refused(path)
+    path = spoilt(tmp_path, "preset: tiny", "preset: tiny\n    training: {steps: 1e3}")
+    assert stack_file.read(path).training_jobs["tiny"].training == {"steps": 1000}
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_what_is_no_file_is_not_offered_as_a_stack(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.prod.yaml").touch()
+    path = tmp_path / "Pulumi.dev.yaml"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Halt) as caught:
+        stack_file.find("dev", tmp_path)
+    assert kind in str(caught.value)
+    assert stack_file.names(tmp_path) == ["prod"]
+
+
+def test_the_nearest_stack_is_offered_first(tmp_path: Path) -> None:
+    for name in ("dev", "prod", "staging"):
+        (tmp_path / f"Pulumi.{name}.yaml").touch()
+    with pytest.raises(Halt, match="^did you mean staging"):
+        stack_file.find("stagin", tmp_path)

@@ -25,8 +25,8 @@ _MACHINES = (
     "\n|---|---|---|---|---|---|\n"
 )
 _SLICES = (
-    "| topology | machine type | chips | hosts | JAX devices | HBM GiB | peak PFLOP/s |\n"
-    "|---|---|---|---|---|---|---|\n"
+    "| topology | Cloud TPU's name | machine type | chips | hosts | JAX devices | HBM GiB | peak PFLOP/s |\n"
+    "|---|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -59,8 +59,8 @@ def _slice(shape: SliceShape) -> str:
     memory = shape.chips * shape.hbm_gib_per_chip
     peak = shape.chips * shape.peak_bf16_tflops_per_chip / 1000
     return (
-        f"| `{shape.topology}` | `{shape.machine_type}` | {shape.chips:,} | {shape.hosts:,} | {shape.devices:,}"
-        f" | {memory:,.0f} | {peak:,.1f} |\n"
+        f"| `{shape.topology}` | {shape.accelerator_type} | `{shape.machine_type}` | {shape.chips:,} | {shape.hosts:,}"
+        f" | {shape.devices:,} | {memory:,.0f} | {peak:,.1f} |\n"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.accelerators import SliceShape, all_shapes, dimensions, generation_names, resolve, shape_of
+from infra.accelerators import SliceShape, all_shapes, dimensions, generation_names, meant, resolve, shape_of
 
 _ROWS = list(csv.DictReader((Path(__file__).parent / "tpu-slices.csv").open()))
 
@@ -88,3 +88,36 @@ def test_an_unknown_machine_type_is_answered_with_all() -> None:
 
 def test_every_generation_can_be_joined_over_the_data_center_network() -> None:
     assert {shape.generation for shape in all_shapes() if shape.multi_host} == set(generation_names())
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (("v6e-16", "4x4"), ("v6e", "4x4")),
+        (("v6e", "v6e-16"), ("v6e", "4x4")),
+        (("tpu-v6e-16", ""), ("v6e", "4x4")),
+        (("v5litepod-256", ""), ("v5e", "16x16")),
+        (("v5litepod", "2x4"), ("v5e", "2x4")),
+        (("tpu-v5-lite-podslice", "2x4"), ("v5e", "2x4")),
+        (("v5p", "v5p-128"), ("v5p", "4x4x4")),
+        (("v5p-128", "4x4x4"), ("v5p", "4x4x4")),
+        (("v4-32", ""), ("v4", "2x2x4")),
+        (("tpu7x-128", ""), ("7x", "4x4x4")),
+        (("ironwood", "2x2x1"), ("7x", "2x2x1")),
+        (("Trillium", "2X4"), ("v6e", "2x4")),
+        (("V6E", "4 x 4"), ("v6e", "4x4")),
+        (("v6e", "16"), ("v6e", "4x4")),
+        (("v5p", "64"), ("v5p", "4x4x4")),
+        (("v4", "256"), ("v4", "4x8x8")),
+        (("v6e", "17"), ("v6e", "17")),
+        (("h100", "8"), ("h100", "8")),
+    ],
+)
+def test_the_words_of_others_for_a_slice_are_understood(written: tuple[str, str], words: tuple[str, str]) -> None:
+    assert meant(*written) == words
+
+
+@given(shapes)
+def test_a_slice_is_understood_by_its_accelerator_type(shape: SliceShape) -> None:
+    found = resolve(*meant(shape.accelerator_type, ""))
+    assert (found.generation, found.chips) == (shape.generation, shape.chips)

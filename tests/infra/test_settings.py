@@ -75,11 +75,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "slices.trillium",
         "got v6e 2x4 ct6e-standard-1t; '2x4' is not",
     ),
-    (_set("slices.trillium.count", 0), "slices.trillium.count", "greater than 0, got 0; change slices.trillium.count"),
+    (_set("slices.trillium.count", 0), "slices.trillium.count", "greater than 0, got 0; raise it"),
     (
-        _set("slices.trillium.capacity", "reserved"),
+        _set("slices.trillium.capacity", "free"),
         "slices.trillium.capacity",
-        "'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'reserved'",
+        "'on-demand', 'spot', 'reservation', 'flex-start', 'queued', got 'free'",
     ),
     (_set("teams.research.quota.ironwood", 8), "teams.research.quota", "slice groups among trillium, got 'ironwood'"),
     (
@@ -105,7 +105,6 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     ),
     (_set("image", {}), "image", "either reference (an image by digest) or build: true, got {}"),
     (_set("image.build", True), "image", "either reference (an image by digest) or build: true"),
-    (_set("image", {"build": False}), "image.build", "True, got False"),
     (_set("datasets", {"bucket": "gs://text"}), "datasets.bucket", "the name of a bucket, without gs://"),
     (_set("datasets", {}), "datasets.bucket", "a value, got nothing; add datasets.bucket to the stack file"),
     (_set("job.team", "sales"), "job.team", "one of the teams research, got 'sales'; rename it or add the team"),
@@ -164,6 +163,158 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
         parse(values)
     told = [str(fault) for fault in raised.value.faults if fault.path == path]
     assert any(words in line for line in told), raised.value
+
+
+_MEANT: list[tuple[Spoil, str, str]] = [
+    (_set("clouds", {}), "clouds", "cloud"),
+    (_set("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "topology"),
+    (_set("job.trainng", {}), "job.trainng", "training"),
+    (_set("slices.trillium.topology", "2X4"), "slices.trillium", "topology: 2x4"),
+    (_set("slices.trillium.topology", "16"), "slices.trillium", "topology: 4x4"),
+    (_set("slices.trillium.topology", 16), "slices.trillium", "topology: 4x4"),
+    (_set("slices.trillium.topology", "v6e-16"), "slices.trillium", "topology: 4x4"),
+    (
+        _set("slices.trillium", {"generation": "v5p-128", "topology": "", "count": 1, "capacity": "spot"}),
+        "slices.trillium",
+        "generation: v5p, topology: 4x4x4",
+    ),
+    (_set("slices.trillium.generation", "trillium"), "slices.trillium", "generation: v6e"),
+    (_set("slices.trillium.generation", "v5litepod"), "slices.trillium", "generation: v5e"),
+    (_set("slices.trillium.generation", "V6E"), "slices.trillium", "generation: v6e"),
+    (_set("slices.trillium.capacity", "Spot"), "slices.trillium.capacity", "spot"),
+    (_set("slices.trillium.capacity", "preemptible"), "slices.trillium.capacity", "spot"),
+    (_set("slices.trillium.capacity", {"kind": "preemptible"}), "slices.trillium.capacity", "spot"),
+    (_set("slices.trillium.capacity", "regular"), "slices.trillium.capacity", "on-demand"),
+    (_set("slices.trillium.capacity", "on_demand"), "slices.trillium.capacity", "on-demand"),
+    (_set("slices.trillium.capacity", "reserved"), "slices.trillium.capacity", "reservation"),
+    (_set("cluster.release_channel", "regular"), "cluster.release_channel", "REGULAR"),
+    (_set("job.preset", "llama-3-8b"), "job.preset", "llama-3.1-8b"),
+    (_set("job.team", "reserch"), "job.team", "research"),
+    (_set("job.slices.group", "trilium"), "job.slices.group", "trillium"),
+    (_set("teams.research.quota.trilium", 0), "teams.research.quota", "trillium"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "path", "meant"), _MEANT, ids=[f"{path}-{meant}" for _, path, meant in _MEANT])
+def test_what_was_probably_meant_comes_first_and_once(values: Values, spoil: Spoil, path: str, meant: str) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    assert told.startswith(f"{path}: did you mean {meant}?")
+
+
+@pytest.mark.parametrize("section", ["cloud", "cluster", "slices", "teams", "image", "job"])
+def test_a_misspelt_section_is_one_fault(values: Values, section: str) -> None:
+    values[f"{section}x"] = values.pop(section)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.faults] == [f"{section}x"]
+
+
+@pytest.mark.parametrize("path", ["slices.trillium.topology", "job.preset", "job.slices.group", "cloud.zone"])
+def test_a_misspelt_key_is_not_told_as_a_missing_one_too(values: Values, path: str) -> None:
+    *parents, key = path.split(".")
+    section = values
+    for parent in parents:
+        section = section[parent]
+    section[f"{key}x"] = section.pop(key)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.faults] == [f"{path}x"]
+
+
+_NUMBERS: list[tuple[Spoil, str, str]] = [
+    (_set("slices.trillium.count", True), "slices.trillium.count", "got true"),
+    (_set("slices.trillium.count", "2"), "slices.trillium.count", "write 2 without quotation marks"),
+    (_set("slices.trillium.count", 2.5), "slices.trillium.count", "a whole number"),
+    (_set("teams.research.quota.trillium", True), "teams.research.quota.trillium.chips", "got true"),
+    (_set("job.max_restarts", "3"), "job.max_restarts", "write 3 without quotation marks"),
+    (_set("job.max_hours", "24"), "job.max_hours", "write 24 without quotation marks"),
+    (_set("job.max_hours", True), "job.max_hours", "a number"),
+    (_set("job.training", {"steps": True}), "job.training.steps", "a whole number"),
+    (_set("job.training", {"steps": "1e9"}), "job.training.steps", "write 1000000000"),
+    (_set("budget", {"usd_per_hour": "10"}), "budget.usd_per_hour", "write 10 without quotation marks"),
+    (_set("prices", {"usd_per_chip_hour": {"trillium": True}}), "prices.usd_per_chip_hour.trillium", "a number"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "path", "words"), _NUMBERS, ids=[words for *_, words in _NUMBERS])
+def test_what_is_no_number_does_not_pass_for_one(values: Values, spoil: Spoil, path: str, words: str) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    assert words in told
+
+
+_CONTAINER = {
+    "kind": "container",
+    "team": "research",
+    "slices": {"group": "trillium", "count": 1},
+    "priority": "low",
+    "max_restarts": 0,
+    "image": f"tools@sha256:{'1' * 64}",
+}
+_RAW: list[tuple[Spoil, str, str]] = [
+    (_set("job.mesh", "2x8"), "job.mesh", "a mapping of keys to values"),
+    (_set("cluster.name", 7), "cluster.name", "put it in quotation marks: '7'"),
+    (_set("image", {"build": False}), "image.build", "true, got false"),
+    (_set("job.secrets", "TOKEN"), "job.secrets", "write it as a list: [TOKEN]"),
+    (_set("budget", {"expires_on": "31.12.2027"}), "budget.expires_on", "YYYY-MM-DD"),
+    (_set("budget", {"expires_on": "12/31/2027"}), "budget.expires_on", "YYYY-MM-DD"),
+    (_set("budget", {"expires_on": 20271231}), "budget.expires_on", "YYYY-MM-DD"),
+    (_set("slices", [_LITE]), "slices", "a mapping"),
+    (_set("cluster.deletion_protection", "on off"), "cluster.deletion_protection", "true or false"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "path", "words"), _RAW, ids=[f"{path}-{words[:9]}" for _, path, words in _RAW])
+def test_a_value_of_another_kind_is_answered_in_the_words_of_a_stack_file(
+    values: Values, spoil: Spoil, path: str, words: str
+) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    assert words in told
+    assert not {"tuple", "dictionary", "instance", "string", "integer"} & set(told.replace(",", " ").split()), told
+
+
+@pytest.mark.parametrize(
+    ("spoil", "path", "words"),
+    [
+        (_set("env", {"N": 3}), "jobs.probe.env.N", "put it in quotation marks: '3'"),
+        (_set("command", "python x"), "jobs.probe.command", "write it as a list: [python, x]"),
+    ],
+)
+def test_words_of_a_container_are_quoted_and_listed(values: Values, spoil: Spoil, path: str, words: str) -> None:
+    job: Values = dict(_CONTAINER)
+    spoil(job)
+    values["jobs"] = {"probe": job}
+    del values["job"]
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    assert words in told
+
+
+def test_jobs_in_a_list_are_told_that_they_need_names(values: Values) -> None:
+    values["jobs"] = [values.pop("job")]
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.faults if fault.path == "jobs")
+    assert "a mapping" in told
+    assert len(told) < 300
+
+
+def test_a_count_that_nobody_has_is_not_answered_with_a_range_of_addresses(values: Values) -> None:
+    _set("slices.trillium.count", 10**30)(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.faults if fault.path == "slices.trillium.count")
+    assert "lower it" in told
+    assert "/-" not in str(raised.value)
 
 
 def test_all_faults_are_reported_at_once(values: Values) -> None:

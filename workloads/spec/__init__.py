@@ -4,7 +4,7 @@ Owns every fact that crosses from the plan into the pod: model, data, optimizer,
 the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can import it.
 """
 
-from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.base import Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.call import CallSpec
 from workloads.spec.data import DataSpec, StandardLibrarySpec, TokenFileSpec
 from workloads.spec.job import JobSpec, StorageSpec
@@ -27,7 +27,7 @@ from workloads.spec.pod import (
     cause_order,
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
-from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
 from workloads.spec.training import Attention, OptimizerSpec, Remat, TrainingSpec
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "JOB_SPEC_VARIABLE",
     "METRICS_ADDRESS_VARIABLE",
     "METRICS_PORT",
+    "MOST_SLICES",
     "NODE_VARIABLE",
     "PRICE_VARIABLE",
     "RUN_ID_VARIABLE",
@@ -52,6 +53,7 @@ __all__ = [
     "JobSpec",
     "MeshSpec",
     "ModelSpec",
+    "Number",
     "OptimizerSpec",
     "PositiveInt",
     "Preset",
@@ -63,6 +65,7 @@ __all__ = [
     "StorageSpec",
     "TokenFileSpec",
     "TrainingSpec",
+    "WholeNumber",
     "cause_order",
     "load_preset",
     "preset_names",

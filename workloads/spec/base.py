@@ -2,9 +2,27 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-PositiveInt = Annotated[int, Field(gt=0)]
+
+def _whole_number(written: object) -> object:
+    if isinstance(written, bool | str):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return written
+
+
+def _number(written: object) -> object:
+    if isinstance(written, bool | str):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return written
+
+
+WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
+"""Neither `true`, which Python takes for 1, nor a text that looks like a number."""
+Number = Annotated[float, BeforeValidator(_number)]
+"""The same with decimals."""
+PositiveInt = Annotated[WholeNumber, Field(gt=0)]
 
 
 class Spec(BaseModel):

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.base import Number, PositiveInt, Spec
 
-HeldOutFraction = Annotated[float, Field(gt=0, lt=0.5)]
+HeldOutFraction = Annotated[Number, Field(gt=0, lt=0.5)]
 """Share of the rows, at the end of the file, kept for evaluation only."""
 
 

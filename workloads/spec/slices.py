@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.base import PositiveInt, Spec, WholeNumber
 
 MOST_SLICES, MOST_DEVICES = 4096, 1 << 20
 """More than any job has; what counts them out, or tries the ways to divide them, need not expect more."""
@@ -16,7 +16,7 @@ class SliceSpec(Spec):
 
     generation: str
     topology: str
-    count: Annotated[int, Field(gt=0, le=MOST_SLICES)]
+    count: Annotated[WholeNumber, Field(gt=0, le=MOST_SLICES)]
     min_count: PositiveInt | None = None
     """Fewest slices that a start of the job may go on with, its batch unchanged; None: all of them."""
     hosts: PositiveInt

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from workloads.spec.base import PositiveInt, Spec
+from workloads.spec.base import Number, PositiveInt, Spec, WholeNumber
 
 Remat = Literal["none", "dots", "attention", "full", "offload"]
 """What of a layer's forward pass is kept for its backward pass:
@@ -28,12 +28,12 @@ Attention = Literal["splash", "fused", "reference"]
 class OptimizerSpec(Spec):
     """AdamW with linear warm-up and cosine decay, clipped by global norm."""
 
-    learning_rate: Annotated[float, Field(gt=0)]
-    warmup_steps: Annotated[int, Field(ge=0)]
-    weight_decay: Annotated[float, Field(ge=0)]
-    beta1: Annotated[float, Field(gt=0, lt=1)]
-    beta2: Annotated[float, Field(gt=0, lt=1)]
-    clip_norm: Annotated[float, Field(gt=0)]
+    learning_rate: Annotated[Number, Field(gt=0)]
+    warmup_steps: Annotated[WholeNumber, Field(ge=0)]
+    weight_decay: Annotated[Number, Field(ge=0)]
+    beta1: Annotated[Number, Field(gt=0, lt=1)]
+    beta2: Annotated[Number, Field(gt=0, lt=1)]
+    clip_norm: Annotated[Number, Field(gt=0)]
 
 
 class TrainingSpec(Spec):
@@ -47,10 +47,10 @@ class TrainingSpec(Spec):
     part only. Gradients cross slices once for all of them. The microbatches of a pipeline are these."""
     sequence_length: PositiveInt
     """Tokens per sequence."""
-    seed: Annotated[int, Field(ge=0, lt=1 << 32)]
+    seed: Annotated[WholeNumber, Field(ge=0, lt=1 << 32)]
     """Of the first weights and of the order of rows."""
     save_every_steps: PositiveInt
-    save_every_minutes: Annotated[float, Field(gt=0)] = 10.0
+    save_every_minutes: Annotated[Number, Field(gt=0)] = 10.0
     """Save also when the last save is this long ago: the most work that a crash can cost."""
     keep_checkpoints: PositiveInt
     """Newest checkpoints that are kept; with 1, a damaged one leaves nothing to go back to."""
@@ -67,19 +67,19 @@ class TrainingSpec(Spec):
     """When the devices of a slice put their shards of the weights together: before each layer (ZeRO-3),
     or once a step (ZeRO-1), which holds all weights on each device and moves fewer bytes when
     `accumulation` is large. The optimizer's state stays split either way."""
-    ignored_token: Annotated[int, Field(ge=0)] | None = None
+    ignored_token: Annotated[WholeNumber, Field(ge=0)] | None = None
     """Padding: predicting it counts for nothing. The loss is the mean over all other tokens of the global batch."""
-    document_end: Annotated[int, Field(ge=0)] | None = None
+    document_end: Annotated[WholeNumber, Field(ge=0)] | None = None
     """The token that ends a document: tokens then attend to their own document only. None: to the whole row."""
-    start_minutes: Annotated[float, Field(gt=0, le=60)] = 30
+    start_minutes: Annotated[Number, Field(gt=0, le=60)] = 30
     """How long a host waits for all others to begin; slices may come up minutes apart."""
-    prepare_minutes: Annotated[float, Field(gt=0)] = 60
+    prepare_minutes: Annotated[Number, Field(gt=0)] = 60
     """How long compiling and restoring may take before the host counts as hung."""
-    step_timeout_minutes: Annotated[float, Field(gt=0)] = 10
+    step_timeout_minutes: Annotated[Number, Field(gt=0)] = 10
     """How long a step, with the save and evaluation after it, may take before the host counts as hung."""
-    max_skipped_steps: Annotated[int, Field(ge=0)] = 10
+    max_skipped_steps: Annotated[WholeNumber, Field(ge=0)] = 10
     """Steps in a row whose loss or gradient is not finite, and which are skipped, before the job has diverged."""
-    max_rollbacks: Annotated[int, Field(ge=0)] = 0
+    max_rollbacks: Annotated[WholeNumber, Field(ge=0)] = 0
     """Where it would have diverged, the job goes back to its newest checkpoint this many times in one start and
     leaves out the batches that it had taken since then."""
     compare_hosts_every_steps: PositiveInt = 50
