@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from cli.commands.options import Engine, Job, Json, On, Sandbox, Stack, folder_of, run
-from cli.sandbox_folder import SANDBOX
+from cli.commands.options import Job, Json, On, Sandbox, Stack, folder_of, run
 
 commands = typer.Typer()
 
@@ -19,8 +18,8 @@ def cancel(
     stack: Stack,
     job: Job = None,
     yes: Yes = False,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """End a job; its checkpoints stay. Exit status 2: it has ended already."""
@@ -36,9 +35,7 @@ def cancel(
 
 
 @commands.command()
-def retry(
-    stack: Stack, job: Job = None, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False
-) -> None:
+def retry(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
     """Submit a failed job once more, from its last checkpoint on. Exit status 2: it has not failed."""
 
     def answer() -> int:
@@ -51,9 +48,7 @@ def retry(
 
 
 @commands.command()
-def suspend(
-    stack: Stack, job: Job = None, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False
-) -> None:
+def suspend(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
     """Take a job out of its queue: it saves, and frees its chips. Exit status 2: it has ended already."""
 
     def answer() -> int:
@@ -66,9 +61,7 @@ def suspend(
 
 
 @commands.command()
-def resume(
-    stack: Stack, job: Job = None, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False
-) -> None:
+def resume(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
     """Put a suspended job back into its queue. Exit status 2: it has ended already."""
 
     def answer() -> int:
@@ -85,8 +78,8 @@ def priority(
     stack: Stack,
     name: Annotated[str, typer.Argument(metavar="PRIORITY", help="low, normal, high, or another of the cluster.")],
     job: Job = None,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """Give a job another priority while it waits or runs. Exit status 2: there is none such, or the job has ended."""
@@ -111,8 +104,8 @@ def shell(
     command: Annotated[
         str | None, typer.Option("--command", "-c", help="Run this by a shell, instead of one to type into.")
     ] = None,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """A shell on a host of a running job; its exit status is the command's. Exit status 2: no such host runs."""
@@ -134,8 +127,8 @@ def profile(
         Path | None, typer.Option(metavar="DIR", help="Folder for it, instead of ./profile-JOB.", show_default=False)
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds that the steps may take.")] = 600.0,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """Record five steps of a running job on all its hosts, and bring them here. Exit status 2: it does not train."""
@@ -151,7 +144,7 @@ def profile(
 
 
 @commands.command()
-def doctor(stack: Stack, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False) -> None:
+def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
     """What is in the way of a stack, in eight groups, and what repairs it. Exit status 2: something is."""
 
     def answer() -> int:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cli.commands.options import Engine, Json, Markdown, On, Sandbox, form_of, run
-from cli.sandbox_folder import SANDBOX
+from cli.commands.options import Engine, Json, Markdown, On, Sandbox, folder_of, form_of, run
 
 if TYPE_CHECKING:
     from cli.environments.backend import Backend
@@ -22,8 +21,8 @@ def create_environment(
     source: Annotated[str, typer.Option("--from", metavar="STACK", help="Name of the stack to copy.")],
     ttl: Annotated[str, typer.Option(help="Time until it ends, such as 90m, 8h or 2d.")],
     only_file: Annotated[bool, typer.Option("--only-file", help="Write its files and bring nothing up.")] = False,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """Make an environment from a stack and bring it up."""
@@ -43,8 +42,8 @@ def create_environment(
 def destroy_environment(
     name: Annotated[str | None, typer.Argument(help="Of the environment.")] = None,
     expired: Annotated[bool, typer.Option("--expired", help="All whose time is over.")] = False,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
@@ -61,8 +60,8 @@ def destroy_environment(
 @commands.command("list")
 def list_environments(
     expired: Annotated[bool, typer.Option("--expired", help="Those alone whose time is over.")] = False,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
@@ -78,11 +77,12 @@ def list_environments(
     run(answer)
 
 
-def _backend(engine: Engine, sandbox: Path) -> "Backend":
+def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
     from cli.environments.backend import PulumiBackend, SandboxBackend
     from cli.environments.files import OURS
 
-    return SandboxBackend(sandbox, OURS) if engine is Engine.SANDBOX else PulumiBackend(OURS)
+    folder = folder_of(engine, sandbox)
+    return SandboxBackend(folder, OURS) if folder else PulumiBackend(OURS)
 
 
 def _now() -> datetime:

@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 
 from cli.commands.options import Engine, Job, Json, On, Sandbox, Stack, folder_of, run
-from cli.sandbox_folder import SANDBOX
 
 if TYPE_CHECKING:
     from cli.deployed import Deployed
@@ -20,8 +19,8 @@ def status(
     stack: Stack,
     job: Job = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Until the job has ended.")] = False,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Annotated[
         bool,
         typer.Option(
@@ -43,7 +42,7 @@ def status(
 
 
 @commands.command("list")
-def list_jobs(stack: Stack, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False) -> None:
+def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
     """The jobs in the namespaces of a stack's teams: state, place in the queue, age, step."""
     from cli.status import command
 
@@ -66,8 +65,8 @@ def logs(
     ] = False,
     tail: Annotated[int | None, typer.Option(metavar="LINES", min=0, help="The last so many lines of a host.")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="The last 30s, 10m, 2h or 1d.")] = None,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Annotated[bool, typer.Option("--json", help="Each line as one JSON object.")] = False,
 ) -> None:
     """What the hosts of a job print. Exit status 2: the job has failed."""
@@ -89,9 +88,7 @@ def logs(
 
 
 @commands.command()
-def explain(
-    stack: Stack, job: Job = None, engine: On = Engine.PULUMI, sandbox: Sandbox = SANDBOX, json: Json = False
-) -> None:
+def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
     """Why a job waits, was put back into its queue, restarted or failed; and what to do about it."""
     from cli.explain import command
 
@@ -102,8 +99,8 @@ def explain(
 def dashboard(
     stack: Stack,
     port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on, at 127.0.0.1. 0: a free one.")] = 0,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Annotated[bool, typer.Option("--json", help="Where it is served, as one JSON object.")] = False,
 ) -> None:
     """One live page of a stack, its queues, jobs, hosts and dollars, for browsers of this machine."""
@@ -129,8 +126,8 @@ def report(
     stack: Annotated[
         str | None, typer.Option("--stack", "-s", help="Whose checkpoint bucket has the job's files.")
     ] = None,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     output: Annotated[
         str | None, typer.Option(metavar="FILE", help="The page, instead of report.html in the run's folder.")
     ] = None,
@@ -147,7 +144,7 @@ def report(
     run(answer)
 
 
-def _deployed(stack: str, engine: Engine, sandbox: Path) -> "Deployed":
+def _deployed(stack: str, engine: Engine | None, sandbox: Path | None) -> "Deployed":
     from cli.deployed import deployed
 
     return deployed(stack, folder_of(engine, sandbox))

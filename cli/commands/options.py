@@ -9,7 +9,8 @@ import typer
 
 from cli.answer import Form
 from cli.completion import jobs, stacks
-from cli.halt import exit_status
+from cli.halt import Halt, exit_status
+from cli.sandbox_folder import SANDBOX
 
 Stack = Annotated[
     str, typer.Option("--stack", "-s", help="Name of the file stacks/Pulumi.STACK.yaml.", autocompletion=stacks)
@@ -30,14 +31,27 @@ class Engine(StrEnum):
 
 
 On = Annotated[
-    Engine, typer.Option("--engine", help="Your own Pulumi and its backend, or the sandbox on this machine.")
+    Engine | None,
+    typer.Option(
+        "--engine",
+        help="Your own Pulumi and its backend, or the sandbox on this machine. Default: pulumi, or sandbox with"
+        " --sandbox.",
+    ),
 ]
-Sandbox = Annotated[Path, typer.Option("--sandbox", metavar="DIR", help="Folder of the sandbox.")]
+Sandbox = Annotated[
+    Path | None, typer.Option("--sandbox", metavar="DIR", help=f"Folder of the sandbox. Default: {SANDBOX}.")
+]
 
 
-def folder_of(engine: Engine, sandbox: Path) -> Path | None:
-    """Of the sandbox that is asked; None: the user's own Pulumi is."""
-    return sandbox if engine is Engine.SANDBOX else None
+def folder_of(engine: Engine | None, sandbox: Path | None) -> Path | None:
+    """Return the folder of the sandbox to ask; None asks the user's own Pulumi.
+
+    Raises:
+        Halt: the folder of a sandbox is given for the other engine.
+    """
+    if engine is Engine.PULUMI and sandbox:
+        raise Halt(f"--sandbox goes with --engine sandbox, got {sandbox}; leave one out")
+    return (sandbox or SANDBOX) if engine is Engine.SANDBOX or sandbox else None
 
 
 def run(command: Callable[[], int]) -> None:

@@ -8,7 +8,6 @@ import typer
 from rich.console import Console
 
 from cli.commands.options import Engine, Json, Markdown, On, Sandbox, Stack, folder_of, form_of, run
-from cli.sandbox_folder import SANDBOX
 
 commands = typer.Typer()
 
@@ -113,8 +112,8 @@ def plan(
 @commands.command()
 def drift(
     stack: Stack,
-    engine: On = Engine.PULUMI,
-    sandbox: Sandbox = SANDBOX,
+    engine: On = None,
+    sandbox: Sandbox = None,
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
@@ -122,5 +121,4 @@ def drift(
     form = form_of(json, markdown)
     from cli import drift as command
 
-    folder = folder_of(engine, sandbox)
-    run(lambda: command.drift(stack, folder, form, Console(highlight=False)))
+    run(lambda: command.drift(stack, folder_of(engine, sandbox), form, Console(highlight=False)))

@@ -1,10 +1,13 @@
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.multislice import app
+from sandbox.daemon import CHECKOUT
 
 
 def test_without_a_command_the_commands_are_listed() -> None:
@@ -19,10 +22,35 @@ def test_an_answer_has_one_form(command: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["review"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"]]
+    "command",
+    [["review"], ["preflight", "-s", "dev", "--no"], ["plan", "--tokens", "many"], ["x"], ["--no"], [], ["env"]],
 )
 def test_a_wrong_command_line_does_not_end_like_the_answer_no(command: list[str]) -> None:
     assert CliRunner().invoke(app, command).exit_code == 1
+
+
+@pytest.mark.parametrize("command", [["-h"], ["--help"], ["--version"], ["review", "-h"], ["env", "-h"]])
+def test_who_asks_for_help_or_the_version_is_answered(command: list[str]) -> None:
+    found = CliRunner().invoke(app, command)
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"multislice {told}\n"
+
+
+@pytest.mark.parametrize("command", ["status", "list", "logs", "explain", "cancel", "drift", "report"])
+def test_the_folder_of_a_sandbox_asks_that_sandbox(command: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, [command, "-s", "local", "--sandbox", str(tmp_path)])
+    assert (found.exit_code, "--sandbox must name the folder of a sandbox" in found.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", [["status", "-s", "local"], ["drift", "-s", "local"], ["env", "list"]])
+def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[str]) -> None:
+    found = CliRunner().invoke(app, [*command, "--engine", "pulumi", "--sandbox", "here"])
+    assert (found.exit_code, "--sandbox goes with --engine sandbox" in found.stderr) == (1, True)
 
 
 def test_a_fault_is_a_message_and_an_exit_status(capfd: pytest.CaptureFixture[str]) -> None:
