@@ -19,6 +19,7 @@ from infra.network import Network, NetworkArgs
 from infra.operators import Operators, OperatorsArgs
 from infra.outputs import export_outputs
 from infra.queues import Queues, QueuesArgs
+from infra.readiness import filled_in
 from infra.review.preview import tell_in_preview
 from infra.secrets import job_secrets
 from infra.settings import load
@@ -32,7 +33,8 @@ google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone
 on_project = ResourceOptions(provider=google)
 kept = CheckpointBucketArgs(settings.checkpoint_bucket, cloud.region, labels, settings.environment is not None)
 bucket = checkpoint_bucket("checkpoints", kept, on_project)
-guard = Guard(settings, google, changeable_until(settings.budget, settings.environment, now()))
+allowed = [*changeable_until(settings.budget, settings.environment, now()), *filled_in(settings)]
+guard = Guard(settings, google, allowed)
 apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
 network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
@@ -74,4 +76,4 @@ jobs = job_sets(settings, image, footings, on_all)
 guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched])
 
 export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
-tell_in_preview(settings, guard, now().date())
+tell_in_preview(settings, guard, now())

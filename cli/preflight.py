@@ -49,7 +49,7 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
     # Progress goes beside the answer, which another program may read.
     beside = Console(stderr=True, highlight=False)
     found = {name: run(spec, cache_folder(os.environ), compile_cache, beside) for name, spec in specs.items()}
-    known = Known(today=datetime.now(UTC).date(), preflights=found, deployed=None, workloads=None)
+    known = Known(at=datetime.now(UTC), preflights=found, deployed=None, workloads=None)
     reviewed = review(stack_file.stack_name(path), settings, known)
     write(reviewed.model_dump_json(indent=1), preflight_tables(reviewed), form, console)
     if any(result.unsupported for result in found.values()):

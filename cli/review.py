@@ -24,7 +24,7 @@ from infra.review.tables import tables
 from workloads.preflight_result import cache_folder, cached_all
 
 DOES_NOT_GO = 2
-"""Exit status when the plan is legal but one of its jobs cannot run: it does not fit, or is never admitted."""
+"""Exit status when the stack file is legal but one of its jobs cannot run, or `up` would refuse the stack."""
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
@@ -41,14 +41,14 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     path = stack_file.find(stack)
     settings = stack_file.read(path)
     known = Known(
-        today=datetime.now(UTC).date(),
+        at=datetime.now(UTC),
         preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
         deployed=_deployed(outputs) if outputs else None,
         workloads=_workloads(workloads) if workloads else None,
     )
     found = made(stack_file.stack_name(path), settings, known)
     write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.goes else DOES_NOT_GO
+    return 0 if found.goes and not found.refused else DOES_NOT_GO
 
 
 def _deployed(path: Path) -> Bill:

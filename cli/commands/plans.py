@@ -38,7 +38,7 @@ def review(
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
-    """Price, queue, memory and pace of a stack. Exit status 2: one of its jobs cannot run."""
+    """Price, queue, memory and pace of a stack. Exit status 2: a job cannot run, or `up` refuses."""
     form = form_of(json, markdown)
     from cli import review as command
 

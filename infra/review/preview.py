@@ -5,7 +5,7 @@ Owns what the running program finds out for it: the bill of what is deployed, an
 
 import asyncio
 import os
-from datetime import date
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,14 @@ REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
 """Environment variable that names the file for the review as JSON."""
 
 
-def tell_in_preview(settings: Settings, guard: Guard, today: date) -> None:
+def tell_in_preview(settings: Settings, guard: Guard, at: datetime) -> None:
     """Log the review in a preview; in an `up`, which had one before, nothing."""
     if pulumi.runtime.is_dry_run():
         # The SDK waits for every output before the program ends.
-        pulumi.Output.from_input(_tell(settings, guard, today))
+        pulumi.Output.from_input(_tell(settings, guard, at))
 
 
-async def _tell(settings: Settings, guard: Guard, today: date) -> None:
+async def _tell(settings: Settings, guard: Guard, at: datetime) -> None:
     deployed = await deployed_bill()
     # A stack that was never brought up has no cluster to look for; the bill outlives a destroy that keeps the bucket.
     endpoint = await guard.endpoint() if deployed else None
@@ -40,7 +40,7 @@ async def _tell(settings: Settings, guard: Guard, today: date) -> None:
         pulumi.get_stack(),
         settings,
         Known(
-            today=today,
+            at=at,
             preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
             deployed=deployed if endpoint else None,
             workloads=await _workloads(endpoint) if endpoint else None,

@@ -20,7 +20,7 @@ def preview_tables(previewed: Previewed) -> list[Table]:
         _verdict(previewed),
         *_losses(previewed.changes),
         *_errors(previewed.errors),
-        *_rules(previewed.findings),
+        *_rules(previewed),
         *reviewed,
         *_changes(previewed),
     ]
@@ -46,6 +46,8 @@ def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
         return f"REFUSED: {_number(refused, 'mandatory rule')} broken", "bad"
     if not previewed.passes:
         return "DOES NOT GO: the plan is legal, but one of its jobs cannot run", "bad"
+    if previewed.review.refused:
+        return "the plan passes, but `up` refuses the stack: read Ready", "notable"
     if any(change.operation in _LOSSES for change in previewed.changes):
         return "passes, and takes resources away: read the next table", "notable"
     return "passes", "good"
@@ -54,7 +56,9 @@ def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
 def _summary(previewed: Previewed) -> str:
     counts = Counter(change.operation for change in previewed.changes)
     told = [f"{count} to {operation}" for operation, count in sorted(counts.items())]
-    return ", ".join([*told, f"{previewed.unchanged} unchanged"])
+    if not previewed.errors:
+        return ", ".join([*told, f"{previewed.unchanged} unchanged"])
+    return f"not all known; before the engine stopped: {', '.join(told)}" if told else "not known: the engine stopped"
 
 
 def _losses(changes: Sequence[Change]) -> Iterable[Table]:
@@ -93,8 +97,12 @@ def _errors(errors: Sequence[str]) -> Iterable[Table]:
         )
 
 
-def _rules(findings: Sequence[Finding]) -> Iterable[Table]:
+def _rules(previewed: Previewed) -> Iterable[Table]:
+    findings = previewed.findings
     mandatory, advisory = _count(findings, "mandatory"), _count(findings, "advisory")
+    if previewed.errors and not findings:
+        yield Table("Rules", "not checked: the engine stopped before", "notable", (), (), ())
+        return
     if not findings:
         yield Table("Rules", "every rule is kept", "good", (), (), ())
         return
@@ -118,7 +126,7 @@ def _changes(previewed: Previewed) -> Iterable[Table]:
     yield Table(
         title="Changes",
         verdict=_summary(previewed),
-        state="good",
+        state="notable" if previewed.errors else "good",
         columns=("operation", "resource", "count", "names"),
         rows=[
             (operation, kind, str(len(names)), ", ".join(sorted(names)))

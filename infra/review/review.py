@@ -6,14 +6,16 @@ preflight's cache are the caller's.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Literal
 
 from infra.admission.stack import rehearse_stack
 from infra.admission.verdict import Verdict
 from infra.bill import Bill, bill
+from infra.expiry import expired
 from infra.job_spec import job_specs
 from infra.jobs import AnyJob
+from infra.readiness import doubts, placeholders
 from infra.stack_file import Settings
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
@@ -81,6 +83,10 @@ class Review(Spec):
 
     stack: str
     made_on: date
+    refused: tuple[str, ...] = ()
+    """Why `up` refuses the stack, although its settings are valid: its time is over, or example values are left."""
+    doubts: tuple[str, ...] = ()
+    """What is probably wrong, and is for a person to check."""
     bill: Bill
     jobs: tuple[JobReview, ...]
     calibration: Calibration
@@ -96,7 +102,8 @@ class Review(Spec):
 class Known:
     """What is known beside the settings."""
 
-    today: date
+    at: datetime
+    """Time of the review."""
     preflights: Mapping[str, PreflightResult]
     """Of the stack's training jobs, by name, as far as their steps were compiled."""
     deployed: Bill | None
@@ -112,7 +119,9 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
     verdicts, specs = rehearse_stack(settings, known.workloads), job_specs(settings)
     return Review(
         stack=stack,
-        made_on=known.today,
+        made_on=known.at.date(),
+        refused=tuple(map(str, (*expired(settings.budget, settings.environment, known.at), *placeholders(settings)))),
+        doubts=tuple(map(str, doubts(settings))),
         bill=costs,
         jobs=tuple(
             JobReview(

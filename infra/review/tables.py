@@ -1,4 +1,4 @@
-"""A review as tables: price, queue, chips.
+"""A review as tables: what stands in the way, price, queue, chips.
 
 Owns what a person reads of price and queue, and in which words; of the chips that is `infra.review.chips`. How tables
 look is the business of `infra.review.table`.
@@ -18,7 +18,16 @@ _QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notab
 def tables(review: Review) -> list[Table]:
     """What stands in the preview, in this order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
-    return [_price(review), *of_jobs]
+    return [*_ready(review), _price(review), *of_jobs]
+
+
+def _ready(review: Review) -> Iterable[Table]:
+    """What `up` refuses, and what a person has to look at; nothing where there is neither."""
+    notes = [f"- {line}" for line in (*review.refused, *review.doubts)]
+    if review.refused:
+        yield Table("Ready", "NO: `up` refuses this stack", "bad", (), (), notes)
+    elif review.doubts:
+        yield Table("Ready", "perhaps: look at what cannot be known from here", "notable", (), (), notes)
 
 
 def _price(review: Review) -> Table:

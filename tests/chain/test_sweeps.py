@@ -18,7 +18,7 @@ SLEEPER: Values = {
     "priority": "normal",
     "max_restarts": 1,
     "grace_seconds": 1,
-    "image": f"elsewhere/sleeper@sha256:{'0' * 64}",
+    "image": f"elsewhere/sleeper@sha256:{'2' * 64}",
     "command": ["sleep"],
     "args": ["900"],
 }

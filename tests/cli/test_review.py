@@ -13,13 +13,23 @@ from cli.review import review
 from infra.bill import bill
 from infra.review.review import Review
 from infra.settings import parse
-from tests.infra.recording import ROOT, stack_values
-from tests.infra.review.known import running
+from tests.infra.recording import ROOT
+from tests.infra.review.known import own, running
 
 
 @pytest.fixture(autouse=True)
 def no_preflight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def prod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stack prod with values of its own in place of the example's."""
+    config = {f"tpu-multislice:{section}": value for section, value in own("prod").items()}
+    path = tmp_path / "Pulumi.prod.yaml"
+    path.write_text(json.dumps({"config": config}))
+    monkeypatch.setattr("cli.stack_file.FOLDER", tmp_path)
+    return path
 
 
 def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None) -> str:
@@ -29,15 +39,17 @@ def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None
     return console.file.getvalue()
 
 
+@pytest.mark.usefixtures("prod")
 def test_text_markdown_and_object_tell_the_same_price() -> None:
     assert "$752.64 an hour" in shown(Form.TEXT)
     assert shown(Form.MARKDOWN).startswith("### Price\n\n**$752.64 an hour as soon as it is up**\n")
     assert Review.model_validate_json(shown(Form.JSON)).bill.at_once.usd_per_hour == 752.64
 
 
+@pytest.mark.usefixtures("prod")
 def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
     outputs, workloads = tmp_path / "outputs.json", tmp_path / "workloads.json"
-    values = stack_values("prod")
+    values = own("prod")
     values["slices"]["cubes"]["count"] = 5
     exported = bill(parse(values), {}, None).model_dump(mode="json", exclude_none=True)
     outputs.write_text(json.dumps({"bill": exported, "cluster": "multislice-prod"}))
@@ -48,6 +60,26 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
 
     assert "-$188.16 an hour at once" in text
     assert "pushes out 1 running" in text
+
+
+def test_a_stack_with_example_values_is_refused_by_name() -> None:
+    console = Console(file=io.StringIO(), highlight=False)
+    assert review("dev", None, None, Form.TEXT, console) == 2
+    assert isinstance(console.file, io.StringIO)
+    told = console.file.getvalue()
+    assert told.startswith("Ready  NO")
+    assert "cloud.project" in told
+    assert "image.reference" in told
+
+
+def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:
+    content = json.loads(prod.read_text())
+    content["config"]["tpu-multislice:budget"] = {"expires_on": "2020-01-01"}
+    prod.write_text(json.dumps(content))
+    console = Console(file=io.StringIO(), highlight=False)
+    assert review("prod", None, None, Form.TEXT, console) == 2
+    assert isinstance(console.file, io.StringIO)
+    assert "budget.expires_on" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"cluster": "x"}'])

@@ -21,7 +21,7 @@ from infra.bill import bill
 from infra.review import table
 from infra.review.preview_tables import preview_tables
 from infra.review.previewed import Previewed
-from infra.review.review import Known, review
+from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings import parse
 from tests.cli.test_engine_events import recorded
@@ -31,7 +31,7 @@ from tests.documents import concept_pictures
 from tests.documents.pages import DOCS
 from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
 from tests.infra.recording import stack_values
-from tests.infra.review.known import NOTHING, TODAY, running
+from tests.infra.review.known import NOTHING, running
 from tests.workloads.report.runs import crashed_and_resumed, history
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
@@ -59,7 +59,7 @@ def _report() -> str:
 def _preview() -> str:
     """What the engine told when slices became spot."""
     values = stack_values("local")
-    known = Known(today=TODAY, preflights={}, deployed=bill(parse(values), {}, None), workloads=[])
+    known = replace(NOTHING, deployed=bill(parse(values), {}, None), workloads=[])
     values["slices"]["trillium"]["capacity"] = "spot"
     events = recorded("to-spot")
     previewed = Previewed(

@@ -1,15 +1,23 @@
 """What a review is made of, in the tests: a compilation's figures, made up, and workloads of a queue."""
 
-from datetime import date
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 from infra.review.review import Known
 from infra.stack_file import Settings
 from tests.infra.one_job import only_spec
+from tests.infra.recording import Values, stack_values
 from workloads.preflight_result import BigArray, PreflightResult, Remedy, StepEstimate, preflight_key
 
-TODAY = date(2026, 11, 21)
-NOTHING = Known(today=TODAY, preflights={}, deployed=None, workloads=None)
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+NOTHING = Known(at=NOW, preflights={}, deployed=None, workloads=None)
+
+
+def own(stack: str) -> Values:
+    """A stack file of the repository, its example values replaced."""
+    text = json.dumps(stack_values(stack))
+    return json.loads(text.replace("my-", "our-").replace("0" * 64, "a" * 64))
 
 
 def fitting(settings: Settings) -> PreflightResult:

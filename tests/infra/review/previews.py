@@ -3,8 +3,7 @@
 from infra.review.previewed import Change, Finding, Previewed
 from infra.review.review import review
 from infra.settings import parse
-from tests.infra.recording import stack_values
-from tests.infra.review.known import NOTHING
+from tests.infra.review.known import NOTHING, own
 
 POOL = "gcp:container/nodePool:NodePool"
 
@@ -24,7 +23,7 @@ def passing() -> Previewed:
     """A first preview, of two resources."""
     return Previewed(
         stack="dev",
-        review=review("dev", parse(stack_values("dev")), NOTHING),
+        review=review("dev", parse(own("dev")), NOTHING),
         changes=(
             change("create", POOL, "slices-trillium-0"),
             change("create", "kubernetes:core/v1:Namespace", "namespace-research"),

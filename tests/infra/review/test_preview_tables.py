@@ -51,6 +51,24 @@ def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: st
     assert previewed.passes == verdict.startswith("passes")
 
 
+def test_a_plan_that_up_refuses_is_not_simply_passed() -> None:
+    review = passing().review
+    assert review
+    unready = passing().model_copy(update={"review": review.model_copy(update={"refused": ("cloud.project: ...",)})})
+    (verdict, *_), found = preview_tables(unready), titles(unready)
+    assert (verdict.state, unready.passes) == ("notable", True)
+    assert found.index("Ready") < found.index("Price")
+    assert "cloud.project: ..." in told(unready)
+
+
+@pytest.mark.parametrize("difference", [{"errors": ("no quota",)}, {"review": None, "errors": ("no program",)}])
+def test_nothing_is_said_of_what_a_refused_plan_did_not_come_to(difference: dict[str, object]) -> None:
+    refused = passing().model_copy(update={"changes": (), **difference})
+    assert all(table.state != "good" for table in preview_tables(refused) if table.title in ("Rules", "Changes"))
+    assert "every rule is kept" not in told(refused)
+    assert "0 unchanged" not in told(refused)
+
+
 def test_a_job_that_is_never_admitted_does_not_go() -> None:
     review = passing().review
     assert review

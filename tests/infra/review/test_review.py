@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -7,7 +8,7 @@ from infra.review.review import Review, review
 from infra.settings import parse
 from infra.stack_file import Settings
 from tests.infra.recording import stack_values
-from tests.infra.review.known import NOTHING, fitting, running, unfit
+from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 
 FLAVOR = "v5p-4x4x4-reservation-cubes"
 
@@ -50,6 +51,18 @@ def test_a_plan_whose_job_does_not_fit_does_not_go_and_one_whose_job_waits_does(
     values["teams"]["pretraining"]["admission"] = "hold"
     waiting = review("prod", parse(values), NOTHING)
     assert (waiting.jobs[0].admission.outcome, waiting.goes) == ("waits", True)
+
+
+def test_example_values_and_a_time_that_is_over_are_refused(settings: Settings) -> None:
+    found = review("prod", settings, NOTHING)
+    assert any("my-project" in line for line in found.refused)
+    values = own("dev")
+    assert review("dev", parse(values), NOTHING).refused == ()
+    values["budget"] = {"expires_on": "2026-11-20"}
+    (told,) = review("dev", parse(values), NOTHING).refused
+    assert "budget.expires_on" in told
+    before = replace(NOTHING, at=datetime(2026, 11, 20, 23, tzinfo=UTC))
+    assert review("dev", parse(values), before).refused == ()
 
 
 def test_the_deployed_bill_is_compared_with(settings: Settings) -> None:

@@ -8,7 +8,7 @@ from infra.review.table import as_text
 from infra.review.tables import tables
 from infra.settings import parse
 from tests.infra.recording import Values, stack_values
-from tests.infra.review.known import NOTHING, fitting, running, unfit
+from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 
 
 def told(values: Values, known: Known) -> str:
@@ -16,14 +16,14 @@ def told(values: Values, known: Known) -> str:
 
 
 def test_each_group_stands_with_its_price_and_its_month() -> None:
-    text = told(stack_values("dev"), NOTHING)
+    text = told(own("dev"), NOTHING)
     assert text.startswith("Price  $19.44 an hour as soon as it is up\n")
     assert "trillium        2   v6e 2x4      16   spot         1.2150   19.44    14,191" in text
     assert "us-east5, 2026-08" in text
 
 
 def test_an_unknown_price_is_never_told_as_nothing() -> None:
-    values = stack_values("staging")
+    values = own("staging")
     text = told(values, NOTHING)
     assert "Price  $0.00 an hour as soon as it is up, at most an unknown price for trillium\n" in text
     values["slices"]["spare"] = values["slices"]["trillium"] | {"capacity": "spot", "count": 1}
@@ -37,13 +37,13 @@ def test_an_unknown_price_is_never_told_as_nothing() -> None:
 
 
 def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
-    values = stack_values("dev")
+    values = own("dev")
     values["job"]["max_hours"] = 10
     assert "tiny is stopped after 10 hours: at most $194.40 on trillium." in told(values, NOTHING)
 
 
 def test_the_difference_to_what_is_deployed_is_signed() -> None:
-    values = stack_values("dev")
+    values = own("dev")
     before = bill(parse(values), {}, None)
     assert "The same as what is deployed." in told(values, replace(NOTHING, deployed=before))
     values["slices"]["trillium"]["count"] = 3
@@ -51,11 +51,11 @@ def test_the_difference_to_what_is_deployed_is_signed() -> None:
         told(values, replace(NOTHING, deployed=before)).split("\n")
     )
     fewer = bill(parse(values), {}, None)
-    assert "-$9.72 an hour at once" in told(stack_values("dev"), replace(NOTHING, deployed=fewer))
+    assert "-$9.72 an hour at once" in told(own("dev"), replace(NOTHING, deployed=fewer))
 
 
 def test_an_unknown_difference_is_never_told_as_none() -> None:
-    values = stack_values("staging")
+    values = own("staging")
     before = bill(parse(values), {}, None)
     values["slices"]["trillium"]["count"] = 3
     text = " ".join(told(values, replace(NOTHING, deployed=before)).split("\n"))
@@ -67,14 +67,14 @@ def test_an_unknown_difference_is_never_told_as_none() -> None:
 
 def test_who_is_pushed_out_is_named() -> None:
     others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
-    text = told(stack_values("prod"), replace(NOTHING, workloads=others))
+    text = told(own("prod"), replace(NOTHING, workloads=others))
     assert "pushes out 1 running" in text
     assert "pretraining/other (192 chips, priority 500" in text
     assert "as if nothing else ran" not in text
 
 
 def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tried() -> None:
-    values = stack_values("prod")
+    values = own("prod")
     text = told(values, replace(NOTHING, preflights={"pretrain": unfit(parse(values))}))
     assert "Chips  DOES NOT FIT: needs 120.00 of 95.70 GiB on each device" in text
     assert "f32[2,8192,128256]" in text
@@ -83,7 +83,7 @@ def test_a_job_that_does_not_fit_is_told_with_its_largest_arrays_and_what_was_tr
 
 
 def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> None:
-    values = stack_values("prod")
+    values = own("prod")
     text = told(values, replace(NOTHING, preflights={"pretrain": fitting(parse(values))}))
     assert "ESTIMATE: 76,500 steps, 1.6e+11 tokens in 2.2 days for $19,992 on cubes" in text
     assert "attention kernels at   step s" in text
@@ -93,7 +93,7 @@ def test_the_pace_is_called_an_estimate_and_stands_with_its_calibration() -> Non
 
 @pytest.mark.parametrize("stack", ["dev", "staging", "prod", "scale"])
 def test_every_stack_has_a_review(stack: str) -> None:
-    text = told(stack_values(stack), NOTHING)
+    text = told(own(stack), NOTHING)
     assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("Price", "Queue", "Chips"))] == [
         "Price",
         "Queue",
@@ -102,7 +102,7 @@ def test_every_stack_has_a_review(stack: str) -> None:
 
 
 def test_tables_about_one_of_several_jobs_have_its_name() -> None:
-    values = stack_values("dev")
+    values = own("dev")
     job = values.pop("job")
     del job["name"]
     container = {key: job[key] for key in ("team", "priority", "max_restarts")}
@@ -113,3 +113,16 @@ def test_tables_about_one_of_several_jobs_have_its_name() -> None:
     for title in ("Queue of one", "Chips of one", "Queue of other", "Chips of other", "Queue of program"):
         assert f"{title}  " in text
     assert "Chips of program" not in text
+
+
+def test_what_up_refuses_and_what_is_doubtful_come_first() -> None:
+    values = own("dev")
+    values["job"]["initial_weights"] = "gs://elsewhere/weights"
+    (first, second, *_) = tables(review("dev", parse(values), NOTHING))
+    assert (first.title, first.state, second.title) == ("Ready", "notable", "Price")
+    assert "elsewhere" in as_text([first])
+    (first, *_) = tables(review("dev", parse(stack_values("dev")), NOTHING))
+    assert (first.title, first.state) == ("Ready", "bad")
+    assert "my-project" in as_text([first])
+    (first, *_) = tables(review("dev", parse(own("dev")), NOTHING))
+    assert first.title == "Price"

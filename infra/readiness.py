@@ -1,0 +1,96 @@
+"""What keeps a valid stack file from being brought up: example values, and what cannot be known from here.
+
+`up` refuses example values; previews do not, so that the examples in `stacks/` can be previewed. A fault of the
+settings would stop a `destroy` too, since that runs the program; a hook on a resource that cannot come to be does not.
+"""
+
+from collections.abc import Iterator
+
+import pulumi
+
+from infra.faults import Fault, SettingsError
+from infra.pricing import price_table
+from infra.stack_file import Settings
+from workloads.spec import TokenFileSpec
+
+_EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
+"""Projects and buckets of the stack files in `stacks/`."""
+_NO_DIGEST = f"@sha256:{'0' * 64}"
+_MOUNT = "/datasets"
+
+
+def placeholders(settings: Settings) -> list[Fault]:
+    """Return a fault for each value that stands in an example and nowhere else."""
+    return list(_placeholders("", settings.model_dump()))
+
+
+def _placeholders(path: str, value: object) -> Iterator[Fault]:
+    match value:
+        case dict():
+            for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+                yield from _placeholders(f"{path}.{key}" if path else str(key), item)
+        case str() if value in _EXAMPLES:
+            yield Fault(path, "a name of your own", f"{value}, which is that of an example", "write your own")
+        case str() if value.endswith(_NO_DIGEST):
+            build = ", or write image.build: true in place of it" if path == "image.reference" else ""
+            yield Fault(path, "the digest of an image", "64 zeros", f"push an image and write its digest{build}")
+        case _:
+            return
+
+
+def doubts(settings: Settings) -> list[Fault]:
+    """Return what is probably wrong and cannot be known without Google Cloud, such as a bucket without a grant."""
+    return [*_ungranted(settings), *_unlisted(settings)]
+
+
+def _ungranted(settings: Settings) -> Iterator[Fault]:
+    granted = {settings.checkpoint_bucket, settings.dataset_bucket}
+    wanted: dict[str, list[str]] = {}
+    for name, job in settings.training_jobs.items():
+        data = job.data.path if isinstance(job.data, TokenFileSpec) else ""
+        for setting, path in (("data.path", data), ("initial_weights", job.initial_weights or "")):
+            if path.startswith("gs://"):
+                wanted.setdefault(path.removeprefix("gs://").partition("/")[0], []).append(f"{setting} of job {name}")
+            elif path.startswith(f"{_MOUNT}/") and not settings.mounts_datasets:
+                expected = f"true, since {setting} of job {name} lies in {_MOUNT}"
+                yield Fault("datasets.mount", expected, "false", "write datasets.mount: true, or a gs:// path")
+    for bucket, users in wanted.items():
+        if bucket not in granted:
+            yield Fault(
+                "datasets.bucket",
+                f"{bucket}, which has {' and '.join(users)}",
+                settings.dataset_bucket or "nothing",
+                f"write datasets.bucket: {bucket}; the stack grants no trainer any other bucket,"
+                " and without a grant of your own the job ends after its chips are there",
+            )
+
+
+def _unlisted(settings: Settings) -> Iterator[Fault]:
+    cloud = settings.cloud
+    for name, group in settings.slices.items():
+        rows = [row for row in price_table().prices if row.generation == group.generation]
+        here = [row for row in rows if row.place in (cloud.region, cloud.zone)]
+        if rows and not here and name not in settings.prices.usd_per_chip_hour:
+            yield Fault(
+                "cloud.zone",
+                f"a zone with {group.generation} chips for slices.{name}; they are listed in"
+                f" {', '.join(sorted({row.place for row in rows}))}",
+                f"{cloud.zone}, for which nobody lists them",
+                f"look: gcloud compute machine-types list --zones={cloud.zone}"
+                f" --filter=name={group.shape.machine_type}",
+            )
+
+
+def filled_in(settings: Settings) -> list[pulumi.Resource]:
+    """Declare what `up` refuses while there are placeholders; all that costs depends on what is returned."""
+    found = placeholders(settings)
+    if not found:
+        return []
+
+    def refuse(_: pulumi.ResourceHookArgs) -> None:
+        raise SettingsError(found)
+
+    hook = pulumi.ResourceHook("no-placeholders", refuse)
+    watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
+    record = [fault.path for fault in found]
+    return [pulumi.Stash("placeholders", input=record, opts=pulumi.ResourceOptions(hooks=watched))]

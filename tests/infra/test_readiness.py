@@ -1,0 +1,107 @@
+"""What keeps a valid stack from being brought up, and what a person has to check."""
+
+import re
+from typing import Any
+
+import pytest
+
+from infra.readiness import doubts, placeholders
+from infra.settings import parse
+from tests.infra.recording import ROOT, Values, run_program, stack_values
+from tests.infra.review.known import own
+
+STACKS = ("dev", "prod", "scale", "staging")
+
+
+@pytest.fixture
+def ready() -> Values:
+    """A stack file whose example values are replaced."""
+    return own("dev")
+
+
+def paths(found: Any) -> list[str]:
+    return [fault.path for fault in found]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_example_value_of_the_stacks_is_known_as_one(stack: str) -> None:
+    text = (ROOT / "stacks" / f"Pulumi.{stack}.yaml").read_text()
+    told = " ".join(map(str, placeholders(parse(stack_values(stack)))))
+    assert {"cloud.project", "image.reference"} <= set(paths(placeholders(parse(stack_values(stack)))))
+    for name in re.findall(r"^ +(?:project|bucket): (my-[a-z-]+)$", text, re.MULTILINE):
+        assert name in told
+
+
+def test_the_stack_of_the_sandbox_needs_no_change() -> None:
+    assert paths(placeholders(parse(stack_values("local")))) == []
+
+
+def test_a_stack_with_values_of_its_own_is_ready(ready: Values) -> None:
+    accepted = parse(ready)
+    assert (paths(placeholders(accepted)), paths(doubts(accepted))) == ([], [])
+
+
+def test_an_image_of_a_container_may_be_a_placeholder_too(ready: Values) -> None:
+    job = {**ready.pop("job"), "kind": "container", "image": f"probe@sha256:{'0' * 64}"}
+    keys = ("team", "slices", "priority", "max_restarts", "kind", "image")
+    ready["jobs"] = {"probe": {key: job[key] for key in keys}}
+    assert paths(placeholders(parse(ready))) == ["jobs.probe.image"]
+
+
+_DATA = {"source": "token-file", "path": "gs://corpus/tokens", "held_out_fraction": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("job", "datasets", "missing"),
+    [
+        ({"data": _DATA}, None, ["corpus"]),
+        ({"data": _DATA}, {"bucket": "other"}, ["corpus"]),
+        ({"data": _DATA}, {"bucket": "corpus"}, []),
+        ({"data": {**_DATA, "path": "gs://our-project-multislice-dev-checkpoints/tokens"}}, None, []),
+        ({"data": {**_DATA, "path": "/datasets/tokens"}}, {"bucket": "corpus"}, ["/datasets"]),
+        ({"data": {**_DATA, "path": "/datasets/tokens"}}, {"bucket": "corpus", "mount": True}, []),
+        ({"initial_weights": "gs://weights/8b"}, {"bucket": "corpus"}, ["weights"]),
+        ({"data": _DATA, "initial_weights": "gs://corpus/8b"}, None, ["corpus"]),
+    ],
+)
+def test_data_that_nobody_lets_the_trainers_read_is_named(
+    ready: Values, job: Values, datasets: Values | None, missing: list[str]
+) -> None:
+    ready["job"] |= job
+    ready |= {"datasets": datasets} if datasets else {}
+    found = list(doubts(parse(ready)))
+    assert [name for name, fault in zip(missing, found, strict=True) if name in fault.expected] == missing
+
+
+@pytest.mark.parametrize(
+    ("generation", "topology", "zone", "named"),
+    [
+        ("v6e", "2x4", "southamerica-east1-b", True),
+        ("v6e", "2x4", "europe-north9-a", True),
+        ("v5p", "2x2x2", "us-east1-b", True),
+        ("v5p", "2x2x2", "us-east1-d", False),
+        ("7x", "2x2x2", "us-east1-b", False),
+    ],
+)
+@pytest.mark.parametrize("capacity", ["spot", {"kind": "reservation", "name": "chips"}])
+def test_chips_that_no_price_list_has_in_the_zone_are_named(
+    ready: Values, generation: str, topology: str, zone: str, *, named: bool, capacity: object
+) -> None:
+    ready["cloud"] |= {"region": zone.rpartition("-")[0], "zone": zone}
+    ready["slices"]["trillium"] |= {"generation": generation, "topology": topology, "capacity": capacity}
+    assert paths(doubts(parse(ready))) == (["cloud.zone"] if named else [])
+    # Whoever has a price by contract knows that there are chips.
+    ready["prices"] = {"usd_per_chip_hour": {"trillium": 1.0}}
+    assert paths(doubts(parse(ready))) == []
+
+
+def test_a_stack_with_placeholders_declares_what_refuses_them_ahead_of_all_that_costs() -> None:
+    program = run_program(stack_values("dev"))
+    (record,) = (each for each in program.of_type("pulumi:index:Stash") if each.name == "placeholders")
+    for costly in ("gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"):
+        assert all(record.urn in program.closure(each) for each in program.of_type(costly))
+
+
+def test_a_stack_without_placeholders_declares_nothing_more(ready: Values) -> None:
+    names = [each.name for each in run_program(ready).of_type("pulumi:index:Stash")]
+    assert "placeholders" not in names
