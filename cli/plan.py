@@ -13,7 +13,7 @@ from rich.console import Console
 from cli.answer import Form, write
 from cli.halt import Halt
 from infra.preflights import TABLE, rows
-from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate
+from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate, price_table
 from infra.review.table import UNKNOWN, Table
 from infra.shapes import Goal, Option, Order, Plan
 from infra.shapes import plan as planned
@@ -50,10 +50,19 @@ class ChipPrices:
 
 
 def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
-    """List prices of a zone, or the lowest of all when no zone is named."""
+    """List prices of a zone, or the lowest of all when no zone is named.
+
+    Raises:
+        Halt: no list price is known in the region of that zone.
+    """
     if zone is None:
         return ChipPrices(lambda generation: cheapest_rate(generation, kind), f"{kind}, where it is cheapest")
     region = zone.rpartition("-")[0]
+    regions = sorted({row.region for row in price_table().prices})
+    if region not in regions:
+        meant = f"did you mean {zone}-a? " if zone in regions else ""
+        listed = f"a zone with list prices of TPUs, in one of the regions {', '.join(regions)}"
+        raise Halt(f"{meant}--zone must be {listed}, got {zone!r}; leave it out for the lowest prices")
     return ChipPrices(lambda generation: list_rate(generation, region, zone, kind), f"{kind} in {zone}")
 
 

@@ -19,6 +19,10 @@ _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _EMAIL = re.compile(r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
+_MACHINE = re.compile(
+    r"([a-z]\d[a-z]*-)?(standard|highmem|highcpu|megamem|ultramem|hypermem|custom)-\d+(-\d+)?(-ext|-lssd|-metal)?"
+    r"|e2-(small|medium)"
+)
 _SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _PORT = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -53,6 +57,12 @@ def _bucket(name: str) -> str:
 def _disk_image(name: str) -> str:
     if not _DISK_IMAGE.fullmatch(name):
         raise ValueError("a disk image by its full name, projects/PROJECT/global/images/IMAGE")
+    return name
+
+
+def _machine(name: str) -> str:
+    if not _MACHINE.fullmatch(name):
+        raise ValueError("a machine type of Compute Engine without accelerators, such as e2-standard-4")
     return name
 
 
@@ -117,6 +127,7 @@ JobName = Annotated[str, AfterValidator(_at_most(26))]
 DnsLabel = Annotated[str, AfterValidator(_at_most(63))]
 BucketName = Annotated[str, AfterValidator(_bucket)]
 DiskImage = Annotated[str, AfterValidator(_disk_image)]
+CpuMachine = Annotated[str, AfterValidator(_machine)]
 PinnedImage = Annotated[str, AfterValidator(_pinned)]
 Email = Annotated[str, AfterValidator(_email)]
 """In lower case: for RBAC, letters of another case are another person."""

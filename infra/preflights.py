@@ -38,7 +38,7 @@ class Design(Spec):
         if len(words) != len(names):
             raise ValueError(f"{written!r} is not a design; write {':'.join(names).upper()}")
         training = load_preset(words[0]).training
-        named = dict(zip(names, words, strict=True))
+        named = {name: int(word) if word.isdecimal() else word for name, word in zip(names, words, strict=True)}
         return cls.model_validate(
             named | {"sequence_length": training.sequence_length, "attention": training.attention}
         )

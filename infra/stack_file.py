@@ -20,6 +20,7 @@ from infra.monitoring.section import Monitoring
 from infra.names import (
     BucketName,
     ClusterName,
+    CpuMachine,
     DiskImage,
     DnsLabel,
     Email,
@@ -50,7 +51,7 @@ class Cluster(Spec):
     release_channel: Literal["RAPID", "REGULAR", "STABLE"]
     deletion_protection: bool
     """`destroy` is refused while this is true; set it false, `up`, then `destroy`."""
-    system_machine_type: str
+    system_machine_type: CpuMachine
     """Machine type of the CPU nodes that run JobSet, Kueue and GKE's own pods."""
     system_nodes: PositiveInt
     authorized_networks: Mapping[str, Cidr] = {}

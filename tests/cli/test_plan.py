@@ -99,6 +99,13 @@ def test_what_binds_stands_in_whole_words_beside_its_option() -> None:
     assert option.endswith(("HBM,", "HBM, batch"))
 
 
+@pytest.mark.parametrize("zone", ["mars", "us-east5", "us-eats5-a", "europe-north9-b", ""])
+def test_a_zone_that_no_price_list_has_is_refused(zone: str) -> None:
+    with pytest.raises(Halt, match="--zone must be a zone") as caught:
+        command.chip_prices(zone, "on-demand")
+    assert "us-east5" in str(caught.value)
+
+
 def test_prices_are_those_of_the_zone_or_the_lowest_of_all() -> None:
     assert command.chip_prices("us-south1-a", "on-demand").usd("v5p") == 4.779
     assert command.chip_prices(None, "on-demand").usd("v5p") == 4.2

@@ -45,6 +45,7 @@ def _remove(path: str) -> Spoil:
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
 
+_CPUS = "a machine type of Compute Engine without accelerators, such as e2-standard-4"
 _FAULTS: list[tuple[Spoil, str, str]] = [
     (_remove("cloud"), "cloud", "a value, got nothing; add cloud to the stack file"),
     (_remove("job.preset"), "job.preset", "a value, got nothing; add job.preset to the stack file"),
@@ -63,6 +64,8 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (_set("job", "tiny"), "job", "got 'tiny'; change job in the stack file"),
     (_set("cloud.zone", "us-east1-b"), "cloud.zone", "a zone of us-east5, such as us-east5-b, got 'us-east1-b'"),
     (_set("cluster.name", "a-very-very-long-name"), "cluster.name", "a name of at most 20 lower-case letters, digits"),
+    (_set("cluster.system_machine_type", "banana"), "cluster.system_machine_type", _CPUS),
+    (_set("cluster.system_machine_type", "ct6e-standard-4t"), "cluster.system_machine_type", _CPUS),
     (_set("slices", {}), "slices", "at least one entry by name, got {}; add one to slices"),
     (_set("slices.Lite", _LITE), "slices.Lite", "a name of at most 30 lower-case letters"),
     (
@@ -315,6 +318,12 @@ def test_a_count_that_nobody_has_is_not_answered_with_a_range_of_addresses(value
     (told,) = (str(fault) for fault in raised.value.faults if fault.path == "slices.trillium.count")
     assert "lower it" in told
     assert "/-" not in str(raised.value)
+
+
+@pytest.mark.parametrize("machine", ["n2-standard-64", "e2-medium", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
+def test_machine_types_of_cpus_are_accepted_for_the_system_nodes(values: Values, machine: str) -> None:
+    _set("cluster.system_machine_type", machine)(values)
+    assert parse(values).cluster.system_machine_type == machine
 
 
 def test_all_faults_are_reported_at_once(values: Values) -> None:
