@@ -95,8 +95,8 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
     except BackendError as error:
         choice = "--engine sandbox" if sandbox is None else "--engine pulumi"
         raise Halt(
-            f"expected stack {stack!r} to be up, but Pulumi cannot tell: {error}\n"
-            f"Bring it up, or look elsewhere: {choice}"
+            f"expected stack {stack!r} to be up, but Pulumi cannot tell: {error}\nBring it up",
+            options=f", or look elsewhere: {choice}",
         ) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")

@@ -23,10 +23,11 @@ UNREAD = 141
 class Halt(Exception):
     """What was expected, what came, and what to do next."""
 
-    def __init__(self, message: str, exit_status: int = 1) -> None:
-        """`message` is shown as it is."""
+    def __init__(self, message: str, exit_status: int = 1, *, options: str = "") -> None:
+        """`message` is shown as it is, and behind it in a terminal `options`, which name those of a command line."""
         super().__init__(message)
         self.exit_status = exit_status
+        self.options = options
 
 
 @contextmanager
@@ -61,8 +62,9 @@ def exit_status(command: Callable[[], int]) -> int:
         # What is still to be written is part of the command.
         sys.stdout.flush()
     except (Halt, ProgramsError, SandboxError) as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status if isinstance(error, Halt) else 1
+        told, status = (error.options, error.exit_status) if isinstance(error, Halt) else ("", 1)
+        sys.stderr.write(f"{error}{told}\n")
+        return status
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         return INTERRUPTED

@@ -4,6 +4,7 @@ Owns what is told to Pulumi. The program is that of `Pulumi.yaml`, the settings 
 credentials, backend and everything else of the environment are the user's.
 """
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import override
@@ -48,9 +49,10 @@ class PulumiEngine:
     def _select(self) -> automation.Stack:
         try:
             return automation.Stack.select(self._name, _Checkout(work_dir=str(CHECKOUT)))
-        except FileNotFoundError:
+        except (OSError, subprocess.CalledProcessError, automation.InvalidVersionError) as error:
+            got = "none" if isinstance(error, FileNotFoundError) else f"one that does not tell its version: {error}"
             raise Halt(
-                "--engine pulumi needs the program `pulumi` on PATH, got none; install it"
+                f"--engine pulumi needs the program `pulumi` on PATH, got {got}; install it"
                 " (https://www.pulumi.com/docs/install/) or take --engine sandbox"
             ) from None
         except automation.StackNotFoundError:

@@ -66,10 +66,10 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     content = _object(path, _MAKE_WORKLOADS)
     items = content.get("items")
     if not isinstance(items, list):
-        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make it: {_MAKE_WORKLOADS} > {path}")
+        raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make one: {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
         raise Halt(
-            f"{path} must be a list of Workloads alone, got something else too; make it: {_MAKE_WORKLOADS} > {path}"
+            f"{path} must be a list of Workloads alone, got something else too; make one: {_MAKE_WORKLOADS}"
         )
     return items
 
@@ -78,9 +78,9 @@ def _object(path: Path, command: str) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise Halt(f"{path} must be JSON, got: {error}; make it: {command} > {path}") from None
+        raise Halt(f"{path} must be JSON, got: {error}; make one: {command}") from None
     if not isinstance(content, dict):
-        raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; make it: {command} > {path}")
+        raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; make one: {command}")
     return content
 
 

@@ -19,5 +19,5 @@ def existing(root: Path) -> Site:
         Halt: there is none.
     """
     if not (root / "site.json").exists():
-        raise Halt(f"--sandbox must name the folder of a sandbox, got {root}; `make up` makes one")
+        raise Halt(f"expected a sandbox in the folder {root}, found none; `make up` makes one")
     return load(root)

@@ -147,7 +147,7 @@ def _mesh(text: str) -> MeshSpec:
         sizes = dict(given)
         if len(sizes) < len(given):
             raise ValueError("of an axis given twice, a dict keeps the last")
-        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | sizes)
+        return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | {axis: int(size) for axis, size in sizes.items()})
     except ValueError:
         axes = ", ".join(MeshSpec.model_fields)
         raise argparse.ArgumentTypeError(

@@ -9,7 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -87,26 +88,31 @@ class PulumiBackend:
         self._files = files
 
     def names(self) -> Sequence[str]:
-        return [stack["name"].rpartition("/")[2] for stack in json.loads(self._ask("stack", "ls", "--json"))]
+        with _understood("stack ls"):
+            return [stack["name"].rpartition("/")[2] for stack in json.loads(self._ask("stack", "ls", "--json"))]
 
     def updates(self, name: str) -> Sequence[Update]:
-        return [
-            Update(told["kind"], told["result"], datetime.fromisoformat(told["startTime"]), _plain(told["config"]))
-            for told in json.loads(
-                self._ask("stack", "history", "--json", f"--page-size={_MOST_UPDATES}", "--stack", name)
-            )
-        ]
+        history = self._ask("stack", "history", "--json", f"--page-size={_MOST_UPDATES}", "--stack", name)
+        with _understood("stack history"):
+            return [
+                Update(told["kind"], told["result"], datetime.fromisoformat(told["startTime"]), _plain(told["config"]))
+                for told in json.loads(history)
+            ]
 
     def outputs(self, name: str) -> Mapping[str, Any]:
-        return json.loads(self._ask("stack", "output", "--json", "--stack", name))
+        told = self._ask("stack", "output", "--json", "--stack", name)
+        with _understood("stack output"):
+            return dict(json.loads(told))
 
     def resources(self, name: str) -> Sequence[str]:
-        state = json.loads(self._ask("stack", "export", "--stack", name))["deployment"] or {}
-        return [
-            f"{resource['type']} {resource['urn'].rpartition('::')[2]}"
-            for resource in state.get("resources", [])
-            if resource.get("custom") and not resource["type"].startswith((_STACK, _PROVIDER))
-        ]
+        told = self._ask("stack", "export", "--stack", name)
+        with _understood("stack export"):
+            state = json.loads(told)["deployment"] or {}
+            return [
+                f"{resource['type']} {resource['urn'].rpartition('::')[2]}"
+                for resource in state.get("resources", [])
+                if resource.get("custom") and not resource["type"].startswith((_STACK, _PROVIDER))
+            ]
 
     def up(self, name: str) -> None:
         if name not in self.names():
@@ -198,11 +204,30 @@ class SandboxBackend(PulumiBackend):
         return Engine(self._site, self._programs, self._files.stack(name), policy)
 
 
+@contextmanager
+def _understood(command: str) -> Generator[None]:
+    """What is read within is what Pulumi printed.
+
+    Raises:
+        BackendError: it is not what Pulumi prints.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise BackendError(
+            f"expected JSON from `pulumi {command}`, got something else ({error}); run it to see what it prints:"
+            " a wrapper of pulumi, such as a version manager, may add lines of its own"
+        ) from None
+
+
 def _printed(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
     try:
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise Halt(f"expected {command[0]} on the PATH, found none; install Pulumi, or use --engine sandbox") from None
+    except OSError as error:
+        got = "found none" if isinstance(error, FileNotFoundError) else f"got: {error.strerror}"
+        raise Halt(
+            f"expected the program {command[0]} on the PATH, {got}; install Pulumi", options=", or use --engine sandbox"
+        ) from None
     if ended.returncode:
         raise BackendError(f"`{' '.join(command)}` failed: {ended.stderr.strip() or ended.stdout.strip()}")
     return ended.stdout

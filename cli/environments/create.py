@@ -168,7 +168,8 @@ def _taken(name: str, stacks: list[str], files: Files) -> Iterator[Fault]:
     places = [str(path) for path in (files.stack(name), files.policy(name)) if path.exists()]
     places += ["the backend"] * (name in stacks)
     if places:
-        fix = f"choose another, or end that one: multislice env destroy {name}"
+        stays = files.stack(name).exists() and files.environment(name) is None
+        fix = "choose another" if stays else f"choose another, or end that one: multislice env destroy {name}"
         yield Fault("NAME", "a name that no stack has", f"{name!r}, which is in {' and '.join(places)}", fix)
 
 

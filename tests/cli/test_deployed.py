@@ -60,7 +60,24 @@ def test_what_a_stack_tells_is_where_its_jobs_and_files_are(tmp_path: Path, monk
 
 def test_a_stack_that_pulumi_does_not_know_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pulumi(tmp_path, monkeypatch, prints="error: no stack named 'dev' found", status=255)
-    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or look elsewhere: --engine sandbox"):
+    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up") as halted:
+        deployed("dev", None)
+    # Callers of the library have no command line.
+    assert "--engine" not in str(halted.value)
+    assert halted.value.options == ", or look elsewhere: --engine sandbox"
+
+
+@pytest.mark.parametrize("prints", ["No version is set\n{}", "", "[]", "[1]", '"up"'])
+def test_what_is_no_answer_of_pulumi_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str):
+    pulumi(tmp_path, monkeypatch, prints=prints)
+    with pytest.raises(Halt, match="expected (JSON from `pulumi stack output`|stack 'dev' to be up)"):
+        deployed("dev", None)
+
+
+def test_a_pulumi_that_cannot_be_run_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pulumi(tmp_path, monkeypatch, prints="{}")
+    (tmp_path / "pulumi").write_text("no program")
+    with pytest.raises(Halt, match="expected the program pulumi on the PATH, got"):
         deployed("dev", None)
 
 

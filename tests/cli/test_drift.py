@@ -84,7 +84,7 @@ def test_what_up_leaves_alone_is_said_to_be_left() -> None:
 
 
 def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Halt, match=f"--sandbox must name the folder of a sandbox, got {tmp_path}; `make up` makes one"):
+    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` makes one"):
         drift("dev", tmp_path, Form.TEXT, Console())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):

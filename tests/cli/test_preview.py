@@ -103,7 +103,7 @@ def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
     ("asked", "message"),
     [
         (replace(DEV, stack="prd"), r"--stack must name a file .*, got 'prd'; choose one of: dev, "),
-        (replace(DEV, sandbox=Path("nowhere")), r"--sandbox must name the folder of a sandbox, got nowhere"),
+        (replace(DEV, sandbox=Path("nowhere")), r"expected a sandbox in the folder nowhere"),
         (replace(DEV, engine="pulumi", sandbox=Path("here")), r"--sandbox goes with --engine sandbox, got here"),
     ],
 )

@@ -27,7 +27,7 @@ def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> 
     [
         (None, None, r"report takes a folder, gs://BUCKET/JOB or --stack STACK"),
         (None, "nowhere", r"--stack must name a file .*, got 'nowhere'; choose one of: "),
-        (None, "local", r"--sandbox must name the folder of a sandbox, got .*; `make up` makes one"),
+        (None, "local", r"expected a sandbox in the folder .*; `make up` makes one"),
     ],
 )
 def test_what_says_too_little_is_refused_with_what_is_missing(

@@ -86,10 +86,12 @@ def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:
 def test_a_file_of_something_else_is_named_with_the_command_that_makes_it(content: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text(content)
-    with pytest.raises(Halt, match=r"file\.json must .*, got"):
+    with pytest.raises(Halt, match=r"file\.json must .*, got") as caught:
         review("prod", path, None, Form.TEXT, Console())
-    with pytest.raises(Halt, match=r"file\.json must .*kubectl get workloads"):
+    assert f"> {path}" not in str(caught.value), "who follows it would overwrite what was given"
+    with pytest.raises(Halt, match=r"file\.json must .*kubectl get workloads") as caught:
         review("prod", None, path, Form.TEXT, Console())
+    assert f"> {path}" not in str(caught.value)
     with pytest.raises(Halt, match=r"nowhere must be JSON, got"):
         review("prod", tmp_path / "nowhere", None, Form.TEXT, Console())
 

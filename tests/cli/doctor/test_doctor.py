@@ -249,7 +249,7 @@ def test_a_failed_check_is_the_exit_status_and_everything_is_in_the_json(
     assert status == 2
     assert told["stack"] == "local"
     assert [check["verdict"] for check in told["checks"]].count("fault") == 1
-    assert "--sandbox must name the folder of a sandbox" in told["checks"][0]["says"]
+    assert "expected a sandbox in the folder" in told["checks"][0]["says"]
 
 
 def test_objects_that_are_half_there_end_no_check_with_a_traceback(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_sandbox_that_does_not_run_is_asked_and_not_operated(site: Site, files
 
 
 def test_a_folder_without_a_sandbox_is_named(tmp_path: Path, files: Files) -> None:
-    with pytest.raises(Halt, match="--sandbox must name the folder of a sandbox, got"):
+    with pytest.raises(Halt, match="expected a sandbox in the folder"):
         SandboxBackend(tmp_path, files)
 
 

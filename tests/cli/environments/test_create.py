@@ -89,9 +89,16 @@ def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: dat
 
 
 def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
-    assert "Pulumi.dev.yaml and the backend" in refused(Wish("dev", "dev", "8h"), backend, files, now)
+    told = refused(Wish("dev", "dev", "8h"), backend, files, now)
+    assert "Pulumi.dev.yaml and the backend" in told
+    assert "destroy" not in told, "a stack that stays is not for an environment to end"
     backend.stacks["pr-1"] = Stack()
     assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
+
+
+def test_a_source_that_does_not_exist_is_told_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
+    with pytest.raises(Halt, match="^did you mean dev. --from must name a file"):
+        create(Wish("pr-1", "devel", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
 
 
 @pytest.mark.parametrize("name", ["multislice-dev", "multislice-dev-2", "multislice"])
