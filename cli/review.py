@@ -68,9 +68,7 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     if not isinstance(items, list):
         raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make one: {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
-        raise Halt(
-            f"{path} must be a list of Workloads alone, got something else too; make one: {_MAKE_WORKLOADS}"
-        )
+        raise Halt(f"{path} must be a list of Workloads alone, got something else too; make one: {_MAKE_WORKLOADS}")
     return items
 
 

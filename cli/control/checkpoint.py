@@ -1,13 +1,12 @@
 """The last checkpoint of a job, as the ledger in its storage tells it."""
 
 import json
-import logging
 from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
 
-from workloads.report.command import NoReport, faults_of_storage, find_run
+from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.spec import Spec
 
 
@@ -30,10 +29,8 @@ class Checkpoint(Spec):
 
 def last_checkpoint(job_folder: str) -> Checkpoint:
     """Of the job that keeps its runs in this folder; never fails."""
-    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
-    logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
-        run = find_run(epath.Path(job_folder))
+        run = find_run(answering(job_folder))
         return next(_saved(run), Checkpoint(known=True))
     except NoReport:
         return Checkpoint(known=True)

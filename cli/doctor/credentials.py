@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from etils import epath
-
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import NotAsked, NotLoggedIn, token
-from workloads.report.command import faults_of_storage
+from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -49,7 +47,7 @@ def bucket(scope: Scope) -> Findings:
     """Whether the checkpoints can be read."""
     storage = scope.standing.storage
     try:
-        found = epath.Path(storage).exists()
+        found = answering(storage).exists()
     except ImportError as error:
         yield not_asked("bucket", f"reading gs:// takes the package gcsfs: {error}")
     except faults_of_storage() as error:

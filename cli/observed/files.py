@@ -3,7 +3,6 @@
 Owns the way from a job's folder to these figures. What the files hold is the business of `workloads.report`.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,16 +75,12 @@ UNREAD = Files()
 
 def read_files(folder: str) -> Files:
     """The figures of the job that keeps its runs in `folder`, a path or `gs://BUCKET/JOB`; never fails."""
-    from etils import epath
-
-    from workloads.report.command import NoReport, faults_of_storage, find_run
+    from workloads.report.command import NoReport, answering, faults_of_storage, find_run
     from workloads.report.history import read_history
 
-    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
-    logging.getLogger("gcsfs").setLevel(logging.ERROR)
     notes: list[str] = []
-    place = epath.Path(folder)
     try:
+        place = answering(folder)
         try:
             history = read_history(find_run(place))
         except NoReport:

@@ -16,7 +16,7 @@ from cli.observed.kind import Kind, kind_of
 from cli.observed.pod import leader_of
 from cli.profile.captures import Capture, captures, download
 from infra.remote_command import Container, NotStarted, run
-from workloads.report.command import NoReport, faults_of_storage, find_run
+from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.spec import Spec
 
 _REQUEST = ("python", "-m", "workloads.training.profile_request")
@@ -52,7 +52,7 @@ def profile(
         raise Halt(f"expected a training job, but {place.name} runs another program; nothing was recorded", REFUSED)
     target = epath.Path(output or f"profile-{place.name}")
     try:
-        folder = find_run(epath.Path(stack.job_folder(place)))
+        folder = find_run(answering(stack.job_folder(place)))
         before = captures(folder)
         _request(job, leader)
         sys.stderr.write(f"asked job {place.name}: its {hosts} hosts record the same steps, about 3 s from now\n")

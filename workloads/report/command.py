@@ -8,9 +8,12 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
+import fsspec
 from etils import epath
 from rich.console import Console
 
@@ -22,6 +25,7 @@ from workloads.report.page import page
 from workloads.report.tables import duration, write
 from workloads.spec import Spec
 
+_ANSWER_SECONDS = 10
 DESCRIPTION = """\
 Say where the time and the money of a run went, and write what became of it as one HTML file: loss, throughput, hosts,
 restarts, goodput by cause, mesh.
@@ -74,10 +78,8 @@ def report(asked: Asked, console: Console) -> int:
     Raises:
         NoReport: there is no run, it cannot be read, or its page cannot be written where it was asked for.
     """
-    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
-    logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
-        history = read_history(find_run(epath.Path(asked.folder)))
+        history = read_history(find_run(answering(asked.folder)))
     except faults_of_storage() as fault:
         raise NoReport(
             f"{asked.folder}: expected files that can be read, got {type(fault).__name__}: {fault}; look at the name,"
@@ -109,6 +111,32 @@ def _write_page(history: History, target: epath.Path) -> str | None:
         got = f"{type(fault).__name__}: {fault}"
         return f"{target}: expected to write the page there, got {got}; choose --output FILE"
     return None
+
+
+def answering(folder: str) -> epath.Path:
+    """Return the path of a folder, once the storage that it lies in has answered.
+
+    Raises:
+        TimeoutError: it does not answer; gcsfs alone would try for a minute.
+    """
+    # gcsfs logs each try that fails, with its traceback; what it cannot do, it raises.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    place = epath.Path(folder)
+    if folder.startswith("gs://"):
+        # Its import takes seconds of its own, and fails beside some versions of Pulumi's plugins.
+        fsspec.get_filesystem_class("gcs")
+        asked = Thread(target=_ask, args=(place,), daemon=True)
+        asked.start()
+        asked.join(_ANSWER_SECONDS)
+        if asked.is_alive():
+            raise TimeoutError(f"no answer of Cloud Storage within {_ANSWER_SECONDS} s")
+    return place
+
+
+def _ask(place: epath.Path) -> None:
+    # What fails at once does so again where it is caught.
+    with suppress(Exception):
+        place.exists()
 
 
 def faults_of_storage() -> tuple[type[Exception], ...]:

@@ -219,3 +219,24 @@ def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path
     assert done.stdout.splitlines()[-2] == "goodput 8.9 % of 42.0 s in 2 starts"
     assert done.stdout.splitlines()[-1].startswith("page: ")
     assert (tmp_path / "runs" / "one" / "report.html").exists()
+
+
+_SILENT = """
+import os, socket, time
+from workloads.report import command
+listening = socket.create_server(("127.0.0.1", 0))
+os.environ["STORAGE_EMULATOR_HOST"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
+command._ANSWER_SECONDS = 0.5
+began = time.monotonic()
+status = command.main(["gs://bucket/job"])
+assert (status, time.monotonic() - began < 30) == (1, True)
+"""
+
+
+def test_storage_that_does_not_answer_is_told_in_one_line() -> None:
+    """In a process of its own, since what gcsfs has begun ends with it."""
+    ended = subprocess.run([sys.executable, "-c", _SILENT], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0
+    (line,) = ended.stderr.splitlines()
+    assert "gs://bucket/job" in line
+    assert "no answer of Cloud Storage within" in line
