@@ -31,7 +31,7 @@ from infra.names import (
 )
 from infra.scheduling import Preemption, Scheduling, TeamQuota
 from infra.spending import Budget, Prices
-from workloads.spec import MOST_SLICES, Number, PositiveInt, Spec, WholeNumber
+from workloads.spec import MOST_SLICES, NUMBER, PositiveInt, Spec, WholeNumber
 
 
 class Cloud(Spec):
@@ -116,7 +116,7 @@ class Team(Spec):
     namespace: DnsLabel
     quota: Annotated[Mapping[str, TeamQuota], Field(min_length=1)]
     """Chips by slice group. A group that is not named is closed to the team."""
-    weight: Annotated[Number, Field(gt=0, multiple_of=0.001)] | None = None
+    weight: Annotated[float, Field(gt=0, multiple_of=0.001), NUMBER] | None = None
     """Share of idle chips under fair sharing, against the other teams'. Unset: 1."""
     preemption: Preemption = Preemption()
     members: Members = Members()

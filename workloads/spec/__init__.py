@@ -4,7 +4,7 @@ Owns every fact that crosses from the plan into the pod: model, data, optimizer,
 the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can import it.
 """
 
-from workloads.spec.base import Number, PositiveInt, Spec, WholeNumber
+from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.call import CallSpec
 from workloads.spec.data import DataSpec, StandardLibrarySpec, TokenFileSpec
 from workloads.spec.job import JobSpec, StorageSpec
@@ -42,6 +42,7 @@ __all__ = [
     "METRICS_PORT",
     "MOST_SLICES",
     "NODE_VARIABLE",
+    "NUMBER",
     "PRICE_VARIABLE",
     "RUN_ID_VARIABLE",
     "START_VARIABLE",

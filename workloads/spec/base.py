@@ -20,8 +20,9 @@ def _number(written: object) -> object:
 
 WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
 """Neither `true`, which Python takes for 1, nor a text that looks like a number."""
-Number = Annotated[float, BeforeValidator(_number)]
-"""The same with decimals."""
+NUMBER = BeforeValidator(_number)
+"""The same with decimals, behind limits that pydantic has to judge itself: it takes 2.5 for a multiple of 0.001."""
+Number = Annotated[float, NUMBER]
 PositiveInt = Annotated[WholeNumber, Field(gt=0)]
 
 
