@@ -41,7 +41,7 @@ def _without_answer() -> Generator[None]:
 def _version(asked: bool) -> None:
     if asked:
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-        print(f"multislice {project['version']}")
+        typer.echo(" ".join(("multislice", project["version"])))
         raise typer.Exit
 
 

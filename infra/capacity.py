@@ -116,7 +116,7 @@ def _as_mapping(written: object) -> object:
     """A capacity that needs no settings may be written as a word."""
     kind = written.get("kind") if isinstance(written, dict) else written
     if isinstance(kind, str) and (meant := _OTHER_WORDS.get(kind.lower())):
-        kinds = ", ".join(get_args(model.model_fields["kind"].annotation)[0] for model in _KINDS)
+        kinds = ", ".join(repr(get_args(model.model_fields["kind"].annotation)[0]) for model in _KINDS)
         raise PydanticCustomError("other_word", "one of {kinds}", {"meant": meant, "kinds": kinds})
     return {"kind": written} if isinstance(written, str) else written
 

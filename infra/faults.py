@@ -17,7 +17,7 @@ _WORDS_BEFORE_THE_EXPECTATION = ("Input should be ", "Value error, ", "String sh
 _MOST_SHOWN = 120
 """Characters of a value that stands in the wrong place."""
 _KINDS = {
-    "a mapping of keys to values": ("model_type", "dict_type", "mapping_type"),
+    "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
     "a list": ("tuple_type", "list_type"),
     "text": ("string_type",),
     "a whole number": ("int_type", "int_parsing", "int_parsing_size", "int_from_float"),

@@ -31,7 +31,7 @@ from tests.documents import concept_pictures
 from tests.documents.pages import DOCS
 from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
 from tests.infra.recording import stack_values
-from tests.infra.review.known import NOTHING, running
+from tests.infra.review.known import NOTHING, own, running
 from tests.workloads.report.runs import crashed_and_resumed, history
 from workloads.preflight_result import PreflightResult
 from workloads.report.goodput import goodput
@@ -78,7 +78,7 @@ def _preview() -> str:
 
 def _review() -> str:
     """`prod` with one slice more than is deployed."""
-    values = stack_values("prod")
+    values = own("prod")
     settings = parse(values)
     values["slices"]["cubes"]["count"] = 5
     known = replace(

@@ -119,7 +119,7 @@ def test_jobs_are_asked_for_before_anything_is_changed_and_before_anything_is_de
     assert list(last.request.hooks.before_delete) == ["no-job-runs"]
     waits = program.closure(last)
     spared = {"checkpoints", "google", "in-use"}
-    before_all = {"ground", "expiry"}
+    before_all = {"ground", "expiry", "placeholders"}
     assert program.named(STASH, "expiry").urn in program.closure(first)
     for found in program.registrations:
         if found.name not in spared:

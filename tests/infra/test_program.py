@@ -9,7 +9,8 @@ import pytest
 from infra.admission_policies import PRIORITIES, TRAINERS
 from infra.operators import leave_certificates, wait_for_certificates
 from infra.slices import REPLACED_BY_US
-from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program, stack_values
+from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program
+from tests.infra.review.known import own
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
@@ -146,7 +147,7 @@ def test_a_first_preview_declares_what_an_update_does(two_teams: Values, program
 
 def test_the_sandbox_and_the_cloud_run_the_same_program() -> None:
     def declared(stack: str) -> set[tuple[str, str]]:
-        return {(found.type, found.name) for found in run_program(stack_values(stack)).registrations}
+        return {(found.type, found.name) for found in run_program(own(stack)).registrations}
 
     assert declared("local") == declared("dev")
 

@@ -120,7 +120,8 @@ def test_each_run_is_priced_and_all_of_them_together(values: Values) -> None:
 
 
 def test_a_review_says_that_the_runs_are_behind_each_other_and_what_all_cost(values: Values) -> None:
-    notes = tables(review("test", parse(swept(values, max_hours=2)), NOTHING))[0].notes
+    made = tables(review("test", parse(swept(values, max_hours=2)), NOTHING))
+    (notes,) = [table.notes for table in made if table.title == "Price"]
     (said,) = [note for note in notes if note.startswith("study: ")]
     assert "6 runs, one behind the other in the queue of research; together at most $" in said
 

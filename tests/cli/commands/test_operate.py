@@ -73,7 +73,8 @@ def answer(*words: str) -> dict[str, Any]:
     ("words", "sandbox"),
     [
         ([], None),
-        (["--sandbox", "here"], None),
+        (["--engine", "pulumi"], None),
+        (["--sandbox", "here"], Path("here")),
         (["--engine", "sandbox"], SANDBOX),
         (["--engine", "sandbox", "--sandbox", "here"], Path("here")),
     ],

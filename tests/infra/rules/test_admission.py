@@ -69,4 +69,4 @@ def test_a_job_of_a_team_that_is_on_hold_may_wait(values: Values) -> None:
 def test_a_team_with_a_fault_of_its_own_is_not_taken_for_one_that_lends_nothing(values: Values) -> None:
     with pytest.raises(SettingsError) as raised:
         parse(_stack(values, {"trillium": 8}, {"trillium": "many"}))
-    assert {fault.path for fault in raised.value.faults} == {"teams.team-0.quota.trillium"}
+    assert {fault.path for fault in raised.value.faults} == {"teams.team-0.quota.trillium.chips"}
