@@ -92,7 +92,7 @@ def read(path: Path) -> "Settings":
     from infra.hidden import of_file
     from infra.settings import KEYS, SettingsError, parse
 
-    config = content(path)["config"]
+    config: dict[str, Any] = content(path)["config"]
     faults = list(_without_prefix(config, KEYS))
     prefixed = {fault.path: fault.meant for fault in faults}
     whole = sections({prefixed.get(key, key): value for key, value in config.items()})
