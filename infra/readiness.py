@@ -92,5 +92,5 @@ def filled_in(settings: Settings) -> list[pulumi.Resource]:
 
     hook = pulumi.ResourceHook("no-placeholders", refuse)
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
-    record = [fault.path for fault in found]
+    record = {fault.path: fault.got for fault in found}
     return [pulumi.Stash("placeholders", input=record, opts=pulumi.ResourceOptions(hooks=watched))]
