@@ -5,9 +5,7 @@ A file that cannot be read offers nothing.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-import yaml
 from typer import Context
 
 from cli import stack_file
@@ -31,11 +29,10 @@ def names_of_jobs(stack: str | None) -> list[str]:
 
 def _jobs_of(stack: str) -> list[str]:
     try:
-        content: Any = yaml.safe_load(stack_file.find(stack).read_bytes())
-        sections = stack_file.sections(content["config"])
-        several, only = sections.get("jobs"), sections.get("job")
-    except (Halt, OSError, ValueError, yaml.YAMLError, TypeError, LookupError, AttributeError):
+        sections = stack_file.sections(stack_file.content(stack_file.find(stack))["config"])
+    except Halt:
         return []
+    several, only = sections.get("jobs"), sections.get("job")
     named = only.get("name") if isinstance(only, Mapping) else None
     return [str(name) for name in (*(several if isinstance(several, Mapping) else ()), named) if name]
 

@@ -26,6 +26,9 @@ _MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
 """Of a stack file, aliases counted as what they stand for. The largest that makes sense has some thousands."""
 
 
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
+
 class _Loader(yaml.SafeLoader):
     """Reads numbers and truth values as the YAML library of Pulumi does, so that `1e9` is one and `yes` is a text."""
 
@@ -132,8 +135,10 @@ def content(path: Path) -> dict[str, Any]:
     config = found.get("config") if isinstance(found, dict) else None
     if isinstance(config, dict):
         return cast(dict[str, Any], found)
-    got = f"config: {shown(config)}" if isinstance(found, dict) and "config" in found else shown(found)
-    raise Halt(f"{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
+    keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
+    got = f"config: {shown(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else shown(found)
+    meant = "did you mean config? " if nearest("config", keys) else ""
+    raise Halt(f"{meant}{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
 
 
 def _loaded(path: Path) -> Any:
@@ -175,6 +180,10 @@ def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
         return
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                # As Pulumi reads it, every key is a text: 7 is '7'.
+                key.tag = _TEXT
         yield node
     for child in _children(node):
         yield from _mappings(child, seen)

@@ -6,6 +6,7 @@ Owns the form of a fault and the translation of pydantic's errors into it. Knows
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from difflib import get_close_matches
 from typing import get_args
 
@@ -108,6 +109,8 @@ def shown(value: object) -> str:
             text = "nothing"
         case bool():
             text = str(value).lower()
+        case date():
+            text = str(value)
         case _:
             text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from cli import stack_file
+from cli.halt import Halt
 from infra.environment import Environment
 from sandbox.daemon import CHECKOUT
 
@@ -98,13 +98,11 @@ def environment_in(config: Mapping[str, object]) -> Environment | None:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    found = _content(path).get("config")
-    return found if isinstance(found, dict) else {}
+    return _content(path).get("config", {})
 
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text())
-    except yaml.YAMLError:
+        return stack_file.content(path)
+    except Halt:
         return {}
-    return found if isinstance(found, dict) else {}

@@ -114,6 +114,23 @@ def test_an_alias_within_itself_is_refused(tmp_path: Path) -> None:
     assert "aliases" in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("    trillium:\n      generation", "    3:\n      generation", "slices.3: expected a name"),
+        ("        trillium: 16", "        true: 16", "teams.research.quota"),
+        ("config:", "confg:", "did you mean config?"),
+    ],
+)
+def test_a_key_that_is_no_text_is_read_as_one(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert told in refused(spoilt(tmp_path, old, new))
+
+
+def test_what_other_programs_keep_in_the_file_is_left_to_them(tmp_path: Path) -> None:
+    others = "  gcp:region: x\n  7: 8\n  tpu-multislice:image:"
+    stack_file.read(spoilt(tmp_path, "  tpu-multislice:image:", others))
+
+
 def test_a_file_that_is_far_too_large_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.large.yaml"
     path.write_text("config:\n" + "  x: y\n" * 1_000_000)

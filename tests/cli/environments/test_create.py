@@ -96,6 +96,15 @@ def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files,
     assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\xfd", b"config: &a [*a]", b"a: 1\na: 2", b"config: {1: {2: 3}}"])
+def test_another_stacks_file_that_cannot_be_read_is_in_nobodys_way(
+    content: bytes, backend: Remembered, files: Files, now: datetime
+) -> None:
+    files.stack("bad").write_bytes(content)
+    made(WISH, backend, files, now)
+    assert files.stack("pr-1").exists()
+
+
 def test_a_source_that_does_not_exist_is_told_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
     with pytest.raises(Halt, match="^did you mean dev. --from must name a file"):
         create(Wish("pr-1", "devel", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
