@@ -12,6 +12,7 @@ from rich.console import Console
 
 from cli.answer import Form, write
 from cli.halt import Halt
+from infra.faults import from_validation, nearest
 from infra.preflights import TABLE, rows
 from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate, price_table
 from infra.review.table import UNKNOWN, Table
@@ -72,13 +73,14 @@ def goal(preset: str, tokens: float, days: float) -> Goal:
     Raises:
         Halt: it cannot be; names every fault.
     """
-    faults = (
-        [] if preset in preset_names() else [f"--preset must be one of {', '.join(preset_names())}, got {preset!r}"]
-    )
+    known, meant = preset_names(), nearest(preset, preset_names())
+    suggested = f"did you mean {meant}? " if meant else ""
+    faults = [] if preset in known else [f"{suggested}--preset must be one of {', '.join(known)}, got {preset!r}"]
     try:
         found = Goal(preset=preset, tokens=tokens, days=days)
     except ValidationError as error:
-        faults += [f"--{detail['loc'][0]}: {detail['msg']}, got {detail['input']}" for detail in error.errors()]
+        wrong = from_validation(error, "", Goal)
+        faults += [f"--{fault.path}: expected {fault.expected}, got {fault.got}" for fault in wrong]
     else:
         if not faults:
             return found
@@ -93,10 +95,14 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
     """
     try:
         found = planned(rows(TABLE.read_text()), goal, prices.usd)
-        if svg:
-            svg.write_text(chart(found, prices.told))
+        drawn = chart(found, prices.told) if svg else ""
     except (ValueError, OSError) as error:
         raise Halt(str(error)) from None
+    if svg:
+        try:
+            svg.write_text(drawn)
+        except OSError as error:
+            raise Halt(f"--svg: expected to write {svg}, got: {error.strerror}; name another file") from None
     write(found.model_dump_json(indent=1), [table(found, prices, order)], form, console)
     return 0 if found.answers(order) else _NOTHING_IN_TIME
 

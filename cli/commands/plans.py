@@ -1,5 +1,6 @@
 """What a plan costs, whether it goes and how fast; nothing needs to stand."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -86,10 +87,20 @@ def preflight(
     run(lambda: command.preflight(stack, form, compile_cache, Console(highlight=False)))
 
 
+def _amount(text: str) -> float:
+    """The number that a text such as 15T stands for."""
+    found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
+    if not found:
+        raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")
+    return float(found[1]) * 1000.0 ** " kmbt".index(found[2] or " ")
+
+
 @commands.command()
 def plan(
     preset: Annotated[str, typer.Option(help="A file of workloads/presets, by name.")],
-    tokens: Annotated[float, typer.Option(help="To train on, such as 1e12.")],
+    tokens: Annotated[
+        float, typer.Option(parser=_amount, metavar="NUMBER", help="To train on, such as 1e12, 800B or 15T.")
+    ],
     days: Annotated[float, typer.Option(help="Time that there is.")],
     by: Annotated[Order, typer.Option(help="What comes first.")] = Order.DOLLARS,
     zone: Annotated[str | None, typer.Option(help="Whose prices hold. Unset: wherever chips are cheapest.")] = None,

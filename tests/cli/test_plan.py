@@ -76,7 +76,7 @@ def test_all_that_is_wrong_with_a_goal_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300])
 def test_tokens_have_an_end(number: float) -> None:
-    with pytest.raises(Halt, match="--tokens: Input should be"):
+    with pytest.raises(Halt, match="--tokens: expected"):
         command.goal("llama-3.1-8b", number, 30)
     with pytest.raises(Halt, match="--days: Input should be a finite number, got inf"):
         command.goal("llama-3.1-8b", 1e12, float("inf"))
@@ -97,6 +97,23 @@ def test_what_binds_stands_in_whole_words_beside_its_option() -> None:
     (option,) = (line for line in lines if " x v5p" in line)
     assert "3, dots" in option
     assert option.endswith(("HBM,", "HBM, batch"))
+
+
+@pytest.mark.parametrize(("tokens", "days"), [(-1.0, 30.0), (1e12, 0.0), (1e12, float("inf"))])
+def test_a_goal_that_cannot_be_is_refused_without_words_of_a_library(tokens: float, days: float) -> None:
+    with pytest.raises(Halt, match=r"^--(tokens|days): expected ") as caught:
+        command.goal("llama-3.1-8b", tokens, days)
+    assert "Input should" not in str(caught.value)
+
+
+def test_the_nearest_preset_is_offered_first() -> None:
+    with pytest.raises(Halt, match="^did you mean llama-3.1-8b"):
+        command.goal("llama-3-8b", 1e12, 30)
+
+
+def test_a_chart_that_cannot_be_written_is_told_with_its_option() -> None:
+    with pytest.raises(Halt, match="--svg: expected to write /proc/none/x.svg, got"):
+        shown(GOAL, "dollars", Form.TEXT, Path("/proc/none/x.svg"))
 
 
 @pytest.mark.parametrize("zone", ["mars", "us-east5", "us-eats5-a", "europe-north9-b", ""])

@@ -1,4 +1,4 @@
-"""What money needs of the real engine: the bill that was deployed, and a budget that has expired.
+"""What money needs of the real engine: the bill that was deployed, a budget that has expired, and example values.
 
 The stack is one record without a cloud: the engine's state is all that these two know.
 """
@@ -14,6 +14,7 @@ from pulumi import automation
 from infra.bill import Bill, bill
 from infra.expiry import changeable_until
 from infra.outputs import deployed_bill, export_bill
+from infra.readiness import filled_in
 from infra.settings import parse
 from infra.spending import Budget
 from sandbox import programs
@@ -21,6 +22,7 @@ from sandbox.engine import stack_in
 from sandbox.site import create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values
+from tests.infra.review.known import own
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 
@@ -76,3 +78,22 @@ def test_an_expired_budget_refuses_changes_and_lets_a_stack_be_destroyed(stack: 
     assert destroyed.summary.result == "succeeded"
     with pytest.raises(automation.CommandError, match=r"budget\.expires_on"):
         stack.preview()
+
+
+def test_example_values_are_refused_by_an_update_alone(tmp_path: Path) -> None:
+    values = [stack_values("dev")]
+
+    def program() -> None:
+        before = filled_in(parse(values[-1]))
+        pulumi.Stash("chips", input=1, opts=pulumi.ResourceOptions(depends_on=before))
+
+    stack = stack_in(create(tmp_path / "sandbox"), programs.prepare(ignore), "test", program)
+    stack.preview()
+    with pytest.raises(automation.CommandError, match=r"cloud\.project: .* got my-project"):
+        stack.up()
+    assert "chips" not in str(stack.export_stack().deployment)
+    values.append(own("dev"))
+    stack.up()
+    assert "chips" in str(stack.export_stack().deployment)
+    values.pop()
+    assert stack.destroy(run_program=True).summary.result == "succeeded"

@@ -48,6 +48,17 @@ def test_a_plan_is_told_drawn_and_ordered_as_it_is_asked_for(tmp_path: Path) -> 
     assert forms_of(*PLAN) == FORMS
 
 
+@pytest.mark.parametrize("tokens", ["1e12", "1T", "1t", "1000B", "1_000_000_000_000"])
+def test_tokens_are_written_as_people_write_them(tokens: str) -> None:
+    words = ("plan", "--preset", "llama-3.1-8b", "--tokens", tokens, "--days", "30", "--json")
+    assert json.loads(told(*words))["goal"]["tokens"] == 1e12
+
+
+def test_tokens_that_are_no_number_are_told_with_the_forms_there_are() -> None:
+    found = CliRunner().invoke(app, ["plan", "--preset", "tiny", "--tokens", "many", "--days", "1"])
+    assert (found.exit_code, "1e12" in found.output) == (1, True)
+
+
 def test_a_preflight_that_is_known_is_told_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(tmp_path, monkeypatch)
     assert forms_of("preflight", "-s", "local") == FORMS
