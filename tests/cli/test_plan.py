@@ -78,7 +78,7 @@ def test_all_that_is_wrong_with_a_goal_is_told_at_once() -> None:
 def test_tokens_have_an_end(number: float) -> None:
     with pytest.raises(Halt, match="--tokens: expected"):
         command.goal("llama-3.1-8b", number, 30)
-    with pytest.raises(Halt, match="--days: Input should be a finite number, got inf"):
+    with pytest.raises(Halt, match="--days: expected a finite number, got inf"):
         command.goal("llama-3.1-8b", 1e12, float("inf"))
 
 
