@@ -125,13 +125,7 @@ def content(path: Path) -> dict[str, Any]:
     Raises:
         Halt: it is no such file.
     """
-    try:
-        found = _loaded(path)
-    except RecursionError:
-        raise Halt(f"{path} must be YAML, got mappings or lists too deep in each other\n{_ADVICE}") from None
-    except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
-        # PyYAML looks up and takes apart what a tag such as `!!int` promises without asking whether it is there.
-        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
+    found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
     if isinstance(config, dict):
         return cast(dict[str, Any], found)
@@ -139,6 +133,21 @@ def content(path: Path) -> dict[str, Any]:
     got = f"config: {shown(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else shown(found)
     meant = "did you mean config? " if nearest("config", keys) else ""
     raise Halt(f"{meant}{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
+
+
+def loaded(path: Path) -> object:
+    """What stands in the file, whatever that is: one that `pulumi stack init` wrote has no settings yet.
+
+    Raises:
+        Halt: it is no YAML, has a key twice, or is larger than any stack file.
+    """
+    try:
+        return _loaded(path)
+    except RecursionError:
+        raise Halt(f"{path} must be YAML, got mappings or lists too deep in each other\n{_ADVICE}") from None
+    except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
+        # PyYAML looks up and takes apart what a tag such as `!!int` promises without asking whether it is there.
+        raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
 
 
 def _loaded(path: Path) -> Any:

@@ -7,7 +7,7 @@ Owns where they lie, and reading what tells stacks of a project apart without ju
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -98,11 +98,13 @@ def environment_in(config: Mapping[str, object]) -> Environment | None:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    return _content(path).get("config", {})
+    found = _content(path).get("config")
+    return found if isinstance(found, dict) else {}
 
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        return stack_file.content(path)
+        found = stack_file.loaded(path)
     except Halt:
         return {}
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
