@@ -23,6 +23,7 @@ from cli.halt import Halt
 from infra.bill import Bill, bill
 from infra.environment import Environment
 from infra.faults import Fault
+from infra.readiness import placeholders
 from infra.review.tables import spent
 from infra.settings import Settings, SettingsError, parse
 from workloads.spec import Spec
@@ -132,6 +133,7 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
         unknown = [stack for stack in stacks if stack != name and not files.stack(stack).exists()]
         faults += [] if faulty_name else collisions(name, Names.model_validate(sections), dict(files.others()), unknown)
         settings = parse(sections)
+        faults += placeholders(settings) if backend else []
     except ValidationError:
         expected = "a stack whose name is lower-case letters, digits and hyphens, for it becomes a label"
         faults.append(Fault("--from", expected, repr(wish.source), "rename the stack"))

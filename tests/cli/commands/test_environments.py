@@ -1,7 +1,6 @@
 """Commands about environments as people type them, on a backend in memory: each option reaches what it is for."""
 
 import json
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typer.testing import CliRunner
 from cli.commands.options import Engine
 from cli.environments.files import Files
 from cli.multislice import app
+from tests.cli.environments.conftest import stacks_of_our_own
 from tests.cli.environments.remembered import Remembered
-from tests.infra.recording import ROOT
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 
@@ -29,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
 @pytest.fixture
 def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
     """One that knows the stack dev, in the sandbox in the folder `here`."""
-    shutil.copytree(ROOT / "stacks", tmp_path / "stacks")
+    stacks_of_our_own(tmp_path / "stacks")
     (tmp_path / "policies").mkdir()
     found = Remembered(Files(tmp_path / "stacks", tmp_path / "policies"), NOW)
     found.up("dev")

@@ -43,14 +43,14 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     files.policy("dev").write_text(json.dumps({"all": "advisory"}))
     told = made(WISH, backend, files, now)
     settings, source = stack_file.read(files.stack("pr-1")), stack_file.read(files.stack("dev"))
-    assert settings.checkpoint_bucket == "my-project-pr-1-checkpoints"
+    assert settings.checkpoint_bucket == "our-project-pr-1-checkpoints"
     assert only_team(settings).namespace == "pr-1-research"
     assert settings.environment
     assert (settings.environment.source, settings.environment.expires_at) == ("dev", "2026-03-01T18:00:00Z")
     assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
     assert "$19.44 an hour" in told
-    assert "16 chips of v6e (spot): the quota of my-project must have them beside those of dev" in told
+    assert "16 chips of v6e (spot): the quota of our-project must have them beside those of dev" in told
     assert "pr-1 is up" in told
 
 
@@ -103,6 +103,14 @@ def test_another_stacks_file_that_cannot_be_read_is_in_nobodys_way(
     files.stack("bad").write_bytes(content)
     made(WISH, backend, files, now)
     assert files.stack("pr-1").exists()
+
+
+def test_example_values_are_refused_before_anything_is_made(backend: Remembered, files: Files, now: datetime) -> None:
+    text = files.stack("dev").read_text()
+    files.stack("dev").write_text(text.replace("our-project", "my-project"))
+    assert "cloud.project: expected a name of your own, got my-project" in refused(WISH, backend, files, now)
+    # A file alone costs nothing, and is for the reader to complete.
+    made(WISH, None, files, now)
 
 
 def test_a_source_that_does_not_exist_is_told_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
