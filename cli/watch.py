@@ -86,9 +86,10 @@ class Watcher:
         return Watch(self._api, path.format(self._target.namespace), selector, changed, removed, _SILENCE_SECONDS)
 
     def _jobset(self, snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot:
-        """The JobSet was seen; where it restarted or ended, with what its hosts left word of."""
+        """The JobSet was seen; if a failed host made it restart or end, read what its hosts said of it."""
         after = reduce.jobset(snapshot, found, at, deleted)
-        if (after.restarts, after.outcome) == (snapshot.restarts, snapshot.outcome):
+        unchanged = (after.restarts, after.outcome) == (snapshot.restarts, snapshot.outcome)
+        if unchanged or not after.failed:
             return after
         return replace(after, records=read_files(str(self._target.folder)).failures)
 

@@ -122,7 +122,7 @@ def run[**P, R](
     priority: Priority = "normal",
     hosts: Shown = "leader",
     max_hours: float = MAX_HOURS,
-    check_slices: bool = False,
+    check_slices: bool = True,
     ships: str | Path | Sequence[str | Path] = (),
     sandbox: str | Path | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]:
@@ -136,7 +136,7 @@ def run[**P, R](
         priority: in that queue.
         hosts: whose output a call shows: that of the first host of the first slice, or `all` with their names.
         max_hours: hours that the function may take once it runs; then its hosts are ended.
-        check_slices: whether all devices must first multiply, sum and gather rightly, as before training.
+        check_slices: whether all devices must first multiply, sum and gather correctly.
         ships: folders with modules of your project, which the image does not have.
         sandbox: folder of the sandbox that has the stack; unset, your own Pulumi.
 

@@ -148,7 +148,7 @@ def _check_devices(spec: CallSpec, place: Place, processes: Processes, environme
         require_devices(spec.slices, devices, place, processes)
         if spec.check_slices:
             processes.deadline.expect("the slice check", slice_check.MINUTES)
-            slice_check.check_slices(spec.slices, devices, place, processes)
+            slice_check.check_slices(spec.slices, devices, place, processes, slice_check.QUICK_SIZE)
     except BadHost as bad:
         raise set_aside(bad, OwnNode.of(environment), place, processes) from None
     processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)

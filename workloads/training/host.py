@@ -59,6 +59,6 @@ def _check(slices: SliceSpec, place: Place, processes: Processes, environment: M
     try:
         devices = open_devices(place)
         require_devices(slices, devices, place, processes)
-        slice_check.check_slices(slices, devices, place, processes)
+        slice_check.check_slices(slices, devices, place, processes, slice_check.SIZE)
     except BadHost as bad:
         raise set_aside(bad, OwnNode.of(environment), place, processes) from None

@@ -8,7 +8,7 @@ then may pass: see `compare_slices_every_steps` for what is watched later.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ MINUTES = 10.0
 SIZE = {"tpu": 8192, "cpu": 256}
 """Rows and columns of the matrices by platform. On a TPU all of the matrix unit and 512 MiB of memory take part, for
 a millisecond of computing and some seconds of one core of the host; on a CPU the path is the same, and cheap."""
+
+QUICK_SIZE = {"tpu": 2048, "cpu": 256}
+"""The same for a check before a short program: 8 MiB of memory, and a tenth of a second of the host."""
 
 EXACT = 2**24
 """Up to here float32 holds every integer."""
@@ -57,15 +60,17 @@ class Findings:
     """In collectives over all slices."""
 
 
-def check_slices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:
-    """Let all devices compute and communicate; every process comes to the same answer.
+def check_slices(
+    slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes, sizes: Mapping[str, int]
+) -> None:
+    """Let all devices compute, with matrices of `sizes`, and communicate; every process comes to the same answer.
 
     Raises:
         BadHost: a host multiplies wrongly, or collectives within a slice are wrong.
         WrongCollective: collectives across slices are wrong, and whose fault it is cannot be told.
     """
     local = [device for device in devices if device.process_index == processes.index]
-    own = Findings(place.host, place.slice, own=wrong_products(local))
+    own = Findings(place.host, place.slice, own=wrong_products(local, sizes))
     judge(_gathered("products", own, processes))
     own = Findings(place.host, place.slice, **wrong_collectives(slices, devices))
     judge(_gathered("collectives", own, processes))
@@ -87,13 +92,13 @@ def judge(hosts: Sequence[Findings]) -> None:
         )
 
 
-def wrong_products(devices: Sequence[Any]) -> tuple[str, ...]:
+def wrong_products(devices: Sequence[Any], sizes: Mapping[str, int]) -> tuple[str, ...]:
     """What these devices of this host multiply wrongly, one sentence for each device.
 
     Raises:
         OutOfMemory: something else fills a device.
     """
-    task = Multiplication.of_size(SIZE[devices[0].platform])
+    task = Multiplication.of_size(sizes[devices[0].platform])
     try:
         # All of them, since the way back from the device may fail as well.
         wrong = {name: task.wrong_rows(product) for name, product in products(task, devices)}

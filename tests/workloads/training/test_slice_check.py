@@ -33,7 +33,7 @@ if os.environ["MEGASCALE_SLICE_ID"] == "1" and os.environ["TPU_WORKER_ID"] == "0
 def check() -> None:
     """On two slices of four devices."""
     slices = small_job(Path("unused")).slices
-    check_slices(slices, jax.devices(), Place(("host-0",), 0, 2, 0), Processes(0, 1, "host-0"))
+    check_slices(slices, jax.devices(), Place(("host-0",), 0, 2, 0), Processes(0, 1, "host-0"), slice_check.SIZE)
 
 
 def test_orderly_devices_pass() -> None:
@@ -41,7 +41,7 @@ def test_orderly_devices_pass() -> None:
 
 
 def test_products_of_every_size_stay_exact_on_the_device_and_on_the_host() -> None:
-    for size in slice_check.SIZE.values():
+    for size in (*slice_check.SIZE.values(), *slice_check.QUICK_SIZE.values()):
         assert size * slice_check.largest_entry(size) ** 2 <= slice_check.EXACT
         assert size * slice_check.EXACT * slice_check.PROBES <= 2**53
     task = Multiplication.of_size(256)
@@ -72,7 +72,9 @@ def test_a_device_that_cannot_compute_is_a_bad_host(monkeypatch: pytest.MonkeyPa
         raise jax.errors.JaxRuntimeError("INTERNAL: the core halted\nmore")
 
     monkeypatch.setattr(slice_check, "products", fails)
-    assert wrong_products(jax.devices()) == ("its devices cannot multiply: INTERNAL: the core halted",)
+    assert wrong_products(jax.devices(), slice_check.SIZE) == (
+        "its devices cannot multiply: INTERNAL: the core halted",
+    )
 
 
 def test_a_device_that_fails_as_it_hands_out_its_product_is_a_bad_host_and_one_that_is_full_is_not(
@@ -84,10 +86,10 @@ def test_a_device_that_fails_as_it_hands_out_its_product_is_a_bad_host_and_one_t
 
     monkeypatch.setattr(slice_check, "products", fails)
     status = "INTERNAL: no transfer"
-    assert wrong_products(jax.devices()) == ("its devices cannot multiply: INTERNAL: no transfer",)
+    assert wrong_products(jax.devices(), slice_check.SIZE) == ("its devices cannot multiply: INTERNAL: no transfer",)
     status = "RESOURCE_EXHAUSTED: no room"
     with pytest.raises(OutOfMemory, match="something else fills it .RESOURCE_EXHAUSTED: no room"):
-        wrong_products(jax.devices())
+        wrong_products(jax.devices(), slice_check.SIZE)
 
 
 @pytest.mark.parametrize(
