@@ -6,7 +6,17 @@ Owns the list. They stay on after `destroy`: others in the project may use them.
 import pulumi
 import pulumi_gcp as gcp
 
-APIS = ("artifactregistry", "cloudresourcemanager", "compute", "container", "iam", "logging", "monitoring")
+APIS = (
+    "artifactregistry",
+    "cloudresourcemanager",
+    "compute",
+    "container",
+    # Image streaming: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
+    "containerfilesystem",
+    "iam",
+    "logging",
+    "monitoring",
+)
 """Without `.googleapis.com`."""
 
 

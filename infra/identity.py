@@ -13,7 +13,11 @@ import pulumi_gcp as gcp
 from infra.image import RepositoryPlace
 from infra.pods import SERVICE_ACCOUNT
 
-_NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+_NODE_ROLES = {
+    "role": "roles/container.defaultNodeServiceAccount",
+    # Image streaming asks whether the node may use the project's services, which the role above does not allow.
+    "streaming": "roles/serviceusage.serviceUsageConsumer",
+}
 _CHECKPOINT_ROLES = {
     "objects": "roles/storage.objectUser",
     # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
@@ -36,7 +40,7 @@ class NodeIdentityArgs:
 
 
 class NodeIdentity(pulumi.ComponentResource):
-    """The service account of all nodes: logs, metrics and pulling the image, no more."""
+    """The service account of all nodes: it may write logs and metrics, and pull and stream images."""
 
     email: pulumi.Output[str]
 
@@ -47,7 +51,8 @@ class NodeIdentity(pulumi.ComponentResource):
             name, account_id=args.account_id, display_name="Nodes of the TPU cluster", opts=inside
         )
         member = _service_account(account.email)
-        gcp.projects.IAMMember(f"{name}-role", project=args.project, role=_NODE_ROLE, member=member, opts=inside)
+        for grant, role in _NODE_ROLES.items():
+            gcp.projects.IAMMember(f"{name}-{grant}", project=args.project, role=role, member=member, opts=inside)
         for grant, repository in {"images": args.repository, **args.foreign_repositories}.items():
             gcp.artifactregistry.RepositoryIamMember(
                 f"{name}-{grant}",

@@ -18,11 +18,13 @@ from sandbox.providers.node_pools import is_decided, pool_of, require_valid
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
 from sandbox.providers.plugin import HalfMade, Refusal
 from sandbox.providers.plugin_rules import require_cluster, require_node_pool
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
+from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY
 from sandbox.providers.values import UNKNOWN, Object, at
 from sandbox.site import NODE_LABEL, Site
 
 _MONITORING_KINDS = Path(__file__).with_name("monitoring_kinds.yaml")
+_STREAMING_API = "containerfilesystem.googleapis.com"
+_STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"
 
 
 class Effect:
@@ -108,6 +110,8 @@ class NodePoolEffect(Effect):
 
     @override
     def create(self, properties: Object) -> None:
+        if at(properties, "nodeConfig.gcfsConfig.enabled"):
+            self._require_streaming(properties)
         if properties["name"] in self.cloud.stock_outs():
             raise HalfMade(f'NodePool {properties["name"]} was created in the error state "ERROR"')
         for node in self._nodes(properties):
@@ -132,6 +136,14 @@ class NodePoolEffect(Effect):
     def delete(self, properties: Object) -> None:
         for name in self._live(properties):
             self.api().delete(f"/api/v1/nodes/{name}", {})
+
+    def _require_streaming(self, properties: Object) -> None:
+        """Refuse nodes that cannot stream images: GKE makes them, and their pods do not start."""
+        member = f"serviceAccount:{at(properties, 'nodeConfig.serviceAccount')}"
+        if _STREAMING_API not in {record["service"] for _, record in self.cloud.every(PROJECT_SERVICE)}:
+            raise Refusal(f"image streaming needs the API {_STREAMING_API}; switch it on")
+        if (member, _STREAMING_ROLE) not in {(it["member"], it["role"]) for _, it in self.cloud.every(PROJECT_MEMBER)}:
+            raise Refusal(f"image streaming needs {_STREAMING_ROLE}; grant it to {member}")
 
     def _live(self, properties: Object) -> dict[str, Object]:
         selector = f"{NODE_LABEL}=true,{NODE_POOL_LABEL}={properties['name']}"

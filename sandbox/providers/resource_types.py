@@ -14,6 +14,8 @@ from sandbox.providers.values import Change, Object, at, changes, with_value
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
 BUCKET = "gcp:storage/bucket:Bucket"
+PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
+PROJECT_SERVICE = "gcp:projects/service:Service"
 RESOURCE_POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
 
 

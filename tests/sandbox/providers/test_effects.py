@@ -8,10 +8,11 @@ from infra.api_server import ApiServer
 from sandbox import programs
 from sandbox.gcs import start_gcs
 from sandbox.providers.cloud import Cloud
-from sandbox.providers.effects import BucketEffect, ClusterEffect
+from sandbox.providers.effects import BucketEffect, ClusterEffect, NodePoolEffect
 from sandbox.providers.plugin import Refusal
+from sandbox.providers.resource_types import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE
 from sandbox.providers.values import Object
-from sandbox.site import create
+from sandbox.site import Site, create
 from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
@@ -73,3 +74,21 @@ def test_a_bucket_goes_with_its_objects_but_not_with_folders_of_its_own(tmp_path
                     buckets.delete(properties | {"hierarchicalNamespace": {"enabled": True}})
     finally:
         supervision.stop()
+
+
+def test_nodes_that_stream_images_need_the_api_and_the_right_to_use_it(tmp_path: Path) -> None:
+    cloud, api = Cloud(tmp_path), Requests()
+    cloud.keep(CLUSTER, "c", {"name": "c", "location": "us-east5-b", "masterVersion": "1.36.2-gke.0"})
+    effect = NodePoolEffect(Site(tmp_path, 64), cloud, lambda: cast(ApiServer, api))
+    config = {"machineType": "n2-standard-8", "serviceAccount": "nodes@p", "gcfsConfig": {"enabled": True}}
+    pool = {"name": "system", "cluster": "c", "nodeCount": 1, "nodeConfig": config}
+    with pytest.raises(Refusal, match=r"needs the API containerfilesystem\.googleapis\.com; switch it on"):
+        effect.create(pool)
+    cloud.keep(PROJECT_SERVICE, "s", {"service": "containerfilesystem.googleapis.com"})
+    cloud.keep(PROJECT_MEMBER, "a", {"member": "serviceAccount:nodes@p", "role": "roles/viewer"})
+    with pytest.raises(Refusal, match=r"grant it to serviceAccount:nodes@p"):
+        effect.create(pool)
+    role = "roles/serviceusage.serviceUsageConsumer"
+    cloud.keep(PROJECT_MEMBER, "b", {"member": "serviceAccount:nodes@p", "role": role})
+    effect.create(pool)
+    assert api.made == [("POST", "nodes")]
