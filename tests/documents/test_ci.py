@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from tests.ci.test_workflows import ROOT, WORKFLOWS, jobs
+from tests.infra.permissions import USES, granted, needed
 
 DOCUMENT = (ROOT / "docs" / "ci.md").read_text()
 GIVEN = {"PROJECT": "project", "REPOSITORY": "org/name", "STATE": "state", "KEY": "key"}
@@ -62,10 +63,54 @@ def test_every_variable_that_the_workflows_read_is_set(asked: list[str]) -> None
     assert read == {found[1] for line in asked if (found := re.search(r"variable set (\w+)", line))}
 
 
-def test_a_preview_may_change_nothing_in_the_state(asked: list[str]) -> None:
+def test_previews_and_drift_may_change_nothing_in_the_state(asked: list[str]) -> None:
     roles = {first(r"github-(\S+)@", line): first(r"--role (\S+)", line) for line in asked if "storage buckets" in line}
-    assert {role for name, role in roles.items() if name.startswith("preview-")} == {"roles/storage.objectViewer"}
-    assert roles["prod"] == "roles/storage.objectUser"
+    looking = {name for name in roles if name.startswith(("preview-", "drift-"))}
+    assert {roles[name] for name in looking} == {"roles/storage.objectViewer"}
+    assert {roles[name] for name in roles.keys() - looking} == {"roles/storage.objectUser"}
+
+
+@pytest.fixture(scope="session")
+def allowed(asked: list[str]) -> dict[str, set[str]]:
+    """What each account may do in the project, by its GitHub environment."""
+    made = {first(r"create (\S+)", line): {first(r"--permissions (\S+)", line)} for line in asked if " roles " in line}
+    found: dict[str, set[str]] = {}
+    for line in (line for line in asked if "projects add-iam-policy-binding" in line):
+        role = first(r"--role (\S+)", line)
+        own = made.get(role.removeprefix("projects/project/roles/"))
+        found.setdefault(first(r"github-(\S+)@", line), set()).update(granted([role]) if own is None else own)
+    return found
+
+
+SECRETS = "container.secrets.get"
+
+
+def changes() -> set[str]:
+    every = needed("create", "update", "delete")
+    return {each for each in every if not each.rpartition(".")[2].startswith(("get", "list"))}
+
+
+@pytest.mark.parametrize("environment", ["dev", "staging", "prod", "ephemeral"])
+def test_a_deployment_may_do_all_that_the_stacks_need(environment: str, allowed: dict[str, set[str]]) -> None:
+    everything = needed("create", "read", "update", "delete") | USES["looking into a cluster"]
+    assert everything | USES["granting roles in a cluster"] <= allowed[environment]
+
+
+@pytest.mark.parametrize("environment", ["drift-dev", "drift-staging", "drift-prod"])
+def test_the_search_for_drift_may_read_every_resource_and_change_none(
+    environment: str, allowed: dict[str, set[str]]
+) -> None:
+    assert needed("read") | USES["looking into a cluster"] <= allowed[environment]
+    assert allowed[environment] & changes() == set()
+
+
+@pytest.mark.parametrize("environment", ["preview-dev", "preview-staging", "preview-prod"])
+def test_a_preview_may_read_the_cluster_but_no_secret_and_change_nothing(
+    environment: str, allowed: dict[str, set[str]]
+) -> None:
+    in_cluster = {each for each in needed("read") if each.startswith("container.")}
+    assert in_cluster - {SECRETS} | USES["looking into a cluster"] <= allowed[environment]
+    assert allowed[environment] & (changes() | {SECRETS}) == set()
 
 
 def test_every_workflow_is_in_the_table_with_when_it_runs() -> None:

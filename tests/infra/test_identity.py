@@ -1,6 +1,13 @@
 """Who may do what: the grants that the program declares."""
 
+from tests.infra.permissions import USES, granted
 from tests.infra.recording import PROJECT_NUMBER, Recording, Values, run_program
+
+GRANTS = (
+    "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
+    "gcp:projects/iAMMember:IAMMember",
+    "gcp:storage/bucketIAMMember:BucketIAMMember",
+)
 
 
 def test_the_trainers_of_each_team_write_checkpoints_and_read_data_sets(program: Recording) -> None:
@@ -33,6 +40,18 @@ def test_the_nodes_may_log_and_pull_and_stream_the_image_and_no_more(program: Re
     assert on_repository.inputs["role"] == "roles/artifactregistry.reader"
     assert on_repository.inputs["repository"] == "shared"
     assert {grant["member"] for grant in project_wide} == {on_repository.inputs["member"]}
+
+
+def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None:
+    grants = [grant.inputs for kind in GRANTS for grant in program.of_type(kind)]
+    nodes = granted(grant["role"] for grant in grants if grant["member"].startswith("serviceAccount:"))
+    assert USES["logs and metrics"] | USES["images"] | USES["image streaming"] <= nodes
+    trainers = {
+        place: granted(grant["role"] for grant in grants if grant.get("bucket") == place)
+        for place in ("my-project-shared-checkpoints", "shared-text")
+    }
+    assert USES["checkpoints"] <= trainers["my-project-shared-checkpoints"]
+    assert USES["data sets"] <= trainers["shared-text"]
 
 
 def test_the_api_that_images_are_streamed_through_is_on_before_any_slice(program: Recording) -> None:
