@@ -2,7 +2,7 @@
 
 Owns which pods are run here: those bound to the sandbox's nodes. How a pod lives is in
 `pod_worker`. Probes are not run: a running container is ready. Images are not run: every
-container is a program of this machine with the checkout as its working folder.
+container is a program of this machine that finds the checkout's modules.
 """
 
 import logging

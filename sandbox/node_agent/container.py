@@ -2,6 +2,7 @@
 
 import base64
 import os
+import shutil
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class Machine:
     python: Path
     """Interpreter whose folder comes first in PATH."""
     checkout: Path
-    """Stands for every image: working folder and PYTHONPATH."""
+    """Stands for the files of every image: PYTHONPATH."""
     api: ApiServer
     names: PodNames
     closing: threading.Event
@@ -69,7 +70,7 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
         command=command_line(container, declared),
         environment=environment,
         hostname=pod.hostname,
-        workdir=Path(container.get("workingDir") or machine.checkout),
+        workdir=Path(container.get("workingDir") or _new_folder(folder / "work" / container["name"])),
         mounts=[*own_mounts, *container_mounts(container, around, folder / "volumes")],
         log=_new_log(machine.site, pod, container["name"]),
     )
@@ -134,6 +135,13 @@ def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]
         **machine.site.client_environment(),
         **compilation_cache(os.environ),
     }
+
+
+def _new_folder(path: Path) -> Path:
+    """An empty folder: what a container's run before this one wrote is gone, as in its image."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
 
 
 def _new_log(site: Site, pod: Pod, container: str) -> Path:

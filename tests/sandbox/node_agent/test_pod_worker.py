@@ -93,10 +93,19 @@ def script(text: str, name: str = "main", **fields: Any) -> Json:
 
 
 def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
-    trial = begin(pod(containers=[script("pwd; echo $PYTHONPATH")]))
+    trial = begin(pod(containers=[script("echo said")]))
     trial.until_ended()
     assert trial.api.phases == ["Running", "Succeeded"]
-    assert trial.log() == f"{ROOT}\n{ROOT}\n"
+    assert trial.log() == "said\n"
+
+
+def test_each_start_of_a_container_works_in_an_empty_folder_and_imports_what_the_image_has(begin: Begin) -> None:
+    text = "ls; echo $PYTHONPATH; touch written; test -e $HOME/tried || { touch $HOME/tried; exit 1; }"
+    trial = begin(pod(containers=[script(text)], restartPolicy="OnFailure"))
+    trial.until_ended()
+    assert trial.api.state()["restartCount"] == 1
+    assert trial.log() == f"{ROOT}\n"
+    assert not (ROOT / "written").exists()
 
 
 def test_cpu_devices_stand_for_chips_whatever_platform_the_pod_names(begin: Begin) -> None:
