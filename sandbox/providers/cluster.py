@@ -118,7 +118,10 @@ def wait_ready(server: ApiServer) -> None:
         answered = isinstance(reason, ApiError)
         if not answered or time.monotonic() > deadline:
             told = f"{server.url} is not ready after {_READY_SECONDS:g} s" if answered else f"no answer at {server.url}"
-            raise UnreachableError(f"{_UNREACHABLE}: {told}: {reason}; start the sandbox with `make up`")
+            raise UnreachableError(
+                f"{_UNREACHABLE}: unable to load schema information from the API server: {told}: {reason};"
+                " start the sandbox with `make up`"
+            )
         time.sleep(_POLL_SECONDS)
 
 

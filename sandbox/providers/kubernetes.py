@@ -1,34 +1,50 @@
 """The stand-in `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
 
-Follows the published provider: objects are created, never taken over; updates are server-side apply,
-forced only where an annotation says so; a refused webhook call is not tried again; reads show only
-what the program wrote.
+Follows the published provider: a create never takes over an object, an update never makes one; updates are
+server-side apply, of kinds a replacement; a refused webhook call is not tried again; reads show only what the
+program wrote.
 """
 
+import asyncio
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any, override
 
 import yaml
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from infra.api_server import APPLY_PATCH, ApiError
+from infra.api_server import APPLY_PATCH, JSON_PATCH, ApiError
 from sandbox import programs
 from sandbox.catalog import ProgramsError
-from sandbox.providers import awaiting, charts, manifests
+from sandbox.providers import awaiting, charts, manifests, ownership
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve
 from sandbox.providers.values import UNKNOWN, Object, Secret, changes, has_unknown, merged, pruned, reveal
 
-FIELD_MANAGER = "pulumi-kubernetes"
-
 _CREATE_PAUSES_SECONDS = (1, 2, 4, 8, 16)
 """Between attempts to create an object whose kind or namespace is not there yet."""
 
-_PATCH_FORCE = "pulumi.com/patchForce"
+_HELP = (
+    "https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/"
+    "managing-resources-with-server-side-apply/#handle-field-conflicts-on-existing-resources"
+)
 
 _DELETE_OPTION, _DELETE_VARIABLE = "deleteUnreachable", "PULUMI_K8S_DELETE_UNREACHABLE"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An object that exists, as its program declares it."""
+
+    id: str
+    inputs: Object
+    manager: str
+
+    def state(self, live: Object) -> Object:
+        """What the engine keeps of the live object."""
+        return ownership.remembered(manifests.state(live, self.inputs), self.manager)
 
 
 class KubernetesPlugin(Plugin):
@@ -71,9 +87,9 @@ class KubernetesPlugin(Plugin):
             self._rehearse_creation(inputs)
             unknown = {key: UNKNOWN for key in manifests.SERVER_METADATA}
             return "", merged({"status": UNKNOWN, "metadata": unknown}, inputs)
-        live = self._create(inputs)
+        live, manager = self._create(inputs), ownership.manager_of({})
         resource_id = "/".join(filter(None, manifests.key(live)))
-        return resource_id, self._awaited(resource_id, inputs, live, timeout_seconds)
+        return resource_id, self._awaited(Declared(resource_id, inputs, manager), live, timeout_seconds)
 
     @override
     def read(self, resource: Resource) -> tuple[Object, Object] | None:
@@ -92,21 +108,20 @@ class KubernetesPlugin(Plugin):
         inputs = manifests.with_secrets(
             pruned(merged(written, live), known, reveal(resource.state)) if known else manifests.as_written(live)
         )
-        return inputs, manifests.state(live, inputs)
+        return inputs, ownership.remembered(manifests.state(live, inputs), ownership.manager_of(resource.state))
 
     @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
-        if preview and (has_unknown(new) or self._unreachable()):
+        if preview and (has_unknown(new) or not self._is_served(new)):
             return merged(old.state, new)
-        force = new["metadata"].get("annotations", {}).get(_PATCH_FORCE, "false")
-        query = {"fieldManager": FIELD_MANAGER, "force": force} | ({"dryRun": "All"} if preview else {})
+        declared = Declared(old.id, new, ownership.manager_of(old.state))
         try:
-            live = self._cluster().server.request("PATCH", self._path(new), reveal(new), query, APPLY_PATCH)
+            live = self._update(declared, preview=preview)
         except ApiError as error:
-            if error.reason != "Conflict":
-                raise
-            raise Refusal(f"Server-Side Apply field conflict detected: {error}") from None
-        return manifests.state(live, new) if preview else self._awaited(old.id, new, live, timeout_seconds)
+            if preview and error.status == 403:
+                return merged(old.state, new)
+            raise self._refused(old.urn, declared, error) from None
+        return declared.state(live) if preview else self._awaited(declared, live, timeout_seconds)
 
     @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
@@ -125,6 +140,8 @@ class KubernetesPlugin(Plugin):
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
         if request.resource_type != charts.CHART:
             return await super().construct(request)
+        if reason := await asyncio.to_thread(self._unreachable):
+            raise Refusal(reason)
         try:
             return await charts.construct(request, programs.found(), self.version)
         except ProgramsError as error:
@@ -174,6 +191,14 @@ class KubernetesPlugin(Plugin):
         namespace, name = manifests.key(manifest)
         return kind.path(namespace or self.config.get("namespace", "default"), "" if collection else name)
 
+    def _is_served(self, manifest: Object) -> bool:
+        """Whether the API server answers and knows the object's kind."""
+        try:
+            self._path(manifest)
+        except (UnknownKindError, UnreachableError):
+            return False
+        return True
+
     def _create(self, inputs: Object) -> Object:
         """Create the object, waiting a while for its kind or namespace."""
         for pause in _CREATE_PAUSES_SECONDS:
@@ -185,33 +210,61 @@ class KubernetesPlugin(Plugin):
                 time.sleep(pause)
         return self._create_once(inputs)
 
-    def _create_once(self, inputs: Object) -> Object:
-        server, path = self._cluster().server, self._path(inputs)
-        if server.find(path) is not None:
-            plural, name = path.rsplit("/", 2)[1:]
-            raise Refusal(f'{plural} "{name}" already exists; delete it, or import it into the stack')
-        # By server-side apply, so that later applies own the same fields.
-        return server.request("PATCH", path, reveal(inputs), {"fieldManager": FIELD_MANAGER}, APPLY_PATCH)
+    def _create_once(self, inputs: Object, **query: str) -> Object:
+        path = self._path(inputs, collection=True)
+        return self._cluster().server.request(
+            "POST", path, reveal(inputs), {"fieldManager": ownership.CREATOR, **query}
+        )
 
     def _rehearse_creation(self, inputs: Object) -> None:
         """Let the API server judge the object; what is missing only because it comes later is tolerated."""
-        if has_unknown(inputs) or self._unreachable():
+        if has_unknown(inputs) or not self._is_served(inputs):
             return
         try:
-            path = self._path(inputs, collection=True)
-            query = {"dryRun": "All", "fieldManager": FIELD_MANAGER}
-            self._cluster().server.request("POST", path, reveal(inputs), query)
-        except UnknownKindError:
-            return
+            self._create_once(inputs, dryRun="All")
         except ApiError as error:
-            if error.status != 404 and error.reason != "AlreadyExists":
+            if error.status not in (403, 404) and error.reason != "AlreadyExists":
                 raise
 
-    def _awaited(self, resource_id: str, inputs: Object, live: Object, timeout_seconds: float) -> Object:
+    def _update(self, declared: Declared, *, preview: bool) -> Object:
+        """The live object once its declared fields are as declared, or as it would be then.
+
+        Raises:
+            ApiError: it is not there, or the API server refuses.
+        """
+        server, inputs, path = self._cluster().server, declared.inputs, self._path(declared.inputs)
+        query = {"fieldManager": declared.manager} | ({"dryRun": "All"} if preview else {})
+        live = server.request("GET", path)
+        if inputs["kind"] == "CustomResourceDefinition":
+            version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
+            return server.request("PUT", path, merged(reveal(inputs), version), query)
+        taken = None if preview else ownership.taken_over(live, declared.manager)
+        if taken:
+            live = server.request("PATCH", path, _with_managers(live, taken), content_type=JSON_PATCH)
+        force = {"force": str(ownership.forced(inputs, live, preview=preview)).lower()}
+        try:
+            return server.request("PATCH", path, reveal(inputs), query | force, APPLY_PATCH)
+        except ApiError as error:
+            if error.reason != "Conflict":
+                raise
+            told = f"server-side apply field conflict detected, see {_HELP} for troubleshooting help\n"
+            told += f'The resource managed by field manager "{declared.manager}" had an apply conflict: {error}'
+            raise ApiError(error.status, error.reason, told) from None
+
+    def _refused(self, urn: str, declared: Declared, error: ApiError) -> Refusal:
+        """What becomes of an update that failed; of an object that is there the engine tries it again next time."""
+        live = self._cluster().server.find(self._path(declared.inputs))
+        if live is None:
+            return Refusal(f'update of resource "{urn}" failed: {error}\nunable to get cluster state: {error}')
+        told = f'the Kubernetes API server reported that "{declared.id}" failed to fully initialize or become live'
+        return NotReady(f"{told}: {error}", declared.id, declared.state(live))
+
+    def _awaited(self, declared: Declared, live: Object, timeout_seconds: float) -> Object:
         """The state once the object is what its inputs ask to wait for."""
+        inputs = declared.inputs
         unmet = awaiting.requirement(reveal(inputs))
         if unmet is None:
-            return manifests.state(live, inputs)
+            return declared.state(live)
         newest, path = live, self._path(inputs)
 
         def lack() -> str:
@@ -222,9 +275,15 @@ class KubernetesPlugin(Plugin):
         try:
             awaiting.poll(lack, awaiting.timeout_of(inputs, timeout_seconds))
         except (Refusal, ApiError) as error:
-            message = f"{inputs['kind']} {resource_id} exists but is not ready: {error}"
-            raise NotReady(message, resource_id, manifests.state(newest, inputs)) from None
-        return manifests.state(newest, inputs)
+            message = f"{inputs['kind']} {declared.id} exists but is not ready: {error}"
+            raise NotReady(message, declared.id, declared.state(newest)) from None
+        return declared.state(newest)
+
+
+def _with_managers(live: Object, entries: list[Object]) -> list[Object]:
+    """The patch that gives a live object these managed fields, unless it has changed since."""
+    values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": entries}
+    return [{"op": "replace", "path": f"/metadata/{field}", "value": value} for field, value in values.items()]
 
 
 def _clusters(config: Object) -> Any:

@@ -1,7 +1,11 @@
+import asyncio
 from typing import Any
 
 import pytest
+from pulumi import ResourceOptions
+from pulumi.provider.experimental.provider import ConstructRequest
 
+from sandbox.providers import charts
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Object, Secret, merged
@@ -112,7 +116,9 @@ def test_without_its_cluster_an_object_stays_and_the_error_names_the_way_out(
         plugin.read(known)
     with pytest.raises(Refusal, match=rf"^configured Kubernetes cluster is unreachable\. .*{way_out}"):
         plugin.delete(known, 0)
-    with pytest.raises(Refusal, match=r"^configured Kubernetes cluster is unreachable: no answer at "):
+    with pytest.raises(
+        Refusal, match=r"^configured Kubernetes cluster is unreachable: unable to load schema .*: no answer at "
+    ):
         plugin.create(known.urn, known.inputs, 0, preview=False)
 
 
@@ -125,10 +131,19 @@ def test_without_its_cluster_an_object_leaves_the_state_on_request(
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "false" if option else "true")
     assert plugin.read(known) is None
     plugin.delete(known, 0)
-    assert sum("unreachable: no answer" in warning for warning in warnings) == 2
+    assert sum("unreachable: unable to load schema" in warning for warning in warnings) == 2
 
 
 def test_without_its_cluster_a_preview_goes_on(alone: tuple[KubernetesPlugin, Resource, list[str]]) -> None:
     plugin, known, _ = alone
     assert plugin.create(known.urn, known.inputs, 0, preview=True)[1]["metadata"]["name"] == "n"
     assert plugin.update(known, merged(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}
+
+
+def test_without_its_cluster_a_chart_is_refused_in_previews_too(
+    alone: tuple[KubernetesPlugin, Resource, list[str]],
+) -> None:
+    plugin, _, _ = alone
+    request = ConstructRequest(charts.CHART, "kueue", {}, ResourceOptions())
+    with pytest.raises(Refusal, match="^configured Kubernetes cluster is unreachable: unable to load schema infor"):
+        asyncio.run(plugin.construct(request))
