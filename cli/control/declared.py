@@ -1,40 +1,50 @@
-"""What of a live object was declared, and by whom: for submitting a job again, or changing a label of it.
+"""What of a live JobSet was declared, and by whom: for submitting a job again, or changing a label of it.
 
-Pure. Whoever declared it by server-side apply, as Pulumi does, shall find its own object afterwards: so it is applied
-under the declarer's name, with the declared fields and no others. Kueue's own changes are no part of it: they are
-taken back as Kueue takes them back when it stops a job, from the pod sets that it recorded
-(https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/jobset/jobset_controller.go).
+Pure. Changes are made under the declarer's name, so that the declarer's next update meets no conflict. Pulumi creates
+an object under one name and applies its updates under another, which adopts what the first one owns. Kueue's own
+changes are no part of what was declared: they are taken back as Kueue does when it stops a job, from the pod sets that
+it recorded (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/jobset/jobset_controller.go).
 """
 
 import json
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from infra.api_server import Json
 
-_SERVERS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences")
-"""Metadata that the API server gives."""
 _KUEUES = ("nodeSelector", "tolerations", "schedulingGates")
 """Fields of a pod's spec that Kueue adds to when it admits a job."""
 
 
-def declarer(live: Json) -> str | None:
-    """Who declared the object by server-side apply; None: nobody did.
+@dataclass(frozen=True)
+class Declarer:
+    """A field manager, and what it declared."""
 
-    Controllers that apply a part of it have not declared what it runs.
+    manager: str
+    applies: bool
+    """By server-side apply; otherwise it created the object."""
+    fields: Json
+
+
+def declarer(live: Json) -> Declarer | None:
+    """Who declared what the JobSet runs; None: its managed fields do not say.
+
+    Controllers that change a part of it have not.
     """
-    for entry in live["metadata"].get("managedFields", []):
-        if entry["operation"] == "Apply" and "f:replicatedJobs" in entry["fieldsV1"].get("f:spec", {}):
-            return entry["manager"]
-    return None
+    entries = live["metadata"].get("managedFields", [])
+    found = [
+        Declarer(entry["manager"], entry["operation"] == "Apply", entry["fieldsV1"])
+        for entry in entries
+        if any("." in job for job in entry["fieldsV1"].get("f:spec", {}).get("f:replicatedJobs", {}).values())
+    ]
+    return max(found, key=lambda each: each.applies, default=None)
 
 
-def declared(live: Json, manager: str) -> Json:
-    """The fields that the manager has applied and nobody has changed since."""
-    entries = live["metadata"]["managedFields"]
-    fields = next(each for each in entries if each["manager"] == manager and each["operation"] == "Apply")["fieldsV1"]
+def declared(live: Json, by: Declarer) -> Json:
+    """The fields that the declarer has set and nobody has changed since."""
     metadata = {key: live["metadata"][key] for key in ("name", "namespace")}
-    found = _owned(live, fields)
+    found = _owned(live, by.fields)
     return {
         "apiVersion": live["apiVersion"],
         "kind": live["kind"],
@@ -43,10 +53,9 @@ def declared(live: Json, manager: str) -> Json:
     }
 
 
-def submission(live: Json, workload: Json | None) -> Json:
+def submission(live: Json, by: Declarer, workload: Json | None) -> Json:
     """The object as it was submitted, to submit it once more: without what servers and Kueue wrote."""
-    manager = declarer(live)
-    again = deepcopy(declared(live, manager)) if manager else _without_servers(live)
+    again = deepcopy(declared(live, by))
     again["spec"].pop("suspend", None)
     for replicated in again["spec"]["replicatedJobs"] if workload else ():
         recorded = _pod_spec(workload, replicated["name"])
@@ -54,12 +63,6 @@ def submission(live: Json, workload: Json | None) -> Json:
         for field in _KUEUES if recorded else ():
             spec.pop(field, None)
             spec |= {field: recorded[field]} if recorded.get(field) else {}
-    return again
-
-
-def _without_servers(live: Json) -> Json:
-    again = deepcopy({key: value for key, value in live.items() if key != "status"})
-    again["metadata"] = {key: value for key, value in again["metadata"].items() if key not in _SERVERS}
     return again
 
 

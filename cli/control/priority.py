@@ -11,7 +11,7 @@ from cli.control.job import REFUSED, Job, asking, queued, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
-from infra.api_server import APPLY_PATCH, Json
+from infra.api_server import APPLY_PATCH, MERGE_PATCH, Json
 from infra.flavors import API_VERSION
 from infra.jobset import PRIORITY_LABEL
 
@@ -62,14 +62,16 @@ def _label(job: Job) -> str | None:
 
 
 def _set(job: Job, priority: str) -> None:
-    manager = declarer(job.jobset)
-    if manager is None:
-        job.api.patch(job.path, {"metadata": {"labels": {PRIORITY_LABEL: priority}}})
+    by = declarer(job.jobset)
+    if by and by.applies:
+        # A label that is merely patched would no longer be the declarer's.
+        changed = declared(job.jobset, by)
+        labels = changed["metadata"].get("labels", {}) | {PRIORITY_LABEL: priority}
+        changed["metadata"] = changed["metadata"] | {"labels": labels}
+        job.api.request("PATCH", job.path, changed, {"fieldManager": by.manager}, APPLY_PATCH)
         return
-    changed = declared(job.jobset, manager)
-    labels = changed["metadata"].get("labels", {}) | {PRIORITY_LABEL: priority}
-    changed["metadata"] = changed["metadata"] | {"labels": labels}
-    job.api.request("PATCH", job.path, changed, {"fieldManager": manager}, APPLY_PATCH)
+    query = {"fieldManager": by.manager} if by else {}
+    job.api.request("PATCH", job.path, {"metadata": {"labels": {PRIORITY_LABEL: priority}}}, query, MERGE_PATCH)
 
 
 def _known(job: Job, value: int) -> bool:

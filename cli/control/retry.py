@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cli.control.cancel import end
 from cli.control.checkpoint import Checkpoint, last_checkpoint
-from cli.control.declared import declarer, submission
+from cli.control.declared import Declarer, declarer, submission
 from cli.control.job import REFUSED, Job, State, asking, find, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
@@ -23,8 +23,6 @@ from workloads.spec import JOB_SPEC_VARIABLE
 
 _SUBMIT_SECONDS = 60.0
 """Patience with webhooks that are away, once the old job is gone."""
-_OURS = "multislice"
-"""Field manager of what nobody has applied before."""
 
 
 def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool) -> int:
@@ -37,10 +35,17 @@ def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool)
     place = failed.place
     if failed.state is not State.FAILED:
         raise Halt(f"expected a job that has failed, but {place.name} is {failed.state}; nothing was changed", REFUSED)
-    again, manager = submission(failed.jobset, failed.workload), declarer(failed.jobset)
+    by = declarer(failed.jobset)
+    if by is None:
+        raise Halt(
+            f"job {place.name} has no managed fields that say what was submitted, so it cannot be submitted once more;"
+            " nothing was changed. If it is the stack's: multislice cancel, then `pulumi up --refresh`",
+            REFUSED,
+        )
+    again = submission(failed.jobset, by, failed.workload)
     with asking(f"take job {place.name} once more (nothing was changed)"):
-        _rehearse(failed, again, manager)
-    _replace(stack, failed, again, manager)
+        _rehearse(failed, again, by)
+    _replace(stack, failed, again, by)
     state = find(stack, place.name).state
     checkpoint = last_checkpoint(stack.job_folder(place))
     notes = (_goes_on(again, checkpoint), "restarts count anew, and so do its max_hours")
@@ -51,18 +56,18 @@ def retry(stack: Deployed, name: str | None, console: Console, *, as_json: bool)
     return 0
 
 
-def _rehearse(failed: Job, again: Json, manager: str | None) -> None:
+def _rehearse(failed: Job, again: Json, by: Declarer) -> None:
     """What is wrong with the job, or lacks the right to make it, is refused here, while the old one is there."""
     name = failed.place.name
     other = name[:-1] + ("x" if name[-1] != "x" else "y")
-    _make(failed, again | {"metadata": again["metadata"] | {"name": other}}, manager, {"dryRun": "All"})
+    _make(failed, again | {"metadata": again["metadata"] | {"name": other}}, by, {"dryRun": "All"})
 
 
-def _replace(stack: Deployed, failed: Job, again: Json, manager: str | None) -> None:
+def _replace(stack: Deployed, failed: Job, again: Json, by: Declarer) -> None:
     """Between the end of the old job and the new one, Ctrl-C would leave neither: it is told, with the way back."""
     try:
         end(failed)
-        _submit(failed, again, manager)
+        _submit(failed, again, by)
     except KeyboardInterrupt:
         raise Halt(
             f"stopped while job {failed.place.name} was replaced, so it may be gone; see: multislice list"
@@ -71,12 +76,12 @@ def _replace(stack: Deployed, failed: Job, again: Json, manager: str | None) -> 
         ) from None
 
 
-def _submit(failed: Job, again: Json, manager: str | None) -> None:
+def _submit(failed: Job, again: Json, by: Declarer) -> None:
     refusals: list[Exception] = []
 
     def taken() -> bool:
         try:
-            _make(failed, again, manager, {})
+            _make(failed, again, by, {})
         except UNREACHABLE as error:
             refusals.append(error)
             return False
@@ -89,14 +94,13 @@ def _submit(failed: Job, again: Json, manager: str | None) -> None:
         )
 
 
-def _make(failed: Job, manifest: Json, manager: str | None, query: Mapping[str, str]) -> None:
-    """As whoever declared it; one that nobody has applied is created."""
-    collection = JOBSETS.format(failed.place.namespace)
-    if manager:
-        path = f"{collection}/{manifest['metadata']['name']}"
-        failed.api.request("PATCH", path, manifest, {"fieldManager": manager, **query}, APPLY_PATCH)
+def _make(failed: Job, manifest: Json, by: Declarer, query: Mapping[str, str]) -> None:
+    """As whoever declared it, in the same way."""
+    collection, named = JOBSETS.format(failed.place.namespace), {"fieldManager": by.manager, **query}
+    if by.applies:
+        failed.api.request("PATCH", f"{collection}/{manifest['metadata']['name']}", manifest, named, APPLY_PATCH)
     else:
-        failed.api.request("POST", collection, manifest, {"fieldManager": _OURS, **query})
+        failed.api.request("POST", collection, manifest, named)
 
 
 def _goes_on(again: Json, checkpoint: Checkpoint) -> str:

@@ -110,6 +110,18 @@ def running(cluster: Cluster, storage: Path) -> Generator[Deployed]:
         server.server_close()
 
 
+APPLIED = "pulumi-kubernetes-1a2b"
+CREATED = "pulumi-kubernetes"
+"""Names under which Pulumi updates an object, and under which it creates every one."""
+
+
+def created(**changed: Any) -> Json:
+    """A JobSet that Pulumi has created and not updated yet."""
+    live = jobset(**changed)
+    live["metadata"]["managedFields"][-1] |= {"manager": CREATED, "operation": "Update"}
+    return live
+
+
 def jobset(**changed: Any) -> Json:
     """A JobSet as Pulumi has applied it and Kueue admitted it."""
     pod = {
@@ -140,6 +152,16 @@ def jobset(**changed: Any) -> Json:
             }
         },
     }
+    kueues = {
+        "f:spec": {
+            "f:suspend": {},
+            "f:replicatedJobs": {
+                'k:{"name":"slice"}': {
+                    "f:template": {"f:spec": {"f:template": {"f:spec": {"f:nodeSelector": {"f:slice-group": {}}}}}}
+                }
+            },
+        }
+    }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -150,8 +172,8 @@ def jobset(**changed: Any) -> Json:
             "resourceVersion": "7",
             "labels": {"kueue.x-k8s.io/queue-name": "team-queue", "kueue.x-k8s.io/priority-class": "normal"},
             "managedFields": [
-                {"manager": "kueue", "operation": "Update", "fieldsV1": {"f:spec": {"f:suspend": {}}}},
-                {"manager": "pulumi-kubernetes-1a2b", "operation": "Apply", "fieldsV1": owned},
+                {"manager": "kueue", "operation": "Update", "fieldsV1": kueues},
+                {"manager": APPLIED, "operation": "Apply", "fieldsV1": owned},
             ],
         },
         "spec": {

@@ -1,9 +1,10 @@
 from typing import Any
 
-from cli.control.declared import declared, declarer, submission
-from tests.cli.control.cluster import jobset, workload
+import pytest
 
-MANAGER = "pulumi-kubernetes-1a2b"
+from cli.control.declared import Declarer, declared, declarer, submission
+from infra.api_server import Json
+from tests.cli.control.cluster import APPLIED, CREATED, created, jobset, workload
 
 
 def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -11,14 +12,24 @@ def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return replicated["template"]["spec"]["template"]["spec"]
 
 
-def test_who_applied_the_job_is_its_declarer_and_no_controller_is() -> None:
-    assert declarer(jobset()) == MANAGER
+def by(live: Json) -> Declarer:
+    found = declarer(live)
+    assert found
+    return found
+
+
+def test_who_applied_the_job_or_else_created_it_is_its_declarer_and_no_controller_is() -> None:
+    assert (by(jobset()).manager, by(jobset()).applies) == (APPLIED, True)
+    assert (by(created()).manager, by(created()).applies) == (CREATED, False)
+    both = jobset()
+    both["metadata"]["managedFields"].insert(0, created()["metadata"]["managedFields"][-1])
+    assert by(both).manager == APPLIED
     metadata = jobset()["metadata"]
     assert declarer(jobset(metadata=metadata | {"managedFields": metadata["managedFields"][:1]})) is None
 
 
 def test_what_was_declared_is_what_the_declarer_still_owns() -> None:
-    found = declared(jobset(), MANAGER)
+    found = declared(jobset(), by(jobset()))
     assert found["metadata"].keys() == {"name", "namespace", "labels"}
     assert found["spec"] == {
         "replicatedJobs": [
@@ -41,37 +52,27 @@ def test_what_was_declared_is_what_the_declarer_still_owns() -> None:
     }
 
 
-def test_submitted_again_a_job_may_go_wherever_it_could_the_first_time() -> None:
-    again = submission(jobset(), workload())
+@pytest.mark.parametrize("live", [jobset(), created()])
+def test_submitted_again_a_job_may_go_wherever_it_could_the_first_time(live: Json) -> None:
+    again = submission(live, by(live), workload())
     assert pod_of(again)["nodeSelector"] == {"topology": "2x4"}
     assert pod_of(again)["tolerations"] == [{"key": "google.com/tpu"}]
     assert pod_of(again)["containers"] == [{"name": "trainer", "image": "image:1"}]
 
 
-def test_a_job_that_nobody_applied_is_submitted_as_it_was_without_what_servers_wrote() -> None:
-    live = jobset()
-    live["metadata"]["managedFields"] = []
-    again = submission(live, workload())
-    assert "status" not in again
-    assert again["metadata"].keys() == {"name", "namespace", "labels"}
-    assert "suspend" not in again["spec"]
-    assert again["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] == 2
-    assert pod_of(again)["nodeSelector"] == {"topology": "2x4"}
-
-
 def test_reading_what_was_declared_changes_nothing_of_the_live_object() -> None:
     live = jobset()
-    submission(live, workload())
+    submission(live, by(live), workload())
     assert live == jobset()
 
 
 def test_lists_stay_in_their_order_whatever_the_order_of_the_fields() -> None:
     live = jobset()
     pod_of(live)["volumes"] = [{"name": name, "emptyDir": {}} for name in ("shared", "temporary", "access")]
-    (applied,) = [each for each in live["metadata"]["managedFields"] if each["manager"] == MANAGER]
+    (applied,) = [each for each in live["metadata"]["managedFields"] if each["manager"] == APPLIED]
     fields = applied["fieldsV1"]["f:spec"]["f:replicatedJobs"]['k:{"name":"slice"}']["f:template"]["f:spec"]
     pod = fields["f:template"]["f:spec"]
     pod["f:volumes"] = {
         f'k:{{"name":"{name}"}}': {"f:emptyDir": {}} for name in ("access", "gone", "shared", "temporary")
     }
-    assert [each["name"] for each in pod_of(declared(live, MANAGER))["volumes"]] == ["shared", "temporary", "access"]
+    assert [each["name"] for each in pod_of(declared(live, by(live)))["volumes"]] == ["shared", "temporary", "access"]

@@ -5,8 +5,9 @@ import pytest
 from cli.control.priority import priority
 from cli.deployed import Deployed
 from cli.halt import Halt
+from infra.api_server import Json
 from tests.cli.control.answers import answered
-from tests.cli.control.cluster import JOBSET, WORKLOAD, Change, Cluster, jobset
+from tests.cli.control.cluster import APPLIED, CREATED, JOBSET, WORKLOAD, Change, Cluster, created, jobset
 
 
 @pytest.fixture
@@ -20,10 +21,12 @@ def kueue(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("kueue")
-def test_a_job_of_pulumi_is_changed_as_pulumi_and_nothing_else_of_it(cluster: Cluster, stack: Deployed) -> None:
+def test_a_job_that_pulumi_applied_is_applied_as_pulumi_and_nothing_else_of_it_changes(
+    cluster: Cluster, stack: Deployed
+) -> None:
     told = answered(lambda console: priority(stack, None, "high", console, as_json=True))
     ((method, path, body, query),) = cluster.changes
-    assert (method, path, query) == ("PATCH", JOBSET, {"fieldManager": "pulumi-kubernetes-1a2b"})
+    assert (method, path, query) == ("PATCH", JOBSET, {"fieldManager": APPLIED})
     labels = {"kueue.x-k8s.io/queue-name": "team-queue", "kueue.x-k8s.io/priority-class": "high"}
     assert body["metadata"] == {"name": "train", "namespace": "research", "labels": labels}
     assert "suspend" not in body["spec"]
@@ -32,11 +35,16 @@ def test_a_job_of_pulumi_is_changed_as_pulumi_and_nothing_else_of_it(cluster: Cl
 
 
 @pytest.mark.usefixtures("kueue")
-def test_of_a_job_that_nobody_applied_the_label_alone_is_changed(cluster: Cluster, stack: Deployed) -> None:
-    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+@pytest.mark.parametrize(("known", "query"), [(True, {"fieldManager": CREATED}), (False, {})])
+def test_of_a_job_that_was_created_the_label_alone_is_changed_as_its_creator(
+    cluster: Cluster, stack: Deployed, *, known: bool, query: Json
+) -> None:
+    cluster.objects[JOBSET] = created()
+    if not known:
+        cluster.objects[JOBSET]["metadata"]["managedFields"] = []
     answered(lambda console: priority(stack, None, "high", console, as_json=True))
-    ((_, _, body, _),) = cluster.changes
-    assert body == {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}
+    label = {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}}
+    assert cluster.changes == [("PATCH", JOBSET, label, query)]
 
 
 def test_the_same_priority_changes_nothing(cluster: Cluster, stack: Deployed) -> None:

@@ -6,10 +6,10 @@ import pytest
 from cli.control.retry import retry
 from cli.deployed import Deployed
 from cli.halt import Halt
+from infra.api_server import Json
 from tests.cli.control.answers import answered, saved
-from tests.cli.control.cluster import JOBSET, JOBSETS, Change, Cluster, jobset
+from tests.cli.control.cluster import APPLIED, CREATED, JOBSET, JOBSETS, Change, Cluster, created, jobset
 
-MANAGER = "pulumi-kubernetes-1a2b"
 REHEARSED = f"{JOBSETS}/traix"
 """Another name of the same length."""
 
@@ -26,23 +26,31 @@ def test_a_failed_job_is_judged_then_deleted_then_made_as_its_declarer(
     saved(tmp_path, 80)
     told = answered(lambda console: retry(stack, None, console, as_json=True))
     assert [(method, path, query) for method, path, _, query in cluster.changes] == [
-        ("PATCH", REHEARSED, {"fieldManager": MANAGER, "dryRun": "All"}),
+        ("PATCH", REHEARSED, {"fieldManager": APPLIED, "dryRun": "All"}),
         ("DELETE", JOBSET, {}),
-        ("PATCH", JOBSET, {"fieldManager": MANAGER}),
+        ("PATCH", JOBSET, {"fieldManager": APPLIED}),
     ]
     assert (told["done"], told["state"]) == ("retried", "queued")
     assert "it goes on from step 80" in told["notes"]
 
 
 @pytest.mark.usefixtures("failed")
-def test_a_job_that_nobody_applied_is_created(cluster: Cluster, stack: Deployed) -> None:
-    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+def test_a_job_that_was_created_is_created_by_the_same_name(cluster: Cluster, stack: Deployed) -> None:
+    cluster.objects[JOBSET] = created(status={"terminalState": "Failed"})
     answered(lambda console: retry(stack, None, console, as_json=True))
     assert [(method, path, query) for method, path, _, query in cluster.changes] == [
-        ("POST", JOBSETS, {"fieldManager": "multislice", "dryRun": "All"}),
+        ("POST", JOBSETS, {"fieldManager": CREATED, "dryRun": "All"}),
         ("DELETE", JOBSET, {}),
-        ("POST", JOBSETS, {"fieldManager": "multislice"}),
+        ("POST", JOBSETS, {"fieldManager": CREATED}),
     ]
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_job_of_which_nobody_knows_what_was_submitted_stays_as_it_is(cluster: Cluster, stack: Deployed) -> None:
+    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+    with pytest.raises(Halt, match="no managed fields that say what was submitted"):
+        answered(lambda console: retry(stack, None, console, as_json=True))
+    assert cluster.changes == []
 
 
 @pytest.mark.usefixtures("failed")
@@ -72,9 +80,11 @@ def test_a_job_that_runs_is_not_started_again(cluster: Cluster, stack: Deployed)
 def test_a_specification_of_another_version_is_submitted_as_it_is(
     cluster: Cluster, stack: Deployed, spec: str, says: str
 ) -> None:
-    template = cluster.objects[JOBSET]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    live = cluster.objects[JOBSET]
+    template = live["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     template["spec"]["containers"][0]["env"] = [{"name": "JOB_SPEC", "value": spec}]
-    cluster.objects[JOBSET]["metadata"]["managedFields"] = []
+    whole: Json = {"f:spec": {"f:replicatedJobs": {'k:{"name":"slice"}': {".": {}, "f:template": {}}}}}
+    live["metadata"]["managedFields"][-1]["fieldsV1"] = whole
     told = answered(lambda console: retry(stack, None, console, as_json=True))
     assert told["notes"][0].startswith(says)
 
