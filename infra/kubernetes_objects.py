@@ -12,8 +12,9 @@ import pulumi_kubernetes as kubernetes
 from infra.kubeconfig import kubeconfig
 
 OURS = {"pulumi.com/patchForce": "true"}
-"""What somebody edited with kubectl becomes as declared again; without it the API server refuses, for the
-edit made kubectl the owner of those fields (https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
+"""Takes back what another program has changed. Without it an update ends in a conflict, except with kubectl, whose
+changes the provider always takes back
+(https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
 
 
 class KubernetesObject(pulumi.CustomResource):

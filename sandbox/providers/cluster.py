@@ -72,7 +72,7 @@ class Cluster:
             trust = ssl.create_default_context(cafile=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"))
             if settings.cert_file:
                 trust.load_cert_chain(settings.cert_file, settings.key_file)
-        token = settings.get_api_key_with_prefix("authorization")
+        token = settings.get_api_key_with_prefix("BearerToken")
         pool = urllib3.PoolManager(maxsize=CONNECTIONS, ssl_context=trust)
         server = ApiServer(str(settings.host), pool, {"Authorization": token} if token else {})
         wait_ready(server)
