@@ -32,7 +32,7 @@ class ClusterArgs:
 
 
 class Cluster(pulumi.ComponentResource):
-    """A regional control plane reached by its DNS endpoint, with all nodes private and in one zone."""
+    """A regional control plane reached by its DNS endpoint, with private nodes. The system nodes are in one zone."""
 
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]

@@ -21,7 +21,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import live_jobs
-from infra.stack_file import Settings, SliceGroup
+from infra.stack_file import Cloud, Settings, SliceGroup
 
 DELETE_UNREACHABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
 """Environment variable that makes the Kubernetes provider forget what it cannot reach."""
@@ -57,7 +57,7 @@ class Loss:
 def ground(settings: Settings) -> dict[str, Texts]:
     """What each slice stands on: of the cluster under the empty name, then of node pools by name."""
     pools = {
-        f"{name}-{index}": _of_group(name, group)
+        f"{name}-{index}": _of_group(name, group, settings.cloud)
         for name, group in settings.slices.items()
         for index in range(group.count)
     }
@@ -90,8 +90,10 @@ def _of_cluster(settings: Settings) -> Texts:
     return {**_flat("", places), **names}
 
 
-def _of_group(name: str, group: SliceGroup) -> Texts:
-    return _flat(f"slices.{name}", group.model_dump(exclude={"count"}))
+def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
+    # Naming the zone that the slices are in already moves nothing.
+    elsewhere = {"zone": group.zone} if group.zone_in(cloud) != cloud.zone else {}
+    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone"}) | elsewhere)
 
 
 def _flat(path: str, value: Any) -> dict[str, str]:
@@ -129,7 +131,7 @@ class Guard:
             replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.ground, kubernetes]
         )
         return {
-            name: pulumi.Stash(f"footing-{name}", input=_of_group(name, group), opts=options)
+            name: pulumi.Stash(f"footing-{name}", input=_of_group(name, group, self._settings.cloud), opts=options)
             for name, group in self._settings.slices.items()
         }
 

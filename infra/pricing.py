@@ -99,7 +99,7 @@ def group_rate(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Ra
     contract = prices.usd_per_chip_hour.get(name)
     if contract is not None:
         return Rate(usd_per_chip_hour=contract, source=_BY_CONTRACT)
-    return list_rate(group.generation, cloud.region, cloud.zone, group.capacity.kind)
+    return list_rate(group.generation, cloud.region, group.zone_in(cloud), group.capacity.kind)
 
 
 def _listed(generation: str, kind: str) -> list[Rate]:

@@ -69,15 +69,15 @@ def _unlisted(settings: Settings) -> Iterator[Fault]:
     cloud = settings.cloud
     for name, group in settings.slices.items():
         rows = [row for row in price_table().prices if row.generation == group.generation]
-        here = [row for row in rows if row.place in (cloud.region, cloud.zone)]
+        zone = group.zone_in(cloud)
+        here = [row for row in rows if row.place in (cloud.region, zone)]
         if rows and not here and name not in settings.prices.usd_per_chip_hour:
             yield Fault(
-                "cloud.zone",
+                f"slices.{name}.zone" if group.zone else "cloud.zone",
                 f"a zone with {group.generation} chips for slices.{name}; they are listed in"
                 f" {', '.join(sorted({row.place for row in rows}))}",
-                f"{cloud.zone}, for which nobody lists them",
-                f"look: gcloud compute machine-types list --zones={cloud.zone}"
-                f" --filter=name={group.shape.machine_type}",
+                f"{zone}, for which nobody lists them",
+                f"look: gcloud compute machine-types list --zones={zone} --filter=name={group.shape.machine_type}",
             )
 
 

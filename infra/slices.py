@@ -27,6 +27,7 @@ REPLACED_BY_US = (
     "nodeConfig.machineType",
     "nodeConfig.bootDisk.diskType",
     "nodeConfig.bootDisk.sizeGb",
+    "nodeLocations",
 )
 """Changes that the provider does not replace a pool for. It drops a changed topology without a word;
 the others it would make on living nodes, of which a slice has all or none.
@@ -142,7 +143,7 @@ def pool_args(
         name=pool_name,
         cluster=args.cluster,
         location=args.cloud.region,
-        node_locations=[args.cloud.zone],
+        node_locations=[group.zone_in(args.cloud)],
         node_count=None if on_request else group.shape.hosts,
         autoscaling=_all_or_none(group.shape.hosts) if on_request else None,
         queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)

@@ -40,7 +40,7 @@ class Cloud(Spec):
     project: ProjectName
     region: str
     zone: str
-    """The zone of all nodes: a slice lies in one zone, and slices of a job near each other."""
+    """Zone of the system nodes, and of every slice group that names no other."""
 
 
 class Cluster(Spec):
@@ -81,6 +81,9 @@ class SliceGroup(Spec):
     """Slices; a node pool each."""
     capacity: Capacity
     """`on-demand`, `spot`, or a mapping with `kind` and the settings of one class of `infra.capacity`."""
+    zone: str | None = None
+    """Zone of all slices of the group, in `cloud.region`; a reservation must be in the same zone. Unset: `cloud.zone`.
+    Groups in different zones let a job fall back from one zone to another (`slices.fallback` of the job)."""
     boot_disk_gb: Annotated[WholeNumber, Field(ge=50)] = 100
     """Images, logs and files that pods write to their own file system must fit."""
     image_disk: DiskImage | None = None
@@ -99,6 +102,10 @@ class SliceGroup(Spec):
     def chips(self) -> int:
         """Chips of all slices of the group."""
         return self.count * self.shape.chips
+
+    def zone_in(self, cloud: Cloud) -> str:
+        """Return the zone that all slices of the group are in."""
+        return self.zone or cloud.zone
 
 
 class Members(Spec):

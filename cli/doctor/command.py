@@ -34,7 +34,7 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
         credentials.billing,
     ),
     "APIs": (apis.kinds, apis.services),
-    "quota": (quota.queues, quota.google),
+    "quota": (quota.queues, quota.google, quota.zones),
     "versions": (versions.nodes, versions.operators, versions.programs),
     "clocks": (clocks.here, clocks.nodes),
     "DNS": (dns.endpoint, dns.servers, dns.coordinator),

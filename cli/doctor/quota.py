@@ -1,6 +1,6 @@
 """Chips: what Google grants, what the nodes have, what the queues give out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
@@ -51,23 +51,63 @@ def google(scope: Scope) -> Findings:
         yield not_asked("TPU quota", f"there is no stacks/Pulumi.{scope.stack}.yaml here that says how many chips")
         return
     found = scope.in_google()
-    for name, group in scope.settings.slices.items():
-        yield from _granted(found, name, group)
+    groups = scope.settings.slices
+    for name, group in groups.items():
+        sharing = {other: each for other, each in groups.items() if _quota_of(each) == _quota_of(group)}
+        yield from _granted(found, name, group, sharing)
 
 
-def _granted(google: Google, name: str, group: SliceGroup) -> Findings:
-    subject, kind = f"slices.{name}", group.capacity.kind
-    table = _ON_DEMAND if kind == "on-demand" else {} if kind == "reservation" else _SPOT
-    if group.generation not in table:
-        yield not_asked(subject, f"no quota is known of {group.generation} by {kind}")
+def zones(scope: Scope) -> Findings:
+    """Whether the zone of each slice group has its machines."""
+    if scope.settings is None:
         return
-    quota, family = table[group.generation]
+    found, cloud = scope.in_google(), scope.settings.cloud
+    for name, group in scope.settings.slices.items():
+        subject, machine, zone = f"slices.{name}.zone", group.shape.machine_type, group.zone_in(cloud)
+        offering = _zones_with(found, machine)
+        near = [other for other in offering if other.startswith(f"{cloud.region}-")]
+        if not offering:
+            yield not_asked(subject, f"Google lists {machine} in no zone")
+        elif zone in offering:
+            yield ok(subject, f"{zone} has {machine}")
+        else:
+            fix = f"name one of {', '.join(near)}" if near else f"choose another region: {', '.join(offering)}"
+            yield fault(subject, f"{zone} has no {machine}", fix)
+
+
+def _zones_with(google: Google, machine: str) -> list[str]:
+    path = f"/compute/v1/projects/{google.project}/aggregated/machineTypes"
+    items: Json = google.get("compute", path, {"filter": f'name = "{machine}"'}).get("items", {})
+    return sorted(place.removeprefix("zones/") for place, listed in items.items() if listed.get("machineTypes"))
+
+
+def _quota_of(group: SliceGroup) -> tuple[str, str | None] | None:
+    """Return the quota that the group's chips count against, with its family of TPUs."""
+    kind = group.capacity.kind
+    table = _ON_DEMAND if kind == "on-demand" else {} if kind == "reservation" else _SPOT
+    return table.get(group.generation)
+
+
+def _needed(groups: Collection[SliceGroup]) -> int:
+    """Return the chips that groups of one quota need. Those on request may come one group after the other."""
+    on_request = [group.chips for group in groups if isinstance(group.capacity, FlexStart | Queued)]
+    return sum(group.chips for group in groups) - sum(on_request) + max(on_request, default=0)
+
+
+def _granted(google: Google, name: str, group: SliceGroup, sharing: Mapping[str, SliceGroup]) -> Findings:
+    subject, found = f"slices.{name}", _quota_of(group)
+    if found is None:
+        yield not_asked(subject, f"no quota is known of {group.generation} by {group.capacity.kind}")
+        return
+    quota, family = found
     path = f"/v1/projects/{google.project}/locations/global/services/compute.googleapis.com/quotaInfos/{quota}"
     infos: list[Json] = google.get("cloudquotas", path).get("dimensionsInfos", [])
     wanted = {"region": google.region, **({"tpu_family": family} if family else {})}
     granted = next((int(info["details"]["value"]) for info in infos if _covers(info, wanted)), 0)
-    said = f"Google grants {granted} chips in {google.region}, the group has {group.chips}"
-    if granted != _UNLIMITED and granted < group.chips:
+    needed = _needed(sharing.values())
+    of = "the group has" if len(sharing) == 1 else f"{' and '.join(sharing)} need"
+    said = f"Google grants {granted} chips in {google.region}, {of} {needed}"
+    if granted != _UNLIMITED and granted < needed:
         yield fault(subject, said, f"ask for more of {quota}: https://console.cloud.google.com/iam-admin/quotas")
     else:
         yield ok(subject, said)

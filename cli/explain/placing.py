@@ -47,7 +47,8 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         since = min(pod.created for pod in waiting)
         yield Finding(Cause.BAD_HOST, f"{what}: those left are of a bad slice.", since, tuple(evidence), (doctor, back))
         return
-    yield Finding(Cause.NO_NODE, f"{what}.", min(pod.created for pod in waiting), tuple(evidence), (doctor,))
+    move = f"if Google has no chips there, change slices.NAME.zone: pulumi up --stack {snapshot.stack}"
+    yield Finding(Cause.NO_NODE, f"{what}.", min(pod.created for pod in waiting), tuple(evidence), (doctor, move))
 
 
 def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Rules of the place: region, zone and addresses."""
+"""Rules of the place: region, zones and addresses."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -28,8 +28,8 @@ _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/1
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
-    """Faults of the sections `cloud` and `network`, and of the addresses that `cluster` names."""
-    yield from _zone(draft)
+    """Faults of the sections `cloud` and `network`, of the groups' zones, and of the addresses that `cluster` names."""
+    yield from _zones(draft)
     yield from _authorized_networks(draft)
     ranges = _used_ranges(draft)
     yield from _kinds(ranges)
@@ -37,14 +37,14 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     yield from _room(draft, shapes, ranges)
 
 
-def _zone(draft: Draft) -> Iterator[Fault]:
-    if draft.cloud and not re.fullmatch(rf"{re.escape(draft.cloud.region)}-[a-z0-9]+", draft.cloud.zone):
-        yield Fault(
-            "cloud.zone",
-            f"a zone of {draft.cloud.region}, such as {draft.cloud.region}-b",
-            repr(draft.cloud.zone),
-            "change cloud.zone or cloud.region",
-        )
+def _zones(draft: Draft) -> Iterator[Fault]:
+    if draft.cloud is None:
+        return
+    region = draft.cloud.region
+    of_groups = {f"slices.{name}.zone": group.zone for name, group in draft.slices.items() if group.zone is not None}
+    for path, zone in {"cloud.zone": draft.cloud.zone, **of_groups}.items():
+        if not re.fullmatch(rf"{re.escape(region)}-[a-z0-9]+", zone):
+            yield Fault(path, f"a zone of {region}, such as {region}-b", repr(zone), f"change {path} or cloud.region")
 
 
 def _authorized_networks(draft: Draft) -> Iterator[Fault]:

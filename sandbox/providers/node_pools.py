@@ -33,6 +33,7 @@ def require_valid(properties: Object, cluster: Object, policy: Object | None) ->
         Refusal: in the API's words.
     """
     pool = pool_of(properties, cluster, policy)
+    _require_zones_of_the_region(pool, str(cluster["location"]))
     if pool.shape is not None:
         _require_tpu_pool(pool, pool.shape, properties)
 
@@ -70,6 +71,14 @@ def zones(properties: Object, cluster: Object) -> tuple[str, ...]:
 
 def _is_zone(location: str) -> bool:
     return location.count("-") > 1
+
+
+def _require_zones_of_the_region(pool: Pool, location: str) -> None:
+    """`location`: of the cluster, a region or a zone; empty in a preview that does not know it."""
+    region = "-".join(location.split("-")[:2])
+    foreign = [zone for zone in pool.zones if not zone.startswith(f"{region}-")]
+    if location and foreign:
+        raise _invalid(f'Node locations must be zones of region "{region}", got "{", ".join(foreign)}".')
 
 
 def _shape(properties: Object, policy: Object | None) -> SliceShape | None:

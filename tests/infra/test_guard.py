@@ -34,6 +34,7 @@ def _edited(path: str, value: object) -> Values:
         ("slices.trillium.capacity", RESERVED, "slices.trillium.capacity.kind: on-demand -> reservation"),
         ("slices.trillium.capacity", RESERVED, "slices.trillium.capacity.name: not set -> chips"),
         ("slices.trillium.boot_disk_gb", 200, "slices.trillium.boot_disk_gb: 100 -> 200"),
+        ("slices.trillium.zone", "us-east5-a", "slices.trillium.zone: not set -> us-east5-a"),
     ],
 )
 def test_a_changed_slice_group_takes_all_its_pools_away(path: str, value: object, reason: str) -> None:
@@ -64,6 +65,7 @@ def test_a_moved_cluster_takes_everything_away(path: str, value: object, reason:
         ("cluster.release_channel", "STABLE"),
         ("job.priority", "high"),
         ("slices.trillium.count", 3),
+        ("slices.trillium.zone", "us-east5-b"),
         ("slices.other", {"generation": "v5e", "topology": "4x4", "count": 1, "capacity": "spot"}),
     ],
 )

@@ -64,6 +64,14 @@ def test_an_unknown_price_is_none_and_says_why(generation: str, zone: str, kind:
     assert why in rate.source
 
 
+def test_a_group_in_a_zone_of_its_own_costs_what_chips_cost_there(values: Values) -> None:
+    values["cloud"] |= {"region": "europe-west4", "zone": "europe-west4-a"}
+    values["slices"]["trillium"] |= {"generation": "v5p", "topology": "2x2x2", "zone": "europe-west4-b"}
+    settings = parse(values)
+    rate = group_rate("trillium", settings.slices["trillium"], settings.cloud, settings.prices)
+    assert (rate.usd_per_chip_hour, rate.place) == (1.3485, "europe-west4-b")
+
+
 def test_a_contract_goes_before_the_list(values: Values) -> None:
     values["prices"] = {"usd_per_chip_hour": {"trillium": 0.5}}
     settings = parse(values)

@@ -95,6 +95,13 @@ def test_chips_that_no_price_list_has_in_the_zone_are_named(
     assert paths(doubts(parse(ready))) == []
 
 
+@pytest.mark.parametrize(("zone", "named"), [("us-east1-b", True), ("us-east1-d", False)])
+def test_a_group_is_looked_up_in_its_own_zone(ready: Values, zone: str, *, named: bool) -> None:
+    ready["cloud"] |= {"region": "us-east1", "zone": "us-east1-d" if named else "us-east1-b"}
+    ready["slices"]["trillium"] |= {"generation": "v5p", "topology": "2x2x2", "zone": zone}
+    assert paths(doubts(parse(ready))) == (["slices.trillium.zone"] if named else [])
+
+
 def test_a_stack_with_placeholders_declares_what_refuses_them_ahead_of_all_that_costs() -> None:
     program = run_program(stack_values("dev"))
     (record,) = (each for each in program.of_type("pulumi:index:Stash") if each.name == "placeholders")

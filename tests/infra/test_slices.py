@@ -18,6 +18,7 @@ from tests.infra.recording import Recording, Values, run_program, stack_values
 
 POOL = "gcp:container/nodePool:NodePool"
 CLUSTER = {"name": "dev", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
+SLICES = tuple((group, index) for group in ("trillium", "spare") for index in range(2))
 
 
 def _kinds(shape: SliceShape) -> list[object]:
@@ -74,6 +75,22 @@ def test_hosts_of_one_group_alone_have_a_second_interface(values: Values) -> Non
     assert pool["networkConfig"]["additionalNodeNetworkConfigs"] == [second]
     plain: Any = recording.named(POOL, "slices-plain-0").inputs
     assert "additionalNodeNetworkConfigs" not in plain["networkConfig"]
+
+
+def test_a_group_may_have_a_zone_of_its_own(values: Values) -> None:
+    values["slices"]["spare"] = values["slices"]["trillium"] | {"zone": "us-east5-a"}
+    values["teams"]["research"]["quota"] |= {"spare": 16}
+    values["job"]["slices"]["fallback"] = ["spare"]
+    recording = run_program(values)
+    zones: dict[str, Any] = {pool.name: pool.inputs["nodeLocations"] for pool in recording.of_type(POOL)}
+    near, far = ["us-east5-b"], ["us-east5-a"]
+    of_slices = {f"slices-{group}-{index}": near if group == "trillium" else far for group, index in SLICES}
+    assert zones == {"cluster-system": near} | of_slices
+    for name in of_slices:
+        pool = recording.named(POOL, name)
+        require_valid(pool.inputs, CLUSTER, None)
+        # The provider would move living nodes.
+        assert "nodeLocations" in pool.request.replaceOnChanges
 
 
 def test_pools_of_a_large_stack_may_take_longer_to_come(values: Values) -> None:

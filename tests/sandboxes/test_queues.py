@@ -27,7 +27,7 @@ FIRST, SECOND = "v6e-2x4-tas-on-demand-first", "v6e-2x4-tas-spot-second"
 SECTIONS = {
     "slices": {
         "first": {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "on-demand"},
-        "second": {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"},
+        "second": {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot", "zone": "us-east5-a"},
     },
     "scheduling": {"placement": "topology-aware", "fair_sharing": True, "requeueing": {"limit": 3}},
     "teams": {
@@ -113,6 +113,20 @@ def test_a_job_takes_its_own_chips_then_lent_ones_and_then_the_next_flavor(teams
     _waits(teams, "none")
 
 
+def test_a_job_goes_to_the_next_zone_when_the_slices_of_the_first_are_missing(teams: Chain) -> None:
+    zones = {
+        _label(node, "slice-group"): _label(node, "topology.kubernetes.io/zone") for node in teams.objects("nodes")
+    }
+    assert zones == {None: "us-east5-b", "first": "us-east5-b", "second": "us-east5-a"}
+    # Kueue counts a node that is cordoned as little as one that is not there.
+    teams.kubectl("cordon", "-l", "slice-group=first")
+    try:
+        _submit(teams, "borrower", "far")
+        _wait_for(teams, "far", SECOND)
+    finally:
+        teams.kubectl("uncordon", "-l", "slice-group=first")
+
+
 def test_a_job_that_names_no_queue_does_not_run(teams: Chain) -> None:
     teams.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(_jobset("borrower", "stray", {})))
     _waits(teams, "stray")
@@ -195,6 +209,10 @@ def _flavors(chain: Chain, owner: str) -> list[str | None]:
 
 def _wait_for(chain: Chain, owner: str, flavor: str) -> None:
     wait_until(lambda: _flavors(chain, owner) == [flavor], lambda: yaml.safe_dump(_workloads(chain, owner)))
+
+
+def _label(node: dict[str, Any], label: str) -> str | None:
+    return node["metadata"]["labels"].get(label)
 
 
 def _waits(chain: Chain, owner: str) -> None:

@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
             Level.ADVISORY,
             "The control plane is regional",
             "A zonal one is away during its upgrades: no failed host is replaced and no job restarts meanwhile.",
-            "Let the cluster's location be cloud.region; its nodes stay in one zone.",
+            "Let the cluster's location be cloud.region; its nodes stay in the zones that the stack file names.",
             "https://cloud.google.com/kubernetes-engine/docs/concepts/regional-clusters",
         ),
         (CLUSTER,),

@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
             "A slice lies in one zone",
             "ICI does not cross zones: GKE refuses a compact pool of several, and one of none lands in every zone of"
             " the cluster, with its hosts billed in each.",
-            "Set cloud.zone to the zone that has the chips.",
+            "Set cloud.zone, or slices.NAME.zone, to the zone that has the chips.",
             _POOLS,
         ),
         (NODE_POOL,),

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 
+from cli.doctor import quota
 from cli.doctor.check import Verdict
 from cli.doctor.google import Google, NotAsked, google
 from infra.api_server import Json
 from infra.apis import APIS
+from infra.stack_file import SliceGroup
 from tests.cli.doctor.health import examined, faults, healthy, scope
 
 SERVICES = "/serviceusage/v1/projects/p/services"
@@ -23,7 +25,9 @@ QUOTA = (
     "TPUS-PER-TPU-FAMILY-per-project-region"
 )
 BILLING = "/cloudbilling/v1/projects/p/billingInfo"
+MACHINES = "/compute/compute/v1/projects/p/aggregated/machineTypes"
 POOLS = "/container/v1/projects/p/locations/us-east5/clusters/local/nodePools"
+ZONES = {"near": "us-east5-b", "far": "us-east5-a"}
 
 
 @pytest.fixture
@@ -41,6 +45,7 @@ def answers() -> dict[str, Json]:
                 {"dimensions": family, "details": {"value": "16"}},
             ]
         },
+        MACHINES: {"items": {"zones/us-east5-b": {"machineTypes": [{}]}, "zones/us-east5-c": {"warning": {}}}},
         POOLS: {"nodePools": [{"name": "trillium-0", "status": "RUNNING"}]},
     }
 
@@ -74,6 +79,7 @@ def test_google_is_asked_for_services_quota_and_pools(cloud: Google, tmp_path: P
         ("credentials", "billing"),
         ("APIs", "services"),
         ("quota", "slices.trillium"),
+        ("quota", "slices.trillium.zone"),
         ("nodes", "pool trillium-0"),
     ):
         assert told[asked].verdict is Verdict.OK, told[asked]
@@ -99,6 +105,37 @@ def test_too_few_chips_are_told_with_the_quota_to_ask_for(
     ((_, _, says, fix),) = told
     assert says == "Google grants 8 chips in us-east5, the group has 16"
     assert "ask for more of TPUS-PER-TPU-FAMILY-per-project-region" in fix
+
+
+@pytest.mark.parametrize(("capacity", "granted"), [("on-demand", 32), ({"kind": "flex-start", "max_run_hours": 1}, 16)])
+def test_groups_in_two_zones_share_the_quota_of_the_region(
+    cloud: Google, answers: dict[str, Json], tmp_path: Path, capacity: object, granted: int
+) -> None:
+    spot = QUOTA.replace("TPUS-PER-TPU-FAMILY", "PREEMPTIBLE-TPU-V6E")
+    info: Json = {"details": {"value": str(granted - 1)}}
+    answers[spot] = {"dimensionsInfos": [{"dimensions": {"region": "us-east5"}, **info}]}
+    answers[QUOTA]["dimensionsInfos"][1] |= info
+    with scope(healthy(), tmp_path, cloud) as found:
+        assert found.settings
+        group = found.settings.slices["trillium"].model_dump() | {"capacity": capacity}
+        slices = {name: SliceGroup.model_validate(group | {"zone": zone}) for name, zone in ZONES.items()}
+        found = replace(found, settings=found.settings.model_copy(update={"slices": slices}))
+        says = {check.subject: (check.verdict, check.says) for check in quota.google(found)}
+        told = f"Google grants {granted - 1} chips in us-east5, near and far need {granted}"
+        assert says == {f"slices.{name}": (Verdict.FAULT, told) for name in slices}
+        info["details"]["value"] = str(granted)
+        assert {check.verdict for check in quota.google(found)} == {Verdict.OK}
+
+
+def test_a_zone_without_the_chips_is_told_with_those_that_have_them(
+    cloud: Google, answers: dict[str, Json], tmp_path: Path
+) -> None:
+    here, there = ("quota", "slices.trillium.zone", "us-east5-b has no ct6e-standard-4t"), {"machineTypes": [{}]}
+    with scope(healthy(), tmp_path, cloud) as found:
+        answers[MACHINES] = {"items": {"zones/us-east5-a": there, "zones/us-east1-d": there}}
+        assert (*here, "name one of us-east5-a") in faults(found)
+        answers[MACHINES] = {"items": {"zones/us-east1-d": there}}
+        assert (*here, "choose another region: us-east1-d") in faults(found)
 
 
 def test_a_pool_that_got_no_capacity_is_told_in_googles_words(

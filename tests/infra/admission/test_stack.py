@@ -75,6 +75,17 @@ def test_running_jobs_count_and_an_earlier_one_of_the_job_itself_does_not(two_te
     assert [gone.workload for gone in _verdict(settings, [low]).preempted] == ["research/low"]
 
 
+def test_a_job_goes_to_the_next_zone_when_the_slices_of_its_own_are_taken(values: Values) -> None:
+    values["slices"]["spare"] = values["slices"]["trillium"] | {"zone": "us-east5-a"}
+    values["teams"]["research"]["quota"] |= {"spare": 16}
+    values["job"]["slices"]["fallback"] = ["spare"]
+    settings = parse(values)
+    near, far = "v6e-2x4-spot-trillium", "v6e-2x4-spot-spare"
+    assert _verdict(settings, []).flavors == (near,)
+    taken = _live("research", "other", "research", 16, 500, near)
+    assert _verdict(settings, [taken]).flavors == (far,)
+
+
 def test_what_capacity_leaves_open_is_said() -> None:
     staging = stack_values("staging")
     (said,) = _verdict(parse(staging), []).unknown

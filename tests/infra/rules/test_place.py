@@ -105,6 +105,15 @@ def test_a_nodes_block_has_two_addresses_for_each_pod(pods_per_node: int, prefix
     assert pod_block(pods_per_node) == 1 << (32 - prefix)
 
 
+@pytest.mark.parametrize("zone", ["us-east1-b", "us-east5", "us-east5-", "b"])
+def test_the_zone_of_a_group_lies_in_the_region_of_the_cluster(values: Values, zone: str) -> None:
+    values["slices"]["trillium"]["zone"] = zone
+    told = f"a zone of us-east5, such as us-east5-b, got '{zone}'; change slices.trillium.zone or cloud.region"
+    assert told in faults_of(values)["slices.trillium.zone"]
+    values["slices"]["trillium"]["zone"] = "us-east5-a"
+    assert faults_of(values) == {}
+
+
 def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
     values["cluster"]["authorized_networks"] = {"office": "203.0.113.0/24", "home": "0.0.0.0/0"}
     faults = faults_of(values)

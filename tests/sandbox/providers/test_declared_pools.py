@@ -23,7 +23,12 @@ SHAPES: dict[str, Object] = {
     "ironwood": {"generation": "7x", "topology": "2x2x4"},
     "single": {"generation": "v6e", "topology": "2x2"},
 }
-MORE: Object = {"boot_disk_gb": 200, "image_disk": "projects/p/global/images/i", "second_network": True}
+MORE: Object = {
+    "boot_disk_gb": 200,
+    "image_disk": "projects/p/global/images/i",
+    "second_network": True,
+    "zone": "us-east5-a",
+}
 CONSTANTS = {
     "maintenancePolicies": "the same for every slice, and read at creation",
     "placementPolicy.type": "follows from whether there is a workload policy, and that replaces the pool",

@@ -82,6 +82,12 @@ def test_ironwood_needs_a_workload_policy_of_its_topology() -> None:
     assert "differs" in refusal(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, other)
 
 
+def test_a_pool_has_its_nodes_in_the_region_of_its_cluster() -> None:
+    require_valid(SLICE | {"nodeLocations": ["us-east5-c"]}, CLUSTER, None)
+    require_valid(SLICE | {"nodeLocations": ["us-east5-c"]}, CLUSTER | {"location": "us-east5-a"}, None)
+    assert "us-east1-b" in refusal(SLICE | {"nodeLocations": ["us-east1-b"]})
+
+
 def test_an_autoscaled_slice_must_reach_its_gang_size_in_one_zone() -> None:
     flexible = {key: item for key, item in SLICE.items() if key != "nodeCount"}
     require_valid(flexible | {"autoscaling": {"minNodeCount": 0, "maxNodeCount": 4}}, CLUSTER, None)
