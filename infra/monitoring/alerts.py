@@ -116,15 +116,16 @@ OF_TRAINER = (
 OF_QUEUES = (
     Alert(
         "KueueJobWaits",
-        "sum by (cluster_queue) (kueue_pending_workloads) > 0"
-        " unless sum by (cluster_queue) (increase(kueue_admitted_workloads_total[6h])) > 0"
-        " unless (sum by (cluster_queue) (kueue_admitted_workloads_total)"
-        " unless sum by (cluster_queue) (kueue_admitted_workloads_total offset 6h))",
-        "6h",
+        # Kueue has no metric of how long a job waits: this fires when some job waits at every moment of the 10 minutes.
+        "sum by (cluster_queue, status) (kueue_pending_workloads) > 0 unless on (cluster_queue)"
+        ' max by (cluster_queue) (kueue_cluster_queue_status{status="active"}) == 0',
+        "10m",
         "ticket",
-        f"{VALUE} jobs wait in queue {{{{ $labels.cluster_queue }}}}, and none was admitted for 6 hours.",
-        "`multislice explain JOB -s STACK` says why: the queue is full with longer jobs, or the job fits no quota."
-        " Kueue's own words are those of kubectl describe workload in the team's namespace.",
+        "Jobs have waited in queue {{ $labels.cluster_queue }} for 10 minutes ({{ $labels.status }})."
+        f" {VALUE} wait now.",
+        "`multislice explain JOB -s STACK` names the reason and what to do. Jobs that are inadmissible were tried: the"
+        " quota is taken or too small, or no slice has all its hosts free. For the last, look for another zone. Jobs"
+        " that are active were not tried yet: others are first, or Kueue does not get to them.",
     ),
     Alert(
         "KueueQueueInactive",

@@ -8,6 +8,7 @@ HOST_0 = f'{JOB}, slice="0", host="0", node="n0", pod="p0"'
 HOST_1 = f'{JOB}, slice="0", host="1", node="n1", pod="p1"'
 HOST_2 = f'{JOB}, slice="1", host="0", node="n2", pod="p2"'
 QUEUE = 'cluster_queue="research"'
+TRIED = f'kueue_pending_workloads{{{QUEUE}, status="inadmissible"}}'
 JOBSET = 'namespace="jobset-system", exported_namespace="research", jobset_name="tiny"'
 
 type Series = Mapping[str, str]
@@ -46,9 +47,8 @@ HEALTHY: Series = {
     f'trainer_seconds_total{{{HOST_0}, cause="saves"}}': "0+6x900",
     f'trainer_ends{{{HOST_0}, code="PREEMPTED"}}': "2x900",
     f'trainer_last_end_time_seconds{{{HOST_0}, code="PREEMPTED"}}': "0x900",
-    f'kueue_pending_workloads{{{QUEUE}, status="active"}}': "1x900",
-    # One is admitted every five hours.
-    f"kueue_admitted_workloads_total{{{QUEUE}}}": "4x299 5x299 6x300",
+    # Each job waits 8 minutes.
+    TRIED: "1x7 0 " * 100,
     f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}': "1x900",
     f'kueue_cluster_queue_status{{{QUEUE}, status="pending"}}': "0x900",
     f'kueue_evicted_workloads_total{{{QUEUE}, reason="Preempted"}}': "7x900",
@@ -91,7 +91,7 @@ FIRING: Mapping[str, Case] = {
         HEALTHY | {f'trainer_last_end_time_seconds{{{HOST_0}, code="BAD_HOST"}}': "3000x900"}, "60m", ONE_JOB
     ),
     "KueueJobWaits": Case(
-        HEALTHY | {f"kueue_admitted_workloads_total{{{QUEUE}}}": "4x900"}, "800m", {"cluster_queue": "research"}
+        HEALTHY | {TRIED: "0x59 1x60"}, "70m", {"cluster_queue": "research", "status": "inadmissible"}
     ),
     "KueueQueueInactive": Case(
         HEALTHY | {f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}': "1x60 0x100"},
@@ -132,12 +132,9 @@ QUIET: Mapping[str, Case] = {
         {},
     ),
     "KueueJobWaits": Case(
-        # The first that was ever admitted begins the series.
-        {
-            f'kueue_pending_workloads{{{QUEUE}, status="active"}}': "1x900",
-            f"kueue_admitted_workloads_total{{{QUEUE}}}": "_x300 1x600",
-        },
-        "600m",
+        # The queue is on hold, of which another alert tells.
+        {TRIED: "1x60", f'kueue_cluster_queue_status{{{QUEUE}, status="active"}}': "0x60"},
+        "50m",
         {},
     ),
 }
