@@ -119,10 +119,13 @@ def chart_of(program: Program) -> Copy:
     return Copy(f"charts/{program.name}", program.module, program.version_of)
 
 
-GKE_KINDS = Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-autoscaler/apis")
-"""The kinds that a GKE cluster has from the start: ProvisioningRequest."""
+GKE_KINDS = (
+    Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-autoscaler/apis"),
+    Copy("charts/operator/crds", "monitoring", "github.com/GoogleCloudPlatform/prometheus-engine"),
+)
+"""The kinds that a GKE cluster has from the start: ProvisioningRequest and those of Managed Prometheus."""
 
-COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), GKE_KINDS)
+COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), *GKE_KINDS)
 
 
 class ProgramsError(RuntimeError):

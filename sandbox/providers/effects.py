@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, override
 from urllib.parse import quote
 
@@ -22,7 +21,6 @@ from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER,
 from sandbox.providers.values import UNKNOWN, Object, at
 from sandbox.site import NODE_LABEL, Site
 
-_MONITORING_KINDS = Path(__file__).with_name("monitoring_kinds.yaml")
 _STREAMING_API = "containerfilesystem.googleapis.com"
 _STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"
 
@@ -230,8 +228,8 @@ def _node_patch(live: Object, before: Object, after: Object) -> Object:
 
 
 def _gke_kinds() -> list[Object]:
-    files = [*sorted(copied_folder(GKE_KINDS).glob("*.yaml")), _MONITORING_KINDS]
-    return [kind for path in files for kind in yaml.safe_load_all(path.read_text())]
+    files = [path for copy in GKE_KINDS for path in sorted(copied_folder(copy).glob("*.yaml"))]
+    return [kind for path in files for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
 
 
 def _path(kind: Object) -> str:

@@ -32,7 +32,8 @@ def with_fake_go(folder: Path, script: str) -> None:
 
 
 DOWNLOAD = (
-    r"""d=$(mktemp -d); mkdir -p $d/charts/jobset $d/charts/kueue $d/config/crd; printf '{"Dir": "%s"}' $d; exit 0"""
+    "d=$(mktemp -d); mkdir -p $d/charts/jobset $d/charts/kueue $d/charts/operator/crds $d/config/crd;"
+    """ printf '{"Dir": "%s"}' $d; exit 0"""
 )
 BUILD = 'while [ "$1" != "-o" ]; do shift; done; echo program > "$2"'
 

@@ -1,19 +1,14 @@
-"""The sandbox's own kinds of Managed Prometheus take what the program declares, and nothing that it misspells."""
+"""The kinds of Managed Prometheus take what the program declares, and nothing that it misspells."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from sandbox.providers import effects
+from sandbox.catalog import GKE_KINDS, copied_folder
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
-KINDS = yaml.safe_load_all(Path(effects.__file__).with_name("monitoring_kinds.yaml").read_text())
-SCHEMAS: Mapping[str, Any] = {
-    kind["spec"]["names"]["kind"]: kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS
-}
 _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int}
 
 
@@ -41,11 +36,19 @@ def dev() -> Recording:
     return run_program(stack_values("dev"))
 
 
-@pytest.mark.parametrize("kind", SCHEMAS)
-def test_what_the_program_declares_has_no_fault(kind: str, dev: Recording) -> None:
+@pytest.fixture(scope="module")
+def schemas() -> Mapping[str, Any]:
+    """Of the newest version, by kind."""
+    files = [path for copy in GKE_KINDS for path in copied_folder(copy).glob("monitoring.googleapis.com_*.yaml")]
+    kinds = [yaml.load(path.read_text(), yaml.CSafeLoader)["spec"] for path in files]
+    return {kind["names"]["kind"]: kind["versions"][0]["schema"]["openAPIV3Schema"] for kind in kinds}
+
+
+@pytest.mark.parametrize("kind", ["PodMonitoring", "ClusterRules"])
+def test_what_the_program_declares_has_no_fault(kind: str, dev: Recording, schemas: Mapping[str, Any]) -> None:
     declared = dev.of_type(f"kubernetes:monitoring.googleapis.com/v1:{kind}")
     assert declared
-    spec = SCHEMAS[kind]["properties"]["spec"]
+    spec = schemas[kind]["properties"]["spec"]
     assert [fault for found in declared for fault in faults(spec, found.inputs["spec"])] == []
 
 
@@ -58,12 +61,14 @@ def test_what_the_program_declares_has_no_fault(kind: str, dev: Recording) -> No
         ({"targetLabels": {"metadata": ["zone"]}}, ".targetLabels.metadata[0] is none of"),
     ],
 )
-def test_what_is_misspelt_would_be_found(changed: Values, fault: str, dev: Recording) -> None:
+def test_what_is_misspelt_would_be_found(
+    changed: Values, fault: str, dev: Recording, schemas: Mapping[str, Any]
+) -> None:
     (declared,) = (
         found
         for found in dev.of_type("kubernetes:monitoring.googleapis.com/v1:PodMonitoring")
         if found.inputs["metadata"]["name"] == "trainer"
     )
-    schema = SCHEMAS["PodMonitoring"]["properties"]["spec"]
+    schema = schemas["PodMonitoring"]["properties"]["spec"]
     (found,) = faults(schema, declared.inputs["spec"] | changed)
     assert found.startswith(fault)
