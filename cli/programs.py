@@ -6,8 +6,8 @@ import sys
 from rich.console import Console
 
 from sandbox.builds import BuildProgress
-from sandbox.catalog import ACTIONLINT, PROMTOOL, ProgramsError, cache_folder
-from sandbox.programs import prepare, prepare_one, prepare_previous
+from sandbox.catalog import ACTIONLINT, API_DOCUMENTS, PROMTOOL, ProgramsError, cache_folder
+from sandbox.programs import prepare, prepare_copy, prepare_one, prepare_previous
 
 
 def main() -> int:
@@ -35,6 +35,8 @@ def main() -> int:
             prepare(report)
             for of_tests in (ACTIONLINT, PROMTOOL):
                 prepare_one(of_tests, report)
+            for document in API_DOCUMENTS.values():
+                prepare_copy(document, report)
             if previous:
                 prepare_previous(report)
     except ProgramsError as error:

@@ -25,7 +25,7 @@ from sandbox.catalog import (
     build_flags,
     cache_folder,
     cached_path,
-    copied_folder,
+    copied_path,
     module_folder,
     module_version,
     version_of,
@@ -51,7 +51,7 @@ Report = Callable[[BuildProgress], None]
 
 
 def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) -> None:
-    """Build the `missing` programs and copy the folders of data `copies`.
+    """Build the `missing` programs and copy the data `copies`.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
@@ -70,7 +70,7 @@ def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) ->
         progress("built")
     for copy in copies:
         with _writable_cache(), _locked(module_folder(copy.tool), lambda _: None):
-            _copy_folder(copy)
+            _copy_data(copy)
 
 
 def _require_go(missing: Sequence[str]) -> None:
@@ -162,17 +162,20 @@ def _run_go(command: list[str], program: Program, progress: Callable[[str], None
         )
 
 
-def _copy_folder(copy: Copy) -> None:
-    target = copied_folder(copy)
-    if target.is_dir():
+def _copy_data(copy: Copy) -> None:
+    target = copied_path(copy)
+    if target.exists():
         return
     command = ["go", "mod", "download", "-json", f"{copy.go_module}@v{module_version(copy.tool, copy.go_module)}"]
     listed = subprocess.run(command, cwd=TOOLS / copy.tool, capture_output=True, text=True, check=True)
-    partial = target.with_name(f".{target.name}.partial")
+    source, partial = Path(json.loads(listed.stdout)["Dir"]) / copy.name, target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # The module cache is read-only; without this its copy could not be removed again.
-    shutil.copytree(Path(json.loads(listed.stdout)["Dir"]) / copy.name, partial, copy_function=shutil.copyfile)
-    for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
-        folder.chmod(0o755)
+    # The module cache is read-only; files and folders that were so too could not be removed again.
+    if source.is_file():
+        shutil.copyfile(source, partial)
+    else:
+        shutil.copytree(source, partial, copy_function=shutil.copyfile)
+        for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+            folder.chmod(0o755)
     partial.replace(target)

@@ -106,9 +106,10 @@ OPERATORS = ("jobset", "kueue")
 
 @dataclass(frozen=True)
 class Copy:
-    """A folder of data that a Go module carries."""
+    """A folder or file of data that a Go module carries."""
 
     name: str
+    """Path in the module."""
     tool: str
     """Folder in `tools/` whose lock names the version."""
     go_module: str
@@ -124,6 +125,18 @@ GKE_KINDS = (
     Copy("charts/operator/crds", "monitoring", "github.com/GoogleCloudPlatform/prometheus-engine"),
 )
 """The kinds that a GKE cluster has from the start: ProvisioningRequest and those of Managed Prometheus."""
+
+API_DOCUMENTS = {
+    api: Copy(f"{api}/{version}/{api}-api.json", "gcs", "google.golang.org/api")
+    for api, version in {
+        "artifactregistry": "v1",
+        "compute": "v1",
+        "container": "v1beta1",
+        "iam": "v1",
+        "storage": "v1",
+    }.items()
+}
+"""Google's own descriptions of its APIs, which tests compare the declared resources with; the sandbox does without."""
 
 COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), *GKE_KINDS)
 
@@ -170,6 +183,6 @@ def cached_path(program: Program) -> Path:
     return module_folder(program.module) / "bin" / program.name
 
 
-def copied_folder(copy: Copy) -> Path:
-    """Where the folder lies once it is copied."""
+def copied_path(copy: Copy) -> Path:
+    """Where the folder or file lies once it is copied."""
     return module_folder(copy.tool) / copy.name

@@ -18,11 +18,12 @@ from sandbox.catalog import (
     OPERATORS,
     PREVIOUS,
     PROGRAMS,
+    Copy,
     Program,
     ProgramsError,
     cached_path,
     chart_of,
-    copied_folder,
+    copied_path,
     version_of,
 )
 
@@ -61,7 +62,7 @@ class Programs:
             raise ProgramsError(
                 f"chart {name}: the sandbox has versions {', '.join(known)}, got {wanted}; set one of them"
             )
-        found = Operator(cached_path(known[wanted]), copied_folder(chart_of(known[wanted])))
+        found = Operator(cached_path(known[wanted]), copied_path(chart_of(known[wanted])))
         if not (found.path.is_file() and found.chart.is_dir()):
             raise ProgramsError(f"{name} {wanted} is not built yet; build it with `{_BUILD_PREVIOUS}`")
         return found
@@ -74,7 +75,7 @@ def prepare(report: Report) -> Programs:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
     missing = [program for program in PROGRAMS if _existing(program) is None]
-    copies = [copy for copy in COPIES if not copied_folder(copy).is_dir()]
+    copies = [copy for copy in COPIES if not copied_path(copy).exists()]
     if missing or copies:
         build(missing, copies, report)
     return found()
@@ -91,6 +92,17 @@ def prepare_one(program: Program, report: Report) -> Path:
     return _existing(program) or cached_path(program)
 
 
+def prepare_copy(copy: Copy, report: Report) -> Path:
+    """Where the data lies, copied from its Go module if it is missing.
+
+    Raises:
+        ProgramsError: no Go to fetch it with, or the cache folder cannot be written.
+    """
+    if not copied_path(copy).exists():
+        build([], [copy], report)
+    return copied_path(copy)
+
+
 def prepare_previous(report: Report) -> None:
     """JobSet and Kueue as of the minor before, built where they are missing, for upgrades.
 
@@ -98,7 +110,7 @@ def prepare_previous(report: Report) -> None:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
     """
     missing = [program for program in PREVIOUS if not cached_path(program).is_file()]
-    copies = [copy for copy in map(chart_of, PREVIOUS) if not copied_folder(copy).is_dir()]
+    copies = [copy for copy in map(chart_of, PREVIOUS) if not copied_path(copy).exists()]
     if missing or copies:
         build(missing, copies, report)
 
@@ -111,7 +123,7 @@ def found() -> Programs:
     """
     paths = {program.name: _existing(program) for program in PROGRAMS}
     missing = [name for name, path in paths.items() if path is None]
-    missing += [copy.name for copy in COPIES if not copied_folder(copy).is_dir()]
+    missing += [copy.name for copy in COPIES if not copied_path(copy).exists()]
     if missing:
         raise ProgramsError(f"not built yet: {', '.join(missing)}; build them with `make programs`")
     return Programs({name: path for name, path in paths.items() if path is not None})

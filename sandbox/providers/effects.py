@@ -10,7 +10,7 @@ import urllib3
 import yaml
 
 from infra.api_server import APPLY_PATCH, ApiServer
-from sandbox.catalog import GKE_KINDS, copied_folder
+from sandbox.catalog import GKE_KINDS, copied_path
 from sandbox.providers.awaiting import DEFAULT_TIMEOUT_SECONDS, poll
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid
@@ -228,7 +228,7 @@ def _node_patch(live: Object, before: Object, after: Object) -> Object:
 
 
 def _gke_kinds() -> list[Object]:
-    files = [path for copy in GKE_KINDS for path in sorted(copied_folder(copy).glob("*.yaml"))]
+    files = [path for copy in GKE_KINDS for path in sorted(copied_path(copy).glob("*.yaml"))]
     return [kind for path in files for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox import builds, catalog, programs
 from sandbox.builds import BuildProgress
-from sandbox.catalog import ACTIONLINT, OPERATORS, PREVIOUS, PROGRAMS, Program, ProgramsError, version_of
+from sandbox.catalog import ACTIONLINT, API_DOCUMENTS, OPERATORS, PREVIOUS, PROGRAMS, Program, ProgramsError, version_of
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def with_fake_go(folder: Path, script: str) -> None:
 
 DOWNLOAD = (
     "d=$(mktemp -d); mkdir -p $d/charts/jobset $d/charts/kueue $d/charts/operator/crds $d/config/crd;"
+    " mkdir -p $d/storage/v1; echo {} > $d/storage/v1/storage-api.json;"
     """ printf '{"Dir": "%s"}' $d; exit 0"""
 )
 BUILD = 'while [ "$1" != "-o" ]; do shift; done; echo program > "$2"'
@@ -153,3 +154,11 @@ def test_one_program_is_built_without_those_of_the_sandbox(empty_cache: Path):
     told.clear()
     assert programs.prepare_one(ACTIONLINT, told.append) == built
     assert told == []
+
+
+def test_a_document_of_a_module_is_copied_once_and_needs_no_program(empty_cache: Path):
+    with_fake_go(empty_cache, "exit 1")
+    document = programs.prepare_copy(API_DOCUMENTS["storage"], ignore)
+    assert document.read_text() == "{}\n"
+    (empty_cache / "path" / "go").unlink()
+    assert programs.prepare_copy(API_DOCUMENTS["storage"], ignore) == document

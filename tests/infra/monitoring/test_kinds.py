@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.catalog import GKE_KINDS, copied_folder
+from sandbox.catalog import GKE_KINDS, copied_path
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int}
@@ -39,7 +39,7 @@ def dev() -> Recording:
 @pytest.fixture(scope="module")
 def schemas() -> Mapping[str, Any]:
     """Of the newest version, by kind."""
-    files = [path for copy in GKE_KINDS for path in copied_folder(copy).glob("monitoring.googleapis.com_*.yaml")]
+    files = [path for copy in GKE_KINDS for path in copied_path(copy).glob("monitoring.googleapis.com_*.yaml")]
     kinds = [yaml.load(path.read_text(), yaml.CSafeLoader)["spec"] for path in files]
     return {kind["names"]["kind"]: kind["versions"][0]["schema"]["openAPIV3Schema"] for kind in kinds}
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.catalog import OPERATORS, PREVIOUS, PROGRAMS, cached_path, chart_of, copied_folder, version_of
+from sandbox.catalog import OPERATORS, PREVIOUS, PROGRAMS, cached_path, chart_of, copied_path, version_of
 from sandbox.programs import Programs
 from sandbox.providers.charts import render, type_token
 from sandbox.providers.plugin import Refusal
@@ -36,7 +36,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     """The operators of this version, not those before, and in place of Helm a script that prints objects."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for operator in (program for program in PROGRAMS if program.name in OPERATORS):
-        copied_folder(chart_of(operator)).mkdir(parents=True)
+        copied_path(chart_of(operator)).mkdir(parents=True)
         cached_path(operator).parent.mkdir(exist_ok=True)
         cached_path(operator).touch()
     helm = tmp_path / "helm"
