@@ -1,6 +1,7 @@
 """Against a real HTTPS server with the sandbox's own certificates that plays recorded answers."""
 
 import io
+import json
 import os
 import signal
 import ssl
@@ -19,9 +20,10 @@ from cli.watch import Target, Watcher
 from sandbox import certificates
 from sandbox.site import Site, create
 from tests.cli import api_objects
-from tests.cli.api_objects import JOBSETS, PODS, WORKLOADS, stamped
+from tests.cli.api_objects import JOBSETS, PODS, START, WORKLOADS, stamped
 from tests.cli.api_server import Broken, Played, playing
 from tests.cli.view import recordings
+from workloads.spec import ExitCode
 
 LEADER = "tiny-slice-0-0-0abcd"
 
@@ -75,6 +77,25 @@ def test_the_job_is_followed_to_its_end_although_a_connection_breaks(
     assert shown.snapshot.training == recordings.tell_log(Snapshot("", ()), recordings.log(range(1, 201))).training
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().count("step 10 of 200") == 1
+
+
+def test_the_word_of_the_host_that_failed_first_tells_the_cause_of_a_restart(site: Site, api_server: Played) -> None:
+    shown, target = display(), Target(site, "research", "tiny", site.buckets / "tiny")
+    record = target.folder / "failures" / "uid-tiny" / f"tiny-slice-1-1.tiny-0-{START:.0f}.json"
+    record.parent.mkdir(parents=True)
+    word = {"host": "tiny-slice-1-1.tiny", "cause": "the step did not end", "code": ExitCode.HANG, "time": START + 60}
+    record.write_text(json.dumps(word))
+
+    with Watcher(target, shown).watching():
+        for host, ended in (((0, 1), 61), ((1, 1), 64)):
+            api_server.change(PODS, api_objects.pod(*host, "Failed", exit_code=ExitCode.HANG, ended=ended))
+        assert shown.wait_until(lambda now: len(now.failed) == 2, 60)
+        api_server.change(JOBSETS, api_objects.jobset(restarts=1))
+        assert shown.wait_until(lambda now: now.restarts == 1, 60)
+
+    cause = shown.snapshot.first_cause(0)
+    assert cause
+    assert (cause.host, cause.evidence) == ("slice-1-1", ("tiny-slice-1-1.tiny: the step did not end",))
 
 
 def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(site: Site) -> None:
