@@ -7,7 +7,16 @@ JobSpec reaches the pod is the business of `infra.pods`.
 from infra.accelerators import SliceShape
 from infra.jobs import Job, TrainingJob
 from infra.stack_file import Settings
-from workloads.spec import JobSpec, MeshSpec, Preset, SliceSpec, StorageSpec, TrainingSpec, load_preset
+from workloads.spec import (
+    JobSpec,
+    MeshSpec,
+    OptimizerSpec,
+    Preset,
+    SliceSpec,
+    StorageSpec,
+    TrainingSpec,
+    load_preset,
+)
 
 
 def job_specs(settings: Settings) -> dict[str, JobSpec]:
@@ -17,9 +26,8 @@ def job_specs(settings: Settings) -> dict[str, JobSpec]:
 
 def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
     """The specification of one of the stack's jobs."""
-    preset = load_preset(job.preset)
     shape = settings.group_of(job).shape
-    return assemble(job, shape, preset, training_spec(job, preset), f"gs://{settings.checkpoint_bucket}")
+    return assemble(job, shape, load_preset(job.preset), f"gs://{settings.checkpoint_bucket}")
 
 
 def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
@@ -27,7 +35,12 @@ def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
     return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
 
 
-def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, training: TrainingSpec, storage_root: str) -> JobSpec:
+def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
+    """The preset's optimizer section with the stack file's values over it."""
+    return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
+
+
+def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: str) -> JobSpec:
     """The specification of `job` on slices of `shape`, with its files below `storage_root`.
 
     Raises:
@@ -43,9 +56,11 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, training: Trai
         mesh=job.mesh or MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
         model=preset.model,
         data=data,
-        optimizer=preset.optimizer,
-        training=training,
-        storage=StorageSpec(path=f"{storage_root}/{job.name}", existing_run=job.existing_run),
+        optimizer=optimizer_spec(job, preset),
+        training=training_spec(job, preset),
+        storage=StorageSpec(
+            path=f"{storage_root}/{job.name}", existing_run=job.existing_run, allow_changes=job.allow_changes
+        ),
         initial_weights=job.initial_weights,
     )
 

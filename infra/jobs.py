@@ -13,7 +13,7 @@ from pydantic import Field
 
 from infra.names import JobName, PinnedImage, PortName, VariableName
 from infra.sweeps import sweep_of
-from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, PositiveInt, Spec, WholeNumber
+from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, OptimizerSetting, PositiveInt, Spec, WholeNumber
 
 Priority = Literal["low", "normal", "high"]
 Backend = Literal["direct", "pathways"]
@@ -87,6 +87,11 @@ class TrainingJob(Job):
     """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
     training: Mapping[str, object] = {}
     """Replaces single values of the preset's `training` section."""
+    optimizer: Mapping[str, object] = {}
+    """Replaces single values of the preset's `optimizer` section."""
+    allow_changes: tuple[OptimizerSetting, ...] = ()
+    """Settings of `optimizer` that a run in the bucket may continue with at a new value, such as
+    `[optimizer.learning_rate]`; see `docs/jobs.md`. Unset: a changed value ends the job with exit code 20."""
     data: DataSpec | None = None
     """Unset: the preset's data, where it has some."""
     initial_weights: str | None = None

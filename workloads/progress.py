@@ -75,19 +75,19 @@ class FewerSlices(Line):
 
 
 @dataclass(frozen=True)
-class LengthChanged(Line):
-    """A run goes on with another last step, so that the learning rate falls in another time."""
+class SettingsChanged(Line):
+    """A run continues with another last step or optimizer than its checkpoint was saved with."""
 
     template: ClassVar[str] = (
-        "training.steps is {steps} and was {earlier_steps} when the checkpoint at step {step} was saved:"
-        " the learning rate goes on at {learning_rate:.4g} instead of {earlier_learning_rate:.4g}"
+        "changed since the checkpoint at step {step}: {changes}; the learning rate of the next step is"
+        " {learning_rate:.4g}, and would have been {earlier_learning_rate:.4g}"
     )
 
     step: int
-    earlier_steps: int
-    steps: int
+    changes: str
+    """Settings with their earlier and their new values."""
     earlier_learning_rate: float
-    """Of the step after `step`, had the length stayed."""
+    """Of the step after `step`, had nothing changed."""
     learning_rate: float
 
 

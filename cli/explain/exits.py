@@ -30,7 +30,8 @@ MEANINGS: dict[int, Meaning] = {
     ),
     ExitCode.DIVERGED: Meaning(
         "loss or gradients stayed not finite, so no restart can help",
-        "look at the losses with `multislice report {job} {options}`, lower the learning rate, and run `pulumi up`",
+        "look at the losses with `multislice report {job} {options}`, set a lower `job.optimizer.learning_rate` with"
+        " `job.allow_changes: [optimizer.learning_rate]`, and run `pulumi up`",
     ),
     ExitCode.BAD_HOST: Meaning(
         "it failed the check of its chips; the nodes of its slice are marked and no job goes there",

@@ -64,8 +64,9 @@ OF_TRAINER = (
         "0m",
         "ticket",
         f"{_ONE_JOB} skipped steps whose loss or gradient is not finite.",
-        "A few cost nothing but themselves. If they follow each other, the job goes back or ends as diverged: lower"
-        " optimizer.learning_rate or look at the data of these steps.",
+        "A few cost nothing but themselves. If they follow each other, the job goes back or ends as diverged: set a"
+        " lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or look at the data of"
+        " these steps.",
     ),
     Alert(
         "TrainerSaveTooOld",

@@ -60,6 +60,12 @@ def _step(review: Review, plan: JobPlan) -> Iterable[str]:
             f"{plan.training.preset} on {plan.slices} x {_shape(review, plan)}, mesh {plan.training.mesh},"
             f" {plan.training.sequences_per_step} x {plan.training.tokens_per_sequence} tokens a step."
         )
+        for chosen in plan.training.optimizer:
+            resumed = "may continue with it" if chosen.resumes else "cannot continue, unless allow_changes names it"
+            yield (
+                f"{chosen.setting} {chosen.value:g}, {chosen.preset:g} in the preset: a run trained with another value"
+                f" {resumed}."
+            )
 
 
 def _shape(review: Review, plan: JobPlan) -> str:

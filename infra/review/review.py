@@ -14,12 +14,23 @@ from infra.admission.verdict import Verdict
 from infra.bill import Bill, bill
 from infra.expiry import expired
 from infra.job_spec import job_specs
-from infra.jobs import AnyJob
+from infra.jobs import AnyJob, TrainingJob
 from infra.readiness import doubts, placeholders
 from infra.stack_file import Settings
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
-from workloads.spec import JobSpec, Spec
+from workloads.spec import JobSpec, Spec, load_preset
+
+
+class OptimizerValue(Spec):
+    """A value of the optimizer that the stack file sets."""
+
+    setting: str
+    value: float
+    preset: float
+    """The preset's own value."""
+    resumes: bool
+    """Whether a run that was trained with another value may continue with this one."""
 
 
 class TrainingPlan(Spec):
@@ -31,6 +42,7 @@ class TrainingPlan(Spec):
     tokens_per_sequence: int
     steps: int
     tokens: int
+    optimizer: tuple[OptimizerValue, ...]
 
 
 class JobPlan(Spec):
@@ -146,11 +158,12 @@ def _plan(settings: Settings, job: AnyJob, spec: JobSpec | None) -> JobPlan:
         groups=job.slices.groups,
         slices=job.slices.count,
         chips=job.slices.count * settings.group_of(job).shape.chips,
-        training=spec and _training(spec),
+        training=_training(job, spec) if isinstance(job, TrainingJob) and spec else None,
     )
 
 
-def _training(spec: JobSpec) -> TrainingPlan:
+def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
+    preset = load_preset(job.preset).optimizer
     return TrainingPlan(
         preset=spec.preset,
         mesh=str(spec.mesh),
@@ -158,6 +171,15 @@ def _training(spec: JobSpec) -> TrainingPlan:
         tokens_per_sequence=spec.training.sequence_length,
         steps=spec.training.steps,
         tokens=tokens(spec),
+        optimizer=tuple(
+            OptimizerValue(
+                setting=f"optimizer.{name}",
+                value=getattr(spec.optimizer, name),
+                preset=getattr(preset, name),
+                resumes=f"optimizer.{name}" in job.allow_changes,
+            )
+            for name in job.optimizer
+        ),
     )
 
 

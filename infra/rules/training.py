@@ -9,7 +9,7 @@ from infra.accelerators import SliceShape
 from infra.faults import Fault, expectation, from_validation, nearest
 from infra.jobs import TrainingJob
 from infra.rules.draft import DraftJob
-from workloads.spec import Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
+from workloads.spec import OptimizerSpec, Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
 
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 
@@ -27,7 +27,8 @@ def check(path: str, job: TrainingJob, shape: SliceShape | None) -> Iterator[Fau
     if job.preset in preset_names():
         preset = load_preset(job.preset)
         yield from _data(path, job, preset)
-        yield from _sizes(path, job, shape, preset)
+        yield from _sections(path, job, shape, preset)
+    yield from _allowed_changes(path, job)
 
 
 def _data(path: str, job: TrainingJob, preset: Preset) -> Iterator[Fault]:
@@ -40,21 +41,37 @@ def _data(path: str, job: TrainingJob, preset: Preset) -> Iterator[Fault]:
         )
 
 
-def _sizes(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[Fault]:
-    try:
-        training = job_spec.training_spec(job, preset)
-    except ValidationError as error:
-        yield from from_validation(error, f"{path}.training", TrainingSpec)
-        return
-    if shape:
-        yield from _fit(path, job, shape, preset, training)
+def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[Fault]:
+    wrong: list[Fault] = []
+    sections = (
+        ("training", TrainingSpec, job_spec.training_spec),
+        ("optimizer", OptimizerSpec, job_spec.optimizer_spec),
+    )
+    for name, model, merged in sections:
+        try:
+            merged(job, preset)
+        except ValidationError as error:
+            wrong += from_validation(error, f"{path}.{name}", model)
+    yield from wrong
+    if shape and not wrong:
+        yield from _fit(path, job, shape, preset)
 
 
-def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset, training: TrainingSpec) -> Iterator[Fault]:
+def _allowed_changes(path: str, job: TrainingJob) -> Iterator[Fault]:
+    """A change of the preset must not reach a run because its job once allowed one of the stack file."""
+    place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
+    if missing := sorted({*job.allow_changes} - written):
+        listed = ", ".join(missing)
+        yield Fault(place, f"settings that {path} sets itself", listed, f"set {listed} in {path}, or remove it here")
+    if job.allow_changes and job.existing_run != "resume":
+        yield Fault(place, "existing_run: resume", f"existing_run: {job.existing_run}", "change one of the two")
+
+
+def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[Fault]:
     # Sizes are judged also while there is no data yet.
     with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     try:
-        job_spec.assemble(with_data, shape, preset, training, storage_root="gs://bucket")
+        job_spec.assemble(with_data, shape, preset, storage_root="gs://bucket")
     except ValidationError as error:
         for detail in error.errors():
             yield Fault(

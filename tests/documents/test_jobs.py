@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.job_spec import job_spec
 from infra.jobs import ContainerJob, TrainingJob
 from infra.jobset import render
 from infra.programs import FOLDER_VARIABLE
@@ -48,8 +49,14 @@ def test_its_sweep_has_the_runs_that_it_says() -> None:
     assert jobs["study-1-2"].training == {"global_batch": 128, "seed": 2}
 
 
-def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
+def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
     settings = parse(_shown(2))
+    spec = job_spec(settings, settings.training_jobs["pretrain"])
+    assert (spec.optimizer.learning_rate, spec.storage.allow_changes) == (0.001, ("optimizer.learning_rate",))
+
+
+def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
+    settings = parse(_shown(3))
     rendered: Any = render(submission(settings, settings.jobs["single-controller"], None))
     pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in rendered["spec"]["replicatedJobs"]}
     parts = re.findall(r"^\| `(head|slice)`, with the containers? (.*?) \|", TEXT, re.MULTILINE)

@@ -226,6 +226,50 @@ def test_the_stack_files_values_win_over_the_presets(values: Values) -> None:
     assert training == load_preset("tiny").training.model_copy(update={"steps": 7})
 
 
+def test_a_run_may_go_on_with_the_optimizer_of_the_stack_file_where_that_says_so(values: Values) -> None:
+    values["job"] |= {"optimizer": {"learning_rate": 0.001}, "allow_changes": ["optimizer.learning_rate"]}
+    spec = only_spec(parse(values))
+    assert spec.optimizer == load_preset("tiny").optimizer.model_copy(update={"learning_rate": 0.001})
+    assert spec.storage.allow_changes == ("optimizer.learning_rate",)
+
+
+def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
+    assert "allow_changes" not in only_spec(parse(values)).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("job", "path", "told"),
+    [
+        ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
+        ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
+        ({"optimizer": {"beta1": 0.8}, "allow_changes": ["beta1"]}, "job.allow_changes.0", "optimizer.beta1"),
+        ({"allow_changes": ["training.seed"]}, "job.allow_changes.0", "optimizer.learning_rate"),
+        ({"allow_changes": ["optimizer.clip_norm"]}, "job.allow_changes", "optimizer.clip_norm"),
+        (
+            {"optimizer": {"beta1": 0.8}, "allow_changes": ["optimizer.beta1"], "existing_run": "anew"},
+            "job.allow_changes",
+            "resume",
+        ),
+    ],
+)
+def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
+    values: Values, job: Values, path: str, told: str
+) -> None:
+    values["job"] |= job
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (fault,) = raised.value.faults
+    assert fault.path == path
+    assert told in str(fault)
+
+
+def test_faults_of_training_and_optimizer_are_told_together(values: Values) -> None:
+    values["job"] |= {"optimizer": {"beta1": 2}, "training": {"steps": 0}}
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert {fault.path for fault in raised.value.faults} == {"job.optimizer.beta1", "job.training.steps"}
+
+
 def test_a_job_without_data_is_told_of_its_sizes_as_well(values: Values) -> None:
     values["job"] |= {"preset": "llama-3.2-1b", "training": {"global_batch": 10}}
     with pytest.raises(SettingsError) as raised:

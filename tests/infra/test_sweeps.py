@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from infra import sweeps
 from infra.admission.stack import rehearse_stack
 from infra.bill import SweepBill, bill
+from infra.job_spec import job_specs
 from infra.jobs import ContainerJob
 from infra.review.review import review
 from infra.review.tables import tables
@@ -63,6 +64,18 @@ def test_what_the_section_says_beside_the_sweep_holds_for_every_run(values: Valu
     made = swept(values, training={"steps": 7}, max_hours=2)
     assert [training["steps"] for training in told(made)] == [7] * 6
     assert {job.max_hours for job in parse(made).jobs.values()} == {2}
+
+
+def test_the_optimizer_is_swept(values: Values) -> None:
+    sweep = {"optimizer.clip_norm": [0.5, 1.0], "optimizer.learning_rate": [0.01, 0.001]}
+    specs = job_specs(parse(swept(values, sweep=sweep)))
+    chosen = {name: (spec.optimizer.clip_norm, spec.optimizer.learning_rate) for name, spec in specs.items()}
+    assert chosen == {
+        "study-0-0": (0.5, 0.01),
+        "study-0-1": (0.5, 0.001),
+        "study-1-0": (1.0, 0.01),
+        "study-1-1": (1.0, 0.001),
+    }
 
 
 AXES = st.dictionaries(

@@ -28,7 +28,7 @@ from workloads.spec.pod import (
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.training import Attention, OptimizerSpec, Remat, TrainingSpec
+from workloads.spec.training import Attention, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
 
 __all__ = [
     "API_ACCESS_PATH",
@@ -55,6 +55,7 @@ __all__ = [
     "MeshSpec",
     "ModelSpec",
     "Number",
+    "OptimizerSetting",
     "OptimizerSpec",
     "PositiveInt",
     "Preset",

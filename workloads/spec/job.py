@@ -1,16 +1,17 @@
 """The specification of a whole job."""
 
 from math import ceil
-from typing import Literal, Self
+from operator import not_
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from workloads.spec.base import Spec
 from workloads.spec.data import DataSpec
 from workloads.spec.fit import size_faults
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
-from workloads.spec.training import OptimizerSpec, TrainingSpec
+from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrainingSpec
 
 
 class StorageSpec(Spec):
@@ -20,6 +21,9 @@ class StorageSpec(Spec):
     """`gs://BUCKET/JOB` or a local folder; runs lie in `runs/<run id>` below it."""
     existing_run: Literal["resume", "anew"]
     """When the path holds an earlier run: go on with it, or begin a new one beside it."""
+    allow_changes: Annotated[tuple[OptimizerSetting, ...], Field(exclude_if=not_)] = ()
+    """Settings of the optimizer that the earlier run may have been trained with other values of; all others must be
+    the same."""
 
 
 class JobSpec(Spec):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from workloads.spec.base import Number, PositiveInt, Spec, WholeNumber
 
@@ -34,6 +34,17 @@ class OptimizerSpec(Spec):
     beta1: Annotated[Number, Field(gt=0, lt=1)]
     beta2: Annotated[Number, Field(gt=0, lt=1)]
     clip_norm: Annotated[Number, Field(gt=0)]
+
+
+def _of_the_optimizer(name: str) -> str:
+    known = [f"optimizer.{field}" for field in OptimizerSpec.model_fields]
+    if name not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return name
+
+
+OptimizerSetting = Annotated[str, AfterValidator(_of_the_optimizer)]
+"""The name of a setting of the optimizer, such as `optimizer.learning_rate`."""
 
 
 class TrainingSpec(Spec):

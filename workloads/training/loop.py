@@ -26,7 +26,7 @@ from workloads.training.metrics import Ledger
 from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
 from workloads.training.replicas import Replicas
-from workloads.training.resumption import length_change
+from workloads.training.resumption import settings_change
 from workloads.training.rollback import Position, Rollbacks
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
@@ -154,7 +154,7 @@ class Training:
         if state is None:
             return self._initial(), "new"
         self.journal.record("restore", **asdict(Position.of(state)), seconds=time.monotonic() - began)
-        if self.processes.leads and (change := length_change(self.run, state)):
+        if self.processes.leads and (change := settings_change(self.run, state)):
             self.journal.announce(change)
         return state, "resumed" if int(state.step) < self.schedule.steps else "already complete"
 

@@ -58,7 +58,10 @@ class Rollbacks:
             NoCheckpoint: none of these checkpoints can be used.
         """
         fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite"
-        advice = "lower optimizer.learning_rate or look at the data of these steps"
+        advice = (
+            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or look at the"
+            " data of these steps"
+        )
         if self._done == self._most:
             raise Diverged(f"{fault}, after {self._done} of at most {self._most} rollbacks; {advice}")
         before = position.step - skipped

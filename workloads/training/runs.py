@@ -3,7 +3,8 @@
 Owns the layout below the storage path:
 
     current.json                   {"run": id} of the run that `resume` goes on with
-    runs/<run>/manifest.json       what its first start was: specification, data, image, commit, versions
+    runs/<run>/manifest.json       what its first start was: specification, data, image, commit, versions; but the
+                                   optimizer of its newest start
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
     runs/<run>/steps/              see `step_metrics`
@@ -20,6 +21,7 @@ image: each checkpoint holds the manifest of the start that saved it.
 import json
 import platform
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -118,7 +120,7 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> str:
     run = _current(storage) if spec.existing_run == "resume" else None
     run = run or run_id
     folder = storage / "runs" / run
-    fault = _record(folder / "manifest.json", manifest)
+    fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
     if not fault and _current(storage) != run:
         (storage / "current.json").write_text(json.dumps({"run": run}))
     return json.dumps({"run": run, "start": _next_start(folder / "ledger"), "fault": fault})
@@ -129,26 +131,37 @@ def _current(storage: epath.Path) -> str | None:
     return json.loads(path.read_text())["run"] if path.exists() else None
 
 
-def _record(path: epath.Path, manifest: dict[str, Any]) -> str | None:
-    """Write the manifest of a new run; for an earlier one, what keeps it from going on."""
+def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]) -> str | None:
+    """Write the manifest of a new run; for an earlier one, what keeps it from going on.
+
+    The manifest of an earlier run gets the new optimizer, which its later starts are compared with.
+    """
     if path.exists():
-        return _conflict(json.loads(path.read_text()), manifest, path.parent.name)
+        earlier = json.loads(path.read_text())
+        if fault := _conflict(earlier, manifest, allowed, path.parent.name):
+            return fault
+        if earlier["spec"]["optimizer"] == manifest["spec"]["optimizer"]:
+            return None
+        manifest = {**earlier, "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]}}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(manifest, indent=2) + "\n")
     return None
 
 
-def _conflict(earlier: dict[str, Any], now: dict[str, Any], run: str) -> str | None:
+def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[str], run: str) -> str | None:
     before, after = _identity(earlier), _identity(now)
     if after["initial_weights"] is None:
         # They lie behind the run; only other ones would not be what the run began with.
         before["initial_weights"] = None
-    changed = [f"{name}: expected {before[name]}, got {after[name]}" for name in after if before[name] != after[name]]
+    changed = [name for name in after if before[name] != after[name] and name not in allowed]
     if not changed:
         return None
+    told = "; ".join(f"{name}: expected {before[name]}, got {after[name]}" for name in changed)
+    optional = all(name.startswith("optimizer.") for name in changed)
+    allow = f", allow the change with allow_changes: [{', '.join(changed)}] in the stack file," if optional else ""
     return (
-        f"run {run} cannot go on with other settings than it began with: {'; '.join(changed)};"
-        " restore them or set storage.existing_run: anew"
+        f"run {run} cannot go on with other settings than it began with: {told};"
+        f" restore them{allow} or begin a new run with existing_run: anew"
     )
 
 

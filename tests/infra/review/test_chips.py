@@ -44,6 +44,19 @@ def test_where_nothing_helps_more_chips_are_advised(remedies: tuple[Remedy, ...]
     assert "take slices of more chips" in told(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
 
 
+def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_may_continue_with_them() -> None:
+    values = stack_values("prod")
+    job = values["job"]
+    job["optimizer"] = {"learning_rate": 1e-4, "clip_norm": 0.5}
+    job["allow_changes"] = ["optimizer.learning_rate"]
+    (plan,) = review("prod", parse(values), NOTHING).jobs
+    assert plan.plan.training
+    found = {value.setting: (value.value, value.preset, value.resumes) for value in plan.plan.training.optimizer}
+    assert found == {"optimizer.learning_rate": (1e-4, 3e-4, True), "optimizer.clip_norm": (0.5, 1.0, False)}
+    text = as_text(preflight_tables(review("prod", parse(values), NOTHING)))
+    assert "optimizer.learning_rate 0.0001, 0.0003 in the preset" in text
+
+
 def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
     text = told(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
     assert "Chips  NO ANSWER: no compiler for it" in text

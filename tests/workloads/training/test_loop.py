@@ -10,7 +10,14 @@ import jax
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.progress import CheckpointSaved, Evaluation, LengthChanged, RunStarted, RunSummary, StepProgress
+from workloads.progress import (
+    CheckpointSaved,
+    Evaluation,
+    RunStarted,
+    RunSummary,
+    SettingsChanged,
+    StepProgress,
+)
 from workloads.spec import JobSpec
 from workloads.training import loop
 from workloads.training.failures import Diverged, Preempted
@@ -78,17 +85,21 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
 
-def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:
-    uninterrupted = losses(trained(small_job(tmp_path / "one"), capsys))
-    stops_at = iter([False] * 5 + [True])
+def stopped(job: JobSpec, step: int, capsys: Capture) -> list[str]:
+    """What a start prints that gets SIGTERM after that step."""
 
     class ToldToStop(Processes):
-        def told_to_stop(self, step: int) -> bool:
-            return next(stops_at)
+        def told_to_stop(self, batch: int) -> bool:
+            return batch == step
 
-    with pytest.raises(Preempted, match="after step 5 with its state saved"):
-        trained(small_job(tmp_path / "two"), capsys, ToldToStop(0, 1, "host-0"))
-    before = losses(capsys.readouterr().out.splitlines())
+    with pytest.raises(Preempted, match=f"after step {step} with its state saved"):
+        trained(job, capsys, ToldToStop(0, 1, "host-0"))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, capsys: Capture) -> None:
+    uninterrupted = losses(trained(small_job(tmp_path / "one"), capsys))
+    before = losses(stopped(small_job(tmp_path / "two"), 5, capsys))
     lines = trained(small_job(tmp_path / "two"), capsys)
     assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
     assert {**before, **losses(lines)} == uninterrupted
@@ -96,22 +107,55 @@ def test_a_run_stopped_by_sigterm_goes_on_bitwise_where_it_was(tmp_path: Path, c
     assert began(again) == RunStarted("run-1", "already complete", 8, 8)
 
 
+def with_optimizer(job: JobSpec, **values: Any) -> JobSpec:
+    """The job, which may go on with these values of the optimizer whatever it had before."""
+    allowed = tuple(f"optimizer.{name}" for name in values)
+    return job.model_copy(
+        update={
+            "optimizer": job.optimizer.model_copy(update=values),
+            "storage": job.storage.model_copy(update={"allow_changes": allowed}),
+        }
+    )
+
+
+def settings_changes(lines: list[str]) -> list[SettingsChanged]:
+    return [found for line in lines if (found := SettingsChanged.parse(line))]
+
+
 def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learning_rate(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    def lengths(steps: int) -> list[LengthChanged]:
-        job = small_job(tmp_path, steps=steps)
-        optimizer = job.optimizer.model_copy(update={"learning_rate": 0.004, "warmup_steps": 2})
-        lines = trained(job.model_copy(update={"optimizer": optimizer}), capsys)
-        return [found for line in lines if (found := LengthChanged.parse(line))]
+    def changes(steps: int) -> list[SettingsChanged]:
+        job = with_optimizer(small_job(tmp_path, steps=steps), learning_rate=0.004, warmup_steps=2)
+        return settings_changes(trained(job, capsys))
 
-    assert lengths(4) == []
+    assert changes(4) == []
     # From the end of the cosine, a tenth of the peak, to a third of its way, where it has fallen by a quarter of that.
-    told = LengthChanged(4, 4, 8, earlier_learning_rate=0.0004, learning_rate=0.0031)
-    assert lengths(8) == [told]
-    assert lengths(8) == []
-    (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "LengthChanged"]
-    assert {name: recorded[name] for name in vars(told)} == pytest.approx(vars(told))
+    told = SettingsChanged(4, "training.steps 4 to 8", earlier_learning_rate=0.0004, learning_rate=0.0031)
+    assert changes(8) == [told]
+    assert changes(8) == []
+    (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "SettingsChanged"]
+    assert recorded | vars(told) == pytest.approx(recorded)
+
+
+def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Path, capsys: Capture) -> None:
+    def job(storage: Path, **values: Any) -> JobSpec:
+        return with_optimizer(small_job(storage, evaluate_every_steps=5), warmup_steps=0, weight_decay=0.0, **values)
+
+    uninterrupted = trained(job(tmp_path / "one"), capsys)
+    before = losses(stopped(job(tmp_path / "two"), 5, capsys))
+    assert before == {step: loss for step, loss in losses(uninterrupted).items() if step <= 5}
+    lines = trained(job(tmp_path / "two", learning_rate=1e-30), capsys)
+    assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
+    (told,) = settings_changes(lines)
+    assert (told.step, told.changes) == (5, "optimizer.learning_rate 0.003 to 1e-30")
+    # Weights and data of the first step are the same to the bit; from there on no weight moves.
+    assert losses(lines)[6] == losses(uninterrupted)[6]
+    assert losses(lines)[7] != losses(uninterrupted)[7]
+    (at_the_change, _) = [found for line in uninterrupted if (found := Evaluation.parse(line))]
+    (at_the_end,) = [found for line in lines if (found := Evaluation.parse(line))]
+    assert (at_the_change.step, at_the_end.step) == (5, 8)
+    assert at_the_end.loss == at_the_change.loss
 
 
 def test_a_run_saves_by_time_between_the_steps_of_its_schedule(tmp_path: Path, capsys: Capture) -> None:
@@ -158,7 +202,7 @@ def test_the_ledger_says_what_the_step_really_computes_with(tmp_path: Path, caps
 
 def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(
-        Diverged, match=r"step 5: .* 4 steps in a row was not finite, after 0 of at most 0 rollbacks; lower"
+        Diverged, match=r"step 5: .* 4 steps in a row was not finite, after 0 of at most 0 rollbacks; set"
     ):
         trained(exploding(small_job(tmp_path, max_skipped_steps=3)), capsys)
     steps = step_metrics(tmp_path)

@@ -72,8 +72,47 @@ def test_a_run_cannot_go_on_with_another_optimizer(tmp_path: Path) -> None:
     job = small_job(tmp_path)
     started(job, "first")
     other = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"beta2": 0.5})})
-    with pytest.raises(InvalidSpec, match=r"optimizer.beta2: expected 0.95, got 0.5; restore them or set storage"):
+    with pytest.raises(
+        InvalidSpec, match=r"optimizer.beta2: expected 0.95, got 0.5; .*allow_changes: \[optimizer.beta2\]"
+    ):
         started(other, "second")
+
+
+def with_rate(job: JobSpec, learning_rate: float, *allowed: str) -> JobSpec:
+    optimizer = job.optimizer.model_copy(update={"learning_rate": learning_rate})
+    storage = job.storage.model_copy(update={"allow_changes": allowed})
+    return job.model_copy(update={"optimizer": optimizer, "storage": storage})
+
+
+def test_a_run_goes_on_with_another_learning_rate_only_if_the_job_allows_that_very_change(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    started(job, "first")
+    for allowed in [(), ("optimizer.clip_norm",)]:
+        with pytest.raises(InvalidSpec, match=r"optimizer.learning_rate: expected 0.003, got 0.001"):
+            started(with_rate(job, 0.001, *allowed), "second")
+    assert started(with_rate(job, 0.001, "optimizer.learning_rate"), "second").id == "first"
+
+
+def test_an_allowed_change_holds_from_then_on_and_so_needs_leave_to_be_taken_back(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    first = started(job, "first")
+    started(with_rate(job, 0.001, "optimizer.learning_rate"), "second")
+    assert started(with_rate(job, 0.001), "third").id == "first"
+    with pytest.raises(InvalidSpec, match=r"optimizer.learning_rate: expected 0.001, got 0.003"):
+        started(job, "fourth")
+    written = json.loads((first.folder / "manifest.json").read_text())
+    assert written["spec"]["optimizer"]["learning_rate"] == 0.001
+    written["spec"]["optimizer"]["learning_rate"] = 0.003
+    assert written == first.manifest
+
+
+def test_leave_to_change_the_optimizer_is_none_to_change_anything_else(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    started(job, "first")
+    other = with_rate(small_job(tmp_path, seed=7), 0.001, "optimizer.learning_rate")
+    with pytest.raises(InvalidSpec, match=r"training.seed: expected 0, got 7; restore them or"):
+        started(other, "second")
+    assert started(job, "third").id == "first"
 
 
 def test_a_run_cannot_go_on_with_other_data(tmp_path: Path) -> None:
