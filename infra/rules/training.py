@@ -60,9 +60,8 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
 def _allowed_changes(path: str, job: TrainingJob) -> Iterator[Fault]:
     """A change of the preset must not reach a run because its job once allowed one of the stack file."""
     place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
-    if missing := sorted({*job.allow_changes} - written):
-        listed = ", ".join(missing)
-        yield Fault(place, f"settings that {path} sets itself", listed, f"set {listed} in {path}, or remove it here")
+    for name in sorted({*job.allow_changes} - written):
+        yield Fault(place, f"a setting of {path}.optimizer", name, f"set {path}.{name}, or remove the name here")
     if job.allow_changes and job.existing_run != "resume":
         yield Fault(place, "existing_run: resume", f"existing_run: {job.existing_run}", "change one of the two")
 
