@@ -85,14 +85,14 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
     assert compiled[0] - {"convert_element_type"} == {"_initial", "local_step"}
 
 
-def stopped(job: JobSpec, step: int, capsys: Capture) -> list[str]:
-    """What a start prints that gets SIGTERM after that step."""
+def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
+    """What a start prints that gets SIGTERM after step `last`."""
 
     class ToldToStop(Processes):
-        def told_to_stop(self, batch: int) -> bool:
-            return batch == step
+        def told_to_stop(self, step: int) -> bool:
+            return step == last
 
-    with pytest.raises(Preempted, match=f"after step {step} with its state saved"):
+    with pytest.raises(Preempted, match=f"after step {last} with its state saved"):
         trained(job, capsys, ToldToStop(0, 1, "host-0"))
     return capsys.readouterr().out.splitlines()
 
