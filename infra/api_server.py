@@ -7,6 +7,7 @@ costs more than the calls.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -62,17 +63,10 @@ class ApiServer:
 
         settings: Any = client.Configuration()
         config.load_kube_config_from_dict(json.loads(kubeconfig(endpoint)), client_configuration=settings)
-
-        def credentials() -> Mapping[str, str]:
-            # Asks the plugin again when the token is about to end.
-            token = settings.get_api_key_with_prefix("BearerToken")
-            return {"Authorization": token} if token else {}
-
-        # A certificate stands in the place of the token where the sandbox's plugin gives it.
-        files = {"cert_file": settings.cert_file, "key_file": settings.key_file}
-        if not credentials() and not settings.cert_file:
-            raise config.ConfigException("the credential plugin gave neither a token nor a certificate")
-        return cls(settings.host, urllib3.PoolManager(maxsize=CONNECTIONS, **files), credentials=credentials)
+        if not bearer(settings):
+            raise config.ConfigException("the credential plugin gave no token")
+        pool = urllib3.PoolManager(maxsize=CONNECTIONS)
+        return cls(settings.host, pool, credentials=partial(bearer, settings))
 
     def request(
         self,
@@ -161,6 +155,15 @@ class ApiServer:
         if answer.status >= 300:
             raise refusal(answer.status, answer.data)
         return answer
+
+
+def bearer(settings: Any) -> Mapping[str, str]:
+    """The header with the token of a configuration of the official client.
+
+    The client runs the credential plugin again when the token is about to end.
+    """
+    token = settings.get_api_key_with_prefix("BearerToken")
+    return {"Authorization": token} if token else {}
 
 
 def refusal(status: int, data: bytes) -> ApiError:

@@ -8,6 +8,7 @@ import base64
 import datetime
 import ipaddress
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sandbox.site import Site
 
 _VALIDITY = datetime.timedelta(days=3650)
+
+_ADMIN, _ADMINS = "sandbox-admin", "system:masters"
+"""The administrator and the group that may do all."""
 
 API_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -100,20 +104,20 @@ def ensure(site: Site) -> None:
 
     Files in `site.pki`: `ca`, `apiserver`, `apiserver-kubelet-client`, `kubelet`, `admin`,
     `controller-manager`, `scheduler` (each `.crt` and `.key`), `sa.key` and `sa.pub` for
-    ServiceAccount tokens, `trust.crt` (this CA beside the public ones), and a `.kubeconfig` for
-    each client.
+    ServiceAccount tokens, `trust.crt` (this CA beside the public ones), a `.kubeconfig` for each client,
+    and `admin.token`, which the API server knows from `tokens.csv`.
     """
+    _ensure_token(site.pki)
     # The bundle is written last, so its presence says that all is complete.
     complete = site.pki / "trust.crt"
     if complete.exists():
         return
-    site.pki.mkdir(parents=True, exist_ok=True)
     ca = authority("tpu-multislice-sandbox")
     write(ca, site.pki, "ca")
     server_names = {"apiserver": API_SERVER_NAMES, "kubelet": ("localhost",)}
     for name, dns_names in server_names.items():
         write(signed(ca, name, dns_names=dns_names, addresses=[site.address]), site.pki, name)
-    write(signed(ca, "apiserver-kubelet-client", organization="system:masters"), site.pki, "apiserver-kubelet-client")
+    write(signed(ca, "apiserver-kubelet-client", organization=_ADMINS), site.pki, "apiserver-kubelet-client")
     _write_clients(site, ca)
     _write_service_account_keys(site.pki)
     complete.write_bytes(Path(certifi.where()).read_bytes() + ca.certificate_pem)
@@ -133,9 +137,19 @@ def kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:
     return yaml.safe_dump(content, sort_keys=False)
 
 
+def _ensure_token(folder: Path) -> None:
+    """A sandbox that an earlier version made has certificates only."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "tokens.csv"
+    if not known.exists():
+        token = secrets.token_urlsafe()
+        _write_private(folder / "admin.token", token.encode())
+        _write_private(known, f"{token},{_ADMIN},{_ADMIN},{_ADMINS}\n".encode())
+
+
 def _write_clients(site: Site, ca: KeyPair) -> None:
     clients = {
-        "admin": ("sandbox-admin", "system:masters", site.kubeconfig),
+        "admin": (_ADMIN, _ADMINS, site.kubeconfig),
         "controller-manager": ("system:kube-controller-manager", None, site.pki / "controller-manager.kubeconfig"),
         "scheduler": ("system:kube-scheduler", None, site.pki / "scheduler.kubeconfig"),
     }

@@ -1,6 +1,6 @@
 """Kubernetes' own control plane as host processes on loopback: etcd, API server, controllers, scheduler.
 
-Authentication is by client certificates, authorization is RBAC. Service addresses are loopback
+Authentication is by client certificates and tokens, authorization is RBAC. Service addresses are loopback
 addresses, so the API server reaches a webhook at its Service without any proxy.
 """
 
@@ -106,6 +106,7 @@ def _api_server_flags(site: Site) -> list[str]:
         "--endpoint-reconciler-type=none",
         f"--service-cluster-ip-range={site.service_cidr}",
         f"--client-ca-file={pki / 'ca.crt'}",
+        f"--token-auth-file={pki / 'tokens.csv'}",
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--kubelet-client-certificate={pki / 'apiserver-kubelet-client.crt'}",

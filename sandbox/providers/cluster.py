@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from infra.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer
+from infra.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, bearer
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object
 
@@ -54,7 +55,7 @@ class Cluster:
 
     @classmethod
     def connect(cls, kubeconfig: str, context: str | None) -> "Cluster":
-        """The cluster of a kubeconfig's content or path; a credential plugin it names is run once.
+        """The cluster of a kubeconfig's content or path; a credential plugin it names runs whenever a token ends.
 
         Raises:
             UnreachableError: the API server does not answer, or the kubeconfig names none.
@@ -72,9 +73,8 @@ class Cluster:
             trust = ssl.create_default_context(cafile=settings.ssl_ca_cert or os.environ.get("SSL_CERT_FILE"))
             if settings.cert_file:
                 trust.load_cert_chain(settings.cert_file, settings.key_file)
-        token = settings.get_api_key_with_prefix("BearerToken")
         pool = urllib3.PoolManager(maxsize=CONNECTIONS, ssl_context=trust)
-        server = ApiServer(str(settings.host), pool, {"Authorization": token} if token else {})
+        server = ApiServer(str(settings.host), pool, credentials=partial(bearer, settings))
         wait_ready(server)
         return cls(server)
 

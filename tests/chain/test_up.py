@@ -24,8 +24,10 @@ def test_the_job_starts_on_slices_in_node_pools_of_their_own(stack: Chain):
 
 def test_no_credential_is_in_clear_in_the_state(stack: Chain):
     key = (stack.site.pki / "admin.key").read_text().splitlines()[1]
+    token = (stack.site.pki / "admin.token").read_text()
     for state in (stack.site.root / "state").rglob("*.json"):
         assert key not in state.read_text()
+        assert token not in state.read_text()
 
 
 def test_nothing_of_the_sandbox_and_its_hosts_listens_beyond_loopback(stack: Chain):

@@ -1,16 +1,21 @@
 import json
 import ssl
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 from kubernetes.config import ConfigException
 
 from infra.api_server import ApiServer
+from infra.kubeconfig import kubeconfig
+from infra.live_jobs import connect
 from sandbox import certificates
+from sandbox.providers.cluster import Cluster
 from sandbox.site import Site
 
 
@@ -75,15 +80,35 @@ def test_a_token_that_holds_is_used_for_every_request(
     assert seen == ["Bearer token-1", "Bearer token-1"]
 
 
+def commands(endpoint: str) -> Callable[[], object]:
+    return partial(ApiServer.at(endpoint).request, "GET", "/one")
+
+
+def hooks(endpoint: str) -> Callable[[], object]:
+    return partial(client.CoreV1Api(connect(endpoint)).list_namespace, _preload_content=False)
+
+
+def sandbox_plugin(endpoint: str) -> Callable[[], object]:
+    return partial(Cluster.connect(kubeconfig(endpoint), None).server.request, "GET", "/one")
+
+
+@pytest.mark.parametrize("user", [commands, hooks, sandbox_plugin])
 def test_a_token_that_has_ended_is_renewed(
-    credentials: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    user: Callable[[str], Callable[[], object]],
+    credentials: tuple[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     endpoint, seen = credentials
     plugin(tmp_path, monkeypatch, ends="2001-01-01T00:00:00Z")
-    api = ApiServer.at(endpoint)
-    api.request("GET", "/one")
-    api.request("GET", "/two")
-    assert len({*seen, "Bearer token-1"}) == 3
+    ask = user(endpoint)
+    ask()
+    ask()
+    first, second = seen[-2:]
+    assert "Bearer token-1" not in (first, second)
+    assert first.startswith("Bearer token-")
+    assert second.startswith("Bearer token-")
+    assert first != second
 
 
 def test_a_plugin_that_is_missing_or_silent_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -44,9 +44,21 @@ def test_pythons_strict_verification_accepts_server_and_client(site: Site):
 
 
 def test_keys_are_for_their_owner_alone(site: Site):
-    keys = [*site.pki.glob("*.key"), site.kubeconfig]
+    keys = [*site.pki.glob("*.key"), *site.pki.glob("*token*"), site.kubeconfig]
     assert len(keys) > 5
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
+
+
+def test_the_administrators_token_is_known_to_the_api_server(site: Site):
+    token, user, _, group = (site.pki / "tokens.csv").read_text().strip().split(",")
+    assert token == (site.pki / "admin.token").read_text()
+    assert (user, group) == ("sandbox-admin", "system:masters")
+
+
+def test_a_sandbox_that_has_certificates_only_gets_a_token(site: Site):
+    (site.pki / "tokens.csv").unlink()
+    certificates.ensure(site)
+    assert (site.pki / "tokens.csv").exists()
 
 
 def test_a_second_call_changes_nothing(site: Site):

@@ -1,5 +1,7 @@
+import json
 import os
 import subprocess
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,10 +20,13 @@ def test_plugins_lie_where_the_engine_looks_in_the_versions_of_the_sdk(tmp_path:
 def test_the_installed_credential_plugin_finds_its_site_from_any_folder(tmp_path: Path) -> None:
     site = create(tmp_path / "site")
     site.pki.mkdir()
-    (site.pki / "admin.crt").write_text("certificate")
-    (site.pki / "admin.key").write_text("key")
+    (site.pki / "admin.token").write_text("secret")
     install(site)
     environment = {"TPU_MULTISLICE_SANDBOX": str(site.root), "PATH": os.environ["PATH"]}
     program = site.root / "bin" / "gke-gcloud-auth-plugin"
     printed = subprocess.run([program], cwd="/", env=environment, capture_output=True, text=True, check=True)
-    assert '"clientCertificateData": "certificate"' in printed.stdout
+    status = json.loads(printed.stdout)["status"]
+    assert status["token"] == "secret"
+    # Clients in Python renew a token five minutes before its end.
+    left = datetime.fromisoformat(status["expirationTimestamp"]) - datetime.now(UTC)
+    assert timedelta(minutes=5) < left < timedelta(minutes=7)
