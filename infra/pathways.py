@@ -14,6 +14,7 @@ from infra.accelerators import SliceShape
 from infra.jobs import ContainerJob, Job, Pathways
 from infra.placement import Manifest
 from infra.submission import Submission
+from infra.variables import label, of_a_tpu_container
 
 PROXY_PORT, MANAGER_PORT, WORKER_PORT = 29000, 29001, 29005
 PORTS = (PROXY_PORT, MANAGER_PORT, 29002, WORKER_PORT, 29006)
@@ -71,9 +72,9 @@ def servers(submission: Submission, pathways: Pathways) -> tuple[Manifest, Manif
             _scratch(submission),
         ],
         "env": [
-            _label("HOST_ADDRESS", "coordinator"),
-            _label("JOBSET_NAME", "jobset-name"),
-            _label("REPLICATED_JOB_NAME", "replicatedjob-name"),
+            label("HOST_ADDRESS", "coordinator"),
+            label("JOBSET_NAME", "jobset-name"),
+            label("REPLICATED_JOB_NAME", "replicatedjob-name"),
             # A system node has no chips to ask the metadata server for.
             {"name": "TPU_SKIP_MDS_QUERY", "value": "true"},
         ],
@@ -99,12 +100,9 @@ def worker(submission: Submission, pathways: Pathways) -> Manifest:
         "args": [f"--server_port={WORKER_PORT}", _manager(), _scratch(submission)],
         "env": [
             _head(),
-            _label("JOBSET_NAME", "jobset-name"),
-            _label("REPLICATED_JOB_NAME", "replicatedjob-name"),
-            # Said here, for what GKE says of the slices of a JobSet knows of no head among them.
-            _label("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
-            _label("MEGASCALE_SLICE_ID", "job-index"),
-            _label("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
+            label("JOBSET_NAME", "jobset-name"),
+            label("REPLICATED_JOB_NAME", "replicatedjob-name"),
+            *of_a_tpu_container(submission),
             {"name": "MEGASCALE_GRPC_ENABLE_XOR_TRACER", "value": "false"},
             {"name": "XCLOUD_ENVIRONMENT", "value": "GCP"},
             {"name": "TPU_MIN_LOG_LEVEL", "value": "0"},
@@ -133,8 +131,4 @@ def _scratch(submission: Submission) -> str:
 
 
 def _head() -> Manifest:
-    return _label("PATHWAYS_HEAD", "coordinator")
-
-
-def _label(name: str, label: str) -> Manifest:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['jobset.sigs.k8s.io/{label}']"}}}
+    return label("PATHWAYS_HEAD", "coordinator")

@@ -143,7 +143,8 @@ def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     volumes: list[Manifest] = [
         # The default of 64 MiB is too small for libtpu's transfers between host and chips.
         {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}},
-        # All that a pod writes on its host: libtpu's logs and lock, compiled programs, profiles, corpora.
+        # All that a pod writes on its host: libtpu's logs (`infra.variables`) and lock, compiled programs, profiles,
+        # corpora.
         {"name": _TEMPORARY, "emptyDir": {}},
     ]
     if _marks_its_node(submission):

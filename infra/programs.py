@@ -2,11 +2,9 @@
 
 Owns what a program is told. What its pod is given beside that is the business of `infra.pods`.
 
-Of the variables by which the hosts of a multislice job find each other nothing is set here. GKE's webhook sets
-TPU_WORKER_ID and TPU_WORKER_HOSTNAMES for an Indexed Job with a subdomain, several pods and chips, as JobSet makes
-them (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus), and MEGASCALE_NUM_SLICES, MEGASCALE_SLICE_ID and
-MEGASCALE_COORDINATOR_ADDRESS for JobSets with chips
-(https://github.com/apple/axlearn/blob/main/axlearn/cloud/gcp/tpu_health_check.py); the device plugin tells the rest.
+The hosts of a slice find each other by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES. GKE's webhook sets them for an Indexed
+Job with a subdomain, several pods and chips, as JobSet makes them
+(https://cloud.google.com/kubernetes-engine/docs/how-to/tpus). The variables of several slices are in `infra.variables`.
 """
 
 from collections.abc import Mapping
@@ -16,6 +14,7 @@ from infra import pathways
 from infra.jobs import ContainerJob, FunctionJob, Job
 from infra.placement import Manifest
 from infra.submission import Submission
+from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
 from workloads.spec import (
     CALL_SPEC_VARIABLE,
     IMAGE_VARIABLE,
@@ -61,7 +60,7 @@ TAKEN_VARIABLES = frozenset(
     (
         *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
         *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
-        *(FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, _COMPILE_CACHE),
+        *(FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, PARALLELISM_VARIABLE, _COMPILE_CACHE),
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
@@ -99,7 +98,7 @@ def price_name(job: Job) -> str:
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
-    program["env"].append(_field_variable(METRICS_ADDRESS_VARIABLE, "status.podIP"))
+    program["env"].append(field(METRICS_ADDRESS_VARIABLE, "status.podIP"))
     program["ports"].append({"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT})
     return program
 
@@ -115,6 +114,7 @@ def _python(submission: Submission, module: str, told: Mapping[str, str]) -> dic
             *({"name": name, "value": value} for name, value in told.items()),
             {"name": IMAGE_VARIABLE, "value": submission.image},
             *_of_the_run(submission),
+            *of_a_tpu_container(submission),
             _PLATFORMS,
             *([{"name": _COMPILE_CACHE, "value": cache}] if cache else ()),
             *_secrets(submission),
@@ -137,6 +137,7 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
         "env": [
             {"name": FOLDER_VARIABLE, "value": submission.folder},
             *_of_the_run(submission),
+            *(() if by_pathways else of_a_tpu_container(submission)),
             *({"name": name, "value": value} for name, value in (usual | dict(job.env)).items()),
             *(pathways.variables() if by_pathways else ()),
             *_secrets(submission),
@@ -151,19 +152,11 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
 def _of_the_run(submission: Submission) -> list[Manifest]:
     """Which run and start of the job it is, what it costs, and where the pod is."""
     return [
-        _label_variable(RUN_ID_VARIABLE, "jobset.sigs.k8s.io/jobset-uid"),
-        _label_variable(START_VARIABLE, "jobset.sigs.k8s.io/restart-attempt"),
+        label(RUN_ID_VARIABLE, "jobset-uid"),
+        label(START_VARIABLE, "restart-attempt"),
         _price_variable(submission.job),
-        _field_variable(NODE_VARIABLE, "spec.nodeName"),
+        field(NODE_VARIABLE, "spec.nodeName"),
     ]
-
-
-def _label_variable(name: str, label: str) -> Manifest:
-    return _field_variable(name, f"metadata.labels['{label}']")
-
-
-def _field_variable(name: str, path: str) -> Manifest:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _price_variable(job: Job) -> Manifest:

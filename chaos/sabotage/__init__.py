@@ -89,6 +89,7 @@ def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], N
     def edit(manifest: dict[str, Any]) -> None:
         for job in manifest["spec"]["replicatedJobs"]:
             for container in job["template"]["spec"]["template"]["spec"]["containers"]:
-                container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+                others = [variable for variable in container["env"] if variable["name"] not in variables]
+                container["env"] = others + [{"name": name, "value": value} for name, value in variables.items()]
 
     return edit

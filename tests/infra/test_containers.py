@@ -70,10 +70,10 @@ def test_the_image_brings_its_entry_point_where_there_is_no_command(values: Valu
     assert not {"command", "args"} & container.keys()
 
 
-def test_its_hosts_are_found_by_what_gke_sets_and_nothing_of_it_is_declared(rendered: Any) -> None:
+def test_the_hosts_of_a_slice_are_found_by_what_gke_sets_and_nothing_of_it_is_declared(rendered: Any) -> None:
     job = _job(rendered)
     assert (job["completionMode"], job["parallelism"]) == ("Indexed", 2)
-    assert not [name for name in _variables(_container(rendered)) if name.startswith(("TPU_", "MEGASCALE_"))]
+    assert not [name for name in _variables(_container(rendered)) if name.startswith(("TPU_WORKER_", "TPU_PROCESS_"))]
 
 
 def test_slices_queue_and_chips_are_those_of_a_training_job(rendered: Any) -> None:

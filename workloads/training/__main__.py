@@ -33,9 +33,9 @@ To train there are no arguments; the environment says all:
   {PRICE_VARIABLE:<30} what all slices of the job cost in USD per hour, for the record (optional)
   TPU_WORKER_HOSTNAMES           hosts of this slice, comma separated, in worker order (set by GKE)
   TPU_WORKER_ID                  this host's place among them (set by GKE)
-  MEGASCALE_NUM_SLICES           slices of the job (set by GKE)
-  MEGASCALE_SLICE_ID             this slice's place among them (set by GKE)
-  MEGASCALE_COORDINATOR_ADDRESS  first host of the first slice (set by GKE)
+  MEGASCALE_NUM_SLICES           slices of the job (label of JobSet)
+  MEGASCALE_SLICE_ID             this slice's place among them (label of JobSet)
+  MEGASCALE_COORDINATOR_ADDRESS  first host of the first slice (label of JobSet)
   JAX_COMPILATION_CACHE_DIR      folder that keeps compiled programs between starts (optional)
 
 The exit code says why it ended: see ExitCode in workloads/spec/pod.py.

@@ -49,7 +49,7 @@ FAILURE_IS_HEARD_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where GKE's variables put this process."""
+    """Where GKE's and JobSet's variables put this process."""
 
     hosts: tuple[str, ...]
     """Of this slice, in worker order."""
@@ -59,9 +59,12 @@ class Place:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """The place that the variables in `environment` name."""
+        """Return the place that the variables in `environment` name, of which JAX prefers the same
+        (jax/_src/clusters/cloud_tpu_cluster.py)."""
+        # Names with ports, on 7x.
+        addresses = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
         return cls(
-            tuple(environment.get("TPU_WORKER_HOSTNAMES", socket.gethostname()).split(",")),
+            tuple(address.partition(":")[0] for address in (addresses or socket.gethostname()).split(",")),
             int(environment.get("TPU_WORKER_ID", "0")),
             int(environment.get("MEGASCALE_NUM_SLICES", "1")),
             int(environment.get("MEGASCALE_SLICE_ID", "0")),

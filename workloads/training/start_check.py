@@ -21,7 +21,7 @@ from workloads.training.runtime import Place, Processes
 
 
 def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
-    """The job as it runs on the slices that GKE says there are, before anything waits for anybody.
+    """The job as it runs on the slices of its JobSet, before anything waits for anybody.
 
     Raises:
         InvalidSpec: they are not what the job is for.
@@ -31,7 +31,7 @@ def on_present_slices(job: JobSpec, place: Place) -> JobSpec:
 
 
 def require_place(slices: SliceSpec, place: Place) -> None:
-    """Compare the slices that GKE says there are with those of the specification.
+    """Compare the slices of the JobSet with those of the specification.
 
     Raises:
         InvalidSpec: more slices than it has or fewer than it may go on with, another number of hosts, or a place
@@ -43,7 +43,8 @@ def require_place(slices: SliceSpec, place: Place) -> None:
         expected = slices.count if fewest == slices.count else f"{fewest} to {slices.count}"
         faults.append(f"expected {expected} slices (MEGASCALE_NUM_SLICES), got {place.slice_count}")
     if len(place.hosts) != slices.hosts:
-        faults.append(f"expected {slices.hosts} hosts per slice (TPU_WORKER_HOSTNAMES), got {len(place.hosts)}")
+        told = "TPU_WORKER_HOSTNAMES or TPU_PROCESS_ADDRESSES"
+        faults.append(f"expected {slices.hosts} hosts per slice ({told}), got {len(place.hosts)}")
     if place.slice not in range(place.slice_count):
         faults.append(f"expected a MEGASCALE_SLICE_ID below {place.slice_count}, got {place.slice}")
     if faults:
@@ -54,18 +55,32 @@ def require_place(slices: SliceSpec, place: Place) -> None:
 
 
 def open_devices(place: Place) -> Sequence[Any]:
-    """All devices of the job.
+    """Return all devices of the job, and print those of this host.
 
     Raises:
         NoDevices: those of this host do not open, or another host's are waited for in vain.
     """
     try:
-        return jax.devices()
+        devices = jax.devices()
+        print(own_devices(place, jax.local_devices()), flush=True)
+        return devices
     except RuntimeError as error:
         raise NoDevices(
             f"host {place.host}: its devices do not open ({str(error).splitlines()[0]}); if other hosts say so too,"
             " look at the image, its libtpu and its permissions on the devices"
         ) from error
+
+
+def own_devices(place: Place, local: Sequence[Any]) -> str:
+    """Return a line with the devices of this host and where they are in their slice."""
+    return f"host {place.host} has in slice {place.slice}: {', '.join(map(_device, local))}"
+
+
+def _device(device: Any) -> str:
+    if device.platform != "tpu":
+        return f"device {device.id}"
+    coordinates = ",".join(map(str, device.coords))
+    return f"device {device.id} at ({coordinates}) core {device.core_on_chip}"
 
 
 def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, processes: Processes) -> None:

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster
 
 from workloads.spec import ExitCode
 from workloads.training.deadline import Deadline
@@ -50,6 +51,18 @@ def test_a_place_is_counted_slice_by_slice() -> None:
     assert [place.process for place in places] == list(range(6))
     assert [place.host for place in places] == ["a", "b"] * 3
     assert not any(place.alone for place in places)
+
+
+def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
+    told |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
+    for environment in (told, told | {"TPU_WORKER_HOSTNAMES": "localhost"}):
+        assert Place.of(environment).hosts == ("a", "b")
+        assert Place.of(environment).host == "b"
+        with monkeypatch.context() as process:
+            for name, value in environment.items():
+                process.setenv(name, value)
+            assert GkeTpuCluster.get_process_id() == Place.of(environment).process
 
 
 LEADER = Place(hosts=("host-a", "host-b"), worker=0, slice_count=1, slice=0)

@@ -11,7 +11,7 @@ from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec, SliceSpec
 from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
 from workloads.training.runtime import Place, Processes
-from workloads.training.start_check import Roll, on_present_slices, require_devices
+from workloads.training.start_check import Roll, on_present_slices, own_devices, require_devices
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,9 @@ class Chip:
     process_index: int
     slice_index: int
     platform: str = "tpu"
+    id: int = 0
+    coords: tuple[int, int, int] = (0, 0, 0)
+    core_on_chip: int = 0
 
 
 class Gathered(Processes):
@@ -56,6 +59,13 @@ def check(local: Sequence[Chip], peers: Sequence[tuple[int, int, Sequence[int]]]
 def test_orderly_hosts_pass() -> None:
     assert on_present_slices(job(), FIRST) == job()
     check([Chip(0, 0)] * 2, ORDERLY)
+
+
+def test_a_host_says_which_devices_it_has_and_where_they_are() -> None:
+    chip = Chip(0, 0, id=2, coords=(1, 0, 3))
+    line = own_devices(FIRST, [chip, replace(chip, id=3, core_on_chip=1)])
+    assert line == "host host-0 has in slice 0: device 2 at (1,0,3) core 0, device 3 at (1,0,3) core 1"
+    assert own_devices(FIRST, [replace(chip, platform="cpu")]) == "host host-0 has in slice 0: device 2"
 
 
 @pytest.mark.parametrize(
