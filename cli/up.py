@@ -1,6 +1,6 @@
 """`make up`: the whole stack on this machine, followed until the job has ended.
 
-Exit status: 0 when the job is complete, 1 when it failed or could not be started, 130 after
+Exit status: 0 when the job is complete or the stack has none, 1 when it failed or could not be started, 130 after
 Ctrl-C. What it looks like is `cli.view`'s affair, what runs is `sandbox`'s.
 """
 
@@ -33,7 +33,7 @@ _DRAIN_SECONDS = 5
 
 
 def up(settings: Path, root: Path, console: Console) -> int:
-    """Bring the stack of the file `settings` up and follow its job; the exit status.
+    """Bring the stack of the file `settings` up and follow its job, if it has one; the exit status.
 
     Raises:
         Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
@@ -46,12 +46,23 @@ def up(settings: Path, root: Path, console: Console) -> int:
             found = prepare_programs(display)
             start_control_plane(display, site)
             outputs = _apply(display, site, found, settings)
-        job: Mapping[str, str] = outputs["job"]
-        storage = f"{outputs['checkpoint_bucket']}/{job['name']}"
-        place = closing.Place(site, found.path("kubectl"), job["namespace"], storage)
-        display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
-        follow(display, Target(site, job["namespace"], job["name"], place.folder(storage)))
+        place = _follow_job(display, site, found, outputs) if outputs["jobs"] else None
+    if not console.is_terminal:
+        # On a terminal the last live screen stays, and tells them.
+        console.print(closing.times(display.snapshot))
+    if place is None:
+        console.print(closing.without_jobs(site, found.path("kubectl"), outputs["queues"]), soft_wrap=True)
+        return 0
     return _close(console, display.snapshot, place)
+
+
+def _follow_job(display: Display, site: Site, found: Programs, outputs: Mapping[str, Any]) -> closing.Place:
+    job: Mapping[str, str] = outputs["job"]
+    storage = f"{outputs['checkpoint_bucket']}/{job['name']}"
+    place = closing.Place(site, found.path("kubectl"), job["namespace"], storage)
+    display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
+    follow(display, Target(site, job["namespace"], job["name"], place.folder(storage)))
+    return place
 
 
 def _site(root: Path) -> Site:
@@ -98,9 +109,6 @@ def _require_daemon(site: Site) -> None:
 
 
 def _close(console: Console, snapshot: Snapshot, place: closing.Place) -> int:
-    if not console.is_terminal:
-        # On a terminal the last live screen stays, and tells them.
-        console.print(closing.times(snapshot))
     complete = snapshot.outcome is not None and snapshot.outcome.state == "Completed"
     console.print((closing.completed if complete else closing.failed)(snapshot, place), soft_wrap=True)
     return 0 if complete else 1

@@ -6,7 +6,7 @@ Owns which of the two is there, the kinds, and how a job comes by its name.
 from collections.abc import Iterator, Mapping
 
 from infra import sweeps
-from infra.faults import Fault, nearest, no_entries
+from infra.faults import Fault, nearest
 from infra.jobs import AnyJob, ContainerJob, TrainingJob
 from infra.rules.draft import DraftJob, Written
 from infra.sections import Sections, entries, read
@@ -27,12 +27,12 @@ def read_jobs(sections: Sections) -> tuple[DraftJob, ...]:
         )
     if SECTION not in raw:
         return tuple(_short_form(sections))
-    written = entries(raw[SECTION])
-    if not written:
-        sections.faults.append(no_entries(SECTION, raw[SECTION]))
+    if not isinstance(raw[SECTION], Mapping):
+        fix = "write jobs by name, or {} for a stack without any"
+        sections.faults.append(Fault(SECTION, "entries by name", repr(raw[SECTION]), fix))
     found = [
         job
-        for name, value in sorted(written.items(), key=lambda item: str(item[0]))
+        for name, value in sorted(entries(raw[SECTION]).items(), key=lambda item: str(item[0]))
         for job in _sweep_or_job(sections, name, value)
     ]
     sections.faults += _same_names(found)
@@ -41,8 +41,9 @@ def read_jobs(sections: Sections) -> tuple[DraftJob, ...]:
 
 def _short_form(sections: Sections) -> Iterator[DraftJob]:
     if SHORT_FORM not in sections.raw:
-        fault = Fault(SECTION, "at least one job", "nothing", "add jobs to the stack file, or job for one alone")
-        sections.faults.append(fault)
+        # Asked for, since a section that was lost by mistake would delete the jobs.
+        fix = "add jobs to the stack file, or job for one alone, or jobs: {} for a stack without any"
+        sections.faults.append(Fault(SECTION, "the stack's jobs", "nothing", fix))
         return
     written = entries(sections.raw[SHORT_FORM])
     if written.get("kind", _USUAL_KIND) != _USUAL_KIND:

@@ -19,7 +19,8 @@ def export_outputs(
 ) -> None:
     """Where cluster, jobs, queues and files are, what the trainer and calls need, and what it all costs.
 
-    `job` and `job_spec` are those of the first training job; of a stack without one `job` is its first.
+    `job` and `job_spec` are those of the first training job. Without one, `job` is the first of any kind. A stack
+    without jobs has neither.
     """
     pulumi.export("cluster", cluster.name)
     pulumi.export("endpoint", cluster.endpoint)
@@ -27,8 +28,8 @@ def export_outputs(
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
     places = {name: _place(settings, job) for name, job in settings.jobs.items()}
-    first, *_ = *settings.training_jobs, *settings.jobs
-    pulumi.export("job", places[first])
+    for first in [*settings.training_jobs, *settings.jobs][:1]:
+        pulumi.export("job", places[first])
     for spec in list(job_specs(settings).values())[:1]:
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])

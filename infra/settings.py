@@ -16,6 +16,7 @@ from infra.addresses import Network
 from infra.environment import Environment
 from infra.faults import SettingsError, unknown_key
 from infra.hidden import HIDDEN, SECTION, Hidden, of_texts
+from infra.job_sections import SECTION as JOBS
 from infra.job_sections import SHORT_FORM, kind_of, read_jobs
 from infra.jobs import Job, group_order
 from infra.monitoring.section import Monitoring
@@ -62,7 +63,8 @@ def parse(raw: Mapping[str, object]) -> Settings:
     sections.faults += unknown
     draft = _draft(sections)
     containers = all(kind_of(job.written) == "container" for job in draft.jobs)
-    image = (sections.optional if draft.jobs and containers else sections.required)("image", Image)
+    written = {SHORT_FORM, JOBS} & sections.raw.keys()
+    image = (sections.optional if written and containers else sections.required)("image", Image)
     options = sections.plain(Options)
     monitoring = sections.whole("monitoring", Monitoring)
     faults = [*sections.faults, *check(draft), *rules_of_secrets.check(sections.raw.get(SECTION, {}))]

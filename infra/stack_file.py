@@ -175,9 +175,10 @@ class Settings(Options):
     slices: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     image: Image | None = None
-    """A stack of containers alone needs none."""
+    """Not needed by a stack whose jobs are all containers, or that has none. Functions run in it."""
     jobs: Mapping[str, TrainingJob | ContainerJob]
-    """What runs, by name. One training job may stand as `job` instead, a mapping with the same keys and its `name`."""
+    """What runs, by name. One training job may stand as `job` instead, a mapping with the same keys and its `name`.
+    `{}` is a stack without jobs: a cluster with queues, to which others submit."""
     datasets: Datasets | None = None
     network: Network = Network()
     scheduling: Scheduling = Scheduling()

@@ -3,7 +3,7 @@
 Lines are never wrapped or cut: they hold paths and commands to copy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Place:
 
     def kubectl_command(self) -> str:
         """Lists the job's objects."""
-        return f"KUBECONFIG={_short(self.site.kubeconfig)} {_short(self.kubectl)} -n {self.namespace} get jobset,pods"
+        return _kubectl(self.site, self.kubectl, self.namespace, "get jobset,pods")
 
     def folder(self, address: str) -> Path:
         """Where the local object storage keeps what `gs://...` names."""
@@ -90,10 +90,27 @@ def failed(snapshot: Snapshot, place: Place) -> Text:
     return _join(*parts, _next(tries))
 
 
+def without_jobs(site: Site, kubectl: Path, queues: Mapping[str, str]) -> Text:
+    """The stack is up and has no job of its own; `queues` are the namespaces of its queues, by name."""
+    submit = [
+        (f"submit to {queue}", _kubectl(site, kubectl, namespace, "apply -f FILE"))
+        for queue, namespace in queues.items()
+    ]
+    return _join(
+        Text("the stack is up and has no jobs", "bold green"),
+        Text("FILE is a JobSet with the label kueue.x-k8s.io/queue-name, the name of the queue."),
+        _next([*submit, ("remove the stack", "make down")]),
+    )
+
+
 def times(snapshot: Snapshot) -> Text:
     """How long each phase took."""
     spans = [(phase, snapshot.spans[phase]) for phase in snapshot.phases if phase in snapshot.spans]
     return _rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
+
+
+def _kubectl(site: Site, kubectl: Path, namespace: str, words: str) -> str:
+    return f"KUBECONFIG={_short(site.kubeconfig)} {_short(kubectl)} -n {namespace} {words}"
 
 
 def _last_lines(folder: Path) -> list[str]:

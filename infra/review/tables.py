@@ -13,12 +13,20 @@ from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, State, Table
 
 _QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notable", "waits": "notable", "never": "bad"}
+_NO_JOBS = Table(
+    title="Queue",
+    verdict="the stack has no jobs; others submit theirs to its queues",
+    state="good",
+    columns=(),
+    rows=(),
+    notes=(),
+)
 
 
 def tables(review: Review) -> list[Table]:
     """What stands in the preview, in this order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
-    return [*_ready(review), _price(review), *of_jobs]
+    return [*_ready(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
 
 
 def _ready(review: Review) -> Iterable[Table]:

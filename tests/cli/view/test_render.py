@@ -88,6 +88,11 @@ def test_the_failed_job_tells_the_reason_and_the_last_thirty_lines_of_the_host(t
     check("closing-failed", shown.replace(str(tmp_path), "/home/me/stack/.sandbox"))
 
 
+def test_a_stack_without_jobs_says_how_to_submit_one_to_each_queue() -> None:
+    shown = closing.without_jobs(PLACE.site, PLACE.kubectl, {"product": "products", "research": "research"})
+    check("closing-without-jobs", text(shown, 80, soft_wrap=True))
+
+
 def test_commands_to_copy_are_never_wrapped() -> None:
     shown = text(closing.completed(recordings.completed(), PLACE), 30, soft_wrap=True)
 
