@@ -63,9 +63,11 @@ operators = Operators("operators", OperatorsArgs(settings.slices.values(), setti
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
 placement = settings.scheduling.placement
-on_hosts = settings.host_network_teams
+on_hosts, levels = settings.host_network_teams, settings.pod_levels
 monitored = settings.monitoring.enabled
-queues_args = QueuesArgs(settings.slices, settings.teams, placement, on_hosts, settings.network, monitored, held)
+queues_args = QueuesArgs(
+    settings.slices, settings.teams, placement, on_hosts, levels, settings.network, monitored, held
+)
 queues = Queues("queues", queues_args, on_operators)
 on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
 secrets = job_secrets(settings, pulumi.Config(), on_queues)

@@ -11,12 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.names import JobName, PinnedImage, PortName, VariableName
+from infra.names import JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
 from infra.sweeps import sweep_of
 from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, OptimizerSetting, PositiveInt, Spec, WholeNumber
 
 Priority = Literal["low", "normal", "high"]
 Backend = Literal["direct", "pathways"]
+PodLevel = Literal["restricted", "baseline", "privileged"]
+"""Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
 
 HOURS_PER_YEAR = 8760
 
@@ -72,6 +74,11 @@ class Job(Spec):
     job of its own with the places of its values behind the name. In `jobs` alone; see `docs/jobs.md`."""
 
     @property
+    def pod_level(self) -> PodLevel:
+        """Strictest level that admits its pods. No level allows the host's network and nothing else."""
+        return "privileged" if self.host_network else "restricted"
+
+    @property
     def sweep_name(self) -> str | None:
         """The key of the sweep that it is a run of; None: it is a job by itself."""
         return sweep_of(self.name, self.sweep)
@@ -120,6 +127,26 @@ class Pathways(Spec):
     """The same of memory: a seventh, and three sevenths each for proxy and program."""
 
 
+class HostShare(Spec):
+    """CPU and memory that each pod requests of its host. It holds all chips of the host in any case."""
+
+    vcpus: PositiveInt | None = None
+    """Unset: three quarters of the machine's."""
+    memory_gib: PositiveInt | None = None
+    """Unset: three quarters of the machine's."""
+
+
+class ScratchVolume(Spec):
+    """A folder that the program may write to. It is empty at each start and ends with the pod."""
+
+    path: MountPath
+    """Where the program sees it."""
+    size_gib: PositiveInt
+    """A pod that writes more to the disk is evicted, which counts against `max_restarts`."""
+    medium: Literal["disk", "memory"] = "disk"
+    """`disk`: the boot disk of the node. `memory`: memory that the pod has requested."""
+
+
 class ContainerJob(Job):
     """Runs a program of your own: on every host of the slices, or by Pathways on the head. See `docs/jobs.md`."""
 
@@ -134,8 +161,23 @@ class ContainerJob(Job):
     """Environment variables in plain; what nobody may read belongs to `secrets`."""
     ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
     """Ports that the program listens on, wherever it runs."""
+    run_as_user: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """User and group of the processes, for images that run as one user only. Unset: 10001. 0 is root, which the policy
+    refuses unless the stack has an exception; see `docs/jobs.md`."""
+    privileged: bool = False
+    """Gives the container all rights on its host. The policy refuses it unless the stack has an exception."""
+    resources: HostShare = HostShare()
+    volumes: Mapping[VolumeName, ScratchVolume] = {}
+    """Folders for the program's files, by name. Apart from them only `/tmp` and `/dev/shm` can be written to."""
     pathways: Pathways | None = None
     """With `backend: pathways`, and with no other."""
+
+    @property
+    def pod_level(self) -> PodLevel:
+        """Strictest level that admits its pods."""
+        if self.privileged or self.host_network:
+            return "privileged"
+        return "baseline" if self.run_as_user == 0 else "restricted"
 
     @property
     def images(self) -> tuple[str, ...]:

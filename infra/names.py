@@ -25,6 +25,7 @@ _MACHINE = re.compile(
 )
 _SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _PORT = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
+_MOUNT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -103,6 +104,12 @@ def _port(name: str) -> str:
     return name
 
 
+def _mount_path(path: str) -> str:
+    if not _MOUNT_PATH.fullmatch(path):
+        raise ValueError("the absolute path of a folder, such as /var/cache, without . and ..")
+    return path
+
+
 def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
     if bad:
@@ -116,6 +123,8 @@ def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 VARIABLE_RULE = "an environment variable's name of letters, digits and underscores, no digit first"
 VariableName = Annotated[str, AfterValidator(_variable)]
 PortName = Annotated[str, AfterValidator(_port)]
+MountPath = Annotated[str, AfterValidator(_mount_path)]
+VolumeName = Annotated[str, AfterValidator(_at_most(40))]
 ProjectName = Annotated[str, AfterValidator(_at_most(30))]
 ClusterName = Annotated[str, AfterValidator(_at_most(20))]
 """Short, for the bucket's name holds the project (at most 30 characters) and this."""

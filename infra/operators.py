@@ -55,7 +55,7 @@ class Operators(pulumi.ComponentResource):
     ) -> kubernetes.helm.v4.Chart:
         in_namespace = kubernetes.core.v1.Namespace(
             namespace,
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace, labels=admitted_pods(host_network=False)),
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=namespace, labels=admitted_pods("restricted")),
             opts=pulumi.ResourceOptions(parent=self),
         )
         return kubernetes.helm.v4.Chart(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from infra import pathways, placement, programs
 from infra.accelerators import TPU_RESOURCE, SliceShape
-from infra.jobs import Pathways
+from infra.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.placement import Manifest
 from infra.submission import Submission
 from workloads.spec import API_ACCESS_PATH
@@ -22,6 +22,9 @@ SERVICE_ACCOUNT = "trainer"
 
 _REQUESTED_SHARE = 0.75
 """Share of a machine's CPU and memory that its pod requests."""
+_LARGEST_SHARE = 0.85
+"""Largest share of a machine that fits what GKE leaves to pods, daemons of every node apart."""
+_UNSAID = HostShare()
 _HALF_THE_SHARE = _REQUESTED_SHARE / 2
 """The same of each of two pods that share a machine."""
 _HOST_NETWORK: Manifest = {
@@ -53,22 +56,26 @@ CONFINED_CONTAINER: Manifest = {
 }
 """Security context of their containers. No generation needs a privileged one since GKE 1.28
 (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
-_LEVEL = "restricted"
+_PRIVILEGED_CONTAINER: Manifest = {
+    # The API server refuses allowPrivilegeEscalation: false next to it.
+    "privileged": True,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+_WARNED_LEVEL: PodLevel = "restricted"
 _API_ACCESS = "api-access"
 TOKEN_SECONDS = 3600
 """Kubelet renews the token when it is four fifths old."""
 
 
-def admitted_pods(*, host_network: bool) -> dict[str, str]:
-    """Labels of a namespace that takes no pods but those without rights, whoever makes them.
+def admitted_pods(level: PodLevel) -> dict[str, str]:
+    """Return the labels of a namespace that takes only pods of this level, whoever makes them.
 
-    Kubernetes counts the host's network among power over it and has no level for it alone
-    (https://kubernetes.io/docs/concepts/security/pod-security-standards/): where pods use it, a policy of
-    `infra.admission_policies` refuses the rest in place of the level.
+    No level allows the host's network and nothing else. Where pods use it, a policy of `infra.admission_policies`
+    refuses the rest.
     """
     mode = "pod-security.kubernetes.io"
-    level = "privileged" if host_network else _LEVEL
-    return {f"{mode}/enforce": level, f"{mode}/warn": _LEVEL, f"{mode}/audit": _LEVEL}
+    return {f"{mode}/enforce": level, f"{mode}/warn": _WARNED_LEVEL, f"{mode}/audit": _WARNED_LEVEL}
 
 
 def pod_template(submission: Submission) -> Manifest:
@@ -76,7 +83,8 @@ def pod_template(submission: Submission) -> Manifest:
     kept = placement.pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
     runtime = pathways.runtime(submission.job)
     if runtime is None:
-        container = programs.program(submission) | {"resources": resources(submission.shape)}
+        asked = submission.job.resources if isinstance(submission.job, ContainerJob) else _UNSAID
+        container = programs.program(submission) | {"resources": resources(submission.shape, asked=asked)}
         return _template(submission, kept | _mount_annotations(submission), _place(submission), [container])
     shared = pathways.colocated(submission.shape)
     own = resources(submission.shape, _HALF_THE_SHARE if shared else _REQUESTED_SHARE)
@@ -122,21 +130,45 @@ def _template(
 ) -> Manifest:
     """Pods that run `containers` on nodes that `place` names; `with_data`: they see the mounted bucket."""
     bucket = submission.mounted_bucket if with_data else None
-    confined = {"securityContext": CONFINED_CONTAINER, "volumeMounts": _mounts(submission, bucket)}
+    own = _own_volumes(submission.job) if with_data else {}
+    mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
+    confined = {"securityContext": _container_context(submission.job), "volumeMounts": mounts}
     spec: Manifest = {
         "restartPolicy": "Never",
         "serviceAccountName": SERVICE_ACCOUNT,
         # The metadata server gives Google credentials; of the API server the pod needs `_api_access` alone.
         "automountServiceAccountToken": False,
-        "securityContext": CONFINED_POD,
+        "securityContext": _pod_context(submission.job),
         **(_HOST_NETWORK if submission.job.host_network else {}),
         "terminationGracePeriodSeconds": submission.job.grace_seconds,
         **place,
         **({"initContainers": [container | confined for container in sidecars]} if sidecars else {}),
         "containers": [container | confined for container in containers],
-        "volumes": _volumes(submission, bucket),
+        "volumes": [*_volumes(submission, bucket), *(_empty_folder(name, own[name]) for name in own)],
     }
     return {**({"metadata": {"annotations": dict(annotations)}} if annotations else {}), "spec": spec}
+
+
+def _pod_context(job: Job) -> Manifest:
+    user = job.run_as_user if isinstance(job, ContainerJob) else None
+    if user is None:
+        return CONFINED_POD
+    return CONFINED_POD | {"runAsNonRoot": user != 0, "runAsUser": user, "runAsGroup": user}
+
+
+def _container_context(job: Job) -> Manifest:
+    return _PRIVILEGED_CONTAINER if isinstance(job, ContainerJob) and job.privileged else CONFINED_CONTAINER
+
+
+def _own_volumes(job: Job) -> Mapping[str, ScratchVolume]:
+    """Volumes of the stack file, by the names that they have in the pod."""
+    volumes = job.volumes if isinstance(job, ContainerJob) else {}
+    return {f"own-{name}": volume for name, volume in volumes.items()}
+
+
+def _empty_folder(name: str, volume: ScratchVolume) -> Manifest:
+    medium = {"medium": "Memory"} if volume.medium == "memory" else {}
+    return {"name": name, "emptyDir": {**medium, "sizeLimit": f"{volume.size_gib}Gi"}}
 
 
 def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
@@ -185,8 +217,8 @@ def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     return mounts
 
 
-def resources(shape: SliceShape, share: float = _REQUESTED_SHARE) -> Manifest:
-    """What a pod takes of its host: all chips, and most of the rest.
+def resources(shape: SliceShape, share: float = _REQUESTED_SHARE, asked: HostShare = _UNSAID) -> Manifest:
+    """What a pod takes of its host: all chips, and most of the rest unless the stack file says otherwise.
 
     So much that no second large pod fits beside the trainer, yet no more than remains when kubelet
     and daemons have their part. No limits: to throttle the only large pod of a host helps nobody, and
@@ -194,7 +226,13 @@ def resources(shape: SliceShape, share: float = _REQUESTED_SHARE) -> Manifest:
     """
     chips = str(shape.chips_per_host)
     vcpus, memory_gib = _part_of_host(shape, share)
-    return {"requests": {**_requests(vcpus, memory_gib), TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+    wanted = _requests(asked.vcpus or vcpus, asked.memory_gib or memory_gib)
+    return {"requests": {**wanted, TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+
+
+def most_of_host(shape: SliceShape) -> tuple[int, int]:
+    """Return the most vCPUs and GiB that a pod may request and still find a place next to GKE's own pods."""
+    return _part_of_host(shape, _LARGEST_SHARE)
 
 
 def _head_resources(shared: SliceShape | None, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:

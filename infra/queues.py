@@ -17,6 +17,7 @@ import pulumi_kubernetes as kubernetes
 from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
 from infra.addresses import Network
 from infra.capacity import Queued
+from infra.jobs import PodLevel
 from infra.kubernetes_objects import OURS, KubernetesObject, owned
 from infra.pods import SERVICE_ACCOUNT, admitted_pods
 from infra.scheduling import Placement
@@ -32,6 +33,8 @@ class QueuesArgs:
     placement: Placement
     host_network_teams: frozenset[str]
     """The teams whose pods may use the network of their host."""
+    pod_levels: Mapping[str, PodLevel]
+    """What each team's namespace admits."""
     network: Network
     """Addresses of the cluster, of which pods reach those that they need."""
     monitored: bool
@@ -83,7 +86,7 @@ class Queues(pulumi.ComponentResource):
         team = args.teams[name]
         manifest = cluster_queues.cluster_queue(name, team, args.groups, args.placement)
         queue = self._declare(f"quota-{name}", manifest, needed)
-        labels = cluster_queues.MANAGED | admitted_pods(host_network=name in args.host_network_teams)
+        labels = cluster_queues.MANAGED | admitted_pods(args.pod_levels[name])
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=OURS),

@@ -5,7 +5,7 @@ hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
@@ -14,7 +14,7 @@ from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
 from infra.environment import Environment
 from infra.hidden import Hidden
-from infra.jobs import ContainerJob, Job, TrainingJob
+from infra.jobs import ContainerJob, Job, PodLevel, TrainingJob
 from infra.maintenance import MaintenanceWindow
 from infra.monitoring.section import Monitoring
 from infra.names import (
@@ -232,6 +232,15 @@ class Settings(Options):
     def host_network_teams(self) -> frozenset[str]:
         """The teams with a job whose pods use the network of their host."""
         return frozenset(job.team for job in self.jobs.values() if job.host_network)
+
+    @property
+    def pod_levels(self) -> Mapping[str, PodLevel]:
+        """Pod Security level of each team's namespace: the strictest that admits the pods of all its jobs."""
+        strictest_last = get_args(PodLevel)[::-1]
+        asked = {(job.team, job.pod_level) for job in self.jobs.values()} | {
+            (name, "restricted") for name in self.teams
+        }
+        return {name: next(level for level in strictest_last if (name, level) in asked) for name in self.teams}
 
     def team_of(self, job: Job) -> Team:
         """The team that submits the job."""

@@ -68,5 +68,5 @@ def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.Resourc
 
 
 def _namespace() -> Manifest:
-    labels = admitted_pods(host_network=False)
+    labels = admitted_pods("restricted")
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}

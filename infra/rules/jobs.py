@@ -38,7 +38,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
         case TrainingJob():
             yield from training.check(path, job, shape)
         case ContainerJob():
-            yield from containers.check(path, job, draft)
+            yield from containers.check(path, job, draft, shape)
         case _:
             raise AssertionError(job)
 

@@ -19,11 +19,20 @@ def rendered(values: Values) -> Any:
     return _rendered(values)
 
 
-def _rendered(values: Values, **changes: object) -> Any:
+def with_container(values: Values, **changes: object) -> Values:
+    """A stack with one job, a container on two slices."""
     slices = {"group": "trillium", "count": 2}
-    values["jobs"] = {"serve": CONTAINER | {"team": "research", "slices": slices} | changes}
-    del values["job"], values["image"]
-    settings = parse(values)
+    rest = {name: value for name, value in values.items() if name not in ("job", "image")}
+    return rest | {"jobs": {"serve": CONTAINER | {"team": "research", "slices": slices} | changes}}
+
+
+def pod_of(rendered: Any) -> Any:
+    """The specification of its pods."""
+    return _job(rendered)["template"]["spec"]
+
+
+def _rendered(values: Values, **changes: object) -> Any:
+    settings = parse(with_container(values, **changes))
     return render(submission(settings, settings.jobs["serve"], None))
 
 

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from infra.accelerators import SliceShape, all_shapes
-from infra.pods import admitted_pods, pod_template, resources
+from infra.jobs import PodLevel
+from infra.pods import admitted_pods, most_of_host, pod_template, resources
 from infra.settings import parse
 from sandbox.providers.nodes import allocatable
 from tests.infra.one_job import submitted
@@ -77,10 +78,18 @@ def test_jax_may_not_fall_back_to_the_hosts_cpu(values: Values) -> None:
     assert "Unable to initialize backend 'tpu'" in found.stderr
 
 
-@pytest.mark.parametrize(("host_network", "level"), [(False, "restricted"), (True, "privileged")])
-def test_namespaces_admit_pods_with_power_over_their_host_only_for_its_network(host_network: bool, level: str) -> None:
+@pytest.mark.parametrize("level", get_args(PodLevel))
+def test_namespaces_warn_of_pods_with_rights_whatever_they_admit(level: PodLevel) -> None:
     told = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("warn", "audit")}
-    assert admitted_pods(host_network=host_network) == {"pod-security.kubernetes.io/enforce": level, **told}
+    assert admitted_pods(level) == {"pod-security.kubernetes.io/enforce": level, **told}
+
+
+@pytest.mark.parametrize("shape", _MACHINES.values(), ids=_MACHINES)
+def test_the_most_that_a_pod_may_request_fits_what_gke_leaves_to_pods(shape: SliceShape) -> None:
+    millicores, memory_mib = allocatable(shape.machine_type)
+    vcpus, memory_gib = most_of_host(shape)
+    assert vcpus * 1000 < 0.95 * millicores
+    assert memory_gib * 1024 < 0.95 * memory_mib
 
 
 def test_pods_run_as_the_images_user(values: Values) -> None:
