@@ -59,7 +59,8 @@ members = trainers(cloud.project, number, namespaces, nodes.email, bool(settings
 access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, settings.dataset_bucket), in_cluster)
 
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
-operators = Operators("operators", OperatorsArgs(settings.slices.values(), settings.scheduling), on_cluster)
+operators_args = OperatorsArgs(settings.slices.values(), settings.scheduling, slices.first_queued)
+operators = Operators("operators", operators_args, on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
 held = told_when_stuck(cluster.endpoint)
 placement = settings.scheduling.placement

@@ -28,6 +28,7 @@ _A_WEEK = "168h"
 _PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's usual ones, which it wants to see written
 (https://kueue.sigs.k8s.io/docs/concepts/fair_sharing)."""
+_QUEUED_ANNOTATION = "tpu-multislice/queued-pools"
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
@@ -38,6 +39,8 @@ class OperatorsArgs:
 
     groups: Iterable[SliceGroup]
     scheduling: Scheduling
+    first_queued: pulumi.Resource | None
+    """A queued node pool, if the stack has one."""
 
 
 class Operators(pulumi.ComponentResource):
@@ -46,8 +49,10 @@ class Operators(pulumi.ComponentResource):
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
         jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, {}, [])
-        # Kueue looks for JobSet's kinds when it starts.
-        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(args), [jobset])
+        # When it starts, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
+        # When GKE installs that kind is not documented: at the latest with the first such pool.
+        before = [jobset, *([args.first_queued] if args.first_queued else [])]
+        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(args), before)
         self.register_outputs({})
 
     def _chart(
@@ -98,7 +103,12 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
 
 def _kueue_values(args: OperatorsArgs) -> dict[str, object]:
     configuration = yaml.safe_dump(_kueue_configuration(args), sort_keys=False)
-    return {"managerConfig": {"controllerManagerConfigYaml": configuration}}
+    # A first queued pool in a stack that stands restarts Kueue.
+    restarts = {"podAnnotations": {_QUEUED_ANNOTATION: "true"}} if args.first_queued else {}
+    return {
+        **({"controllerManager": {"manager": restarts}} if restarts else {}),
+        "managerConfig": {"controllerManagerConfigYaml": configuration},
+    }
 
 
 def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:

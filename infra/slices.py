@@ -65,6 +65,9 @@ class TpuSlicesArgs:
 class TpuSlices(pulumi.ComponentResource):
     """All TPU slices of the stack."""
 
+    first_queued: pulumi.Resource | None = None
+    """The first queued pool, if the stack has one."""
+
     def __init__(self, name: str, args: TpuSlicesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
         pools = sum(group.count for group in args.groups.values())
@@ -73,7 +76,7 @@ class TpuSlices(pulumi.ComponentResource):
         for group_name, group in args.groups.items():
             policy = self._workload_policy(name, group_name, args)
             for index in range(group.count):
-                gcp.container.NodePool(
+                pool = gcp.container.NodePool(
                     f"{name}-{group_name}-{index}",
                     pool_args(slice_pool(group_name, index), group_name, policy, args),
                     # A slice's name and capacity are free again only when the old one is gone.
@@ -85,6 +88,8 @@ class TpuSlices(pulumi.ComponentResource):
                         hooks=hosts_have_come,
                     ),
                 )
+                if isinstance(group.capacity, Queued) and self.first_queued is None:
+                    self.first_queued = pool
         self.register_outputs({})
 
     def _workload_policy(self, name: str, group_name: str, args: TpuSlicesArgs) -> pulumi.Input[str] | None:

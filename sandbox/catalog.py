@@ -120,11 +120,11 @@ def chart_of(program: Program) -> Copy:
     return Copy(f"charts/{program.name}", program.module, program.version_of)
 
 
-GKE_KINDS = (
-    Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-autoscaler/apis"),
-    Copy("charts/operator/crds", "monitoring", "github.com/GoogleCloudPlatform/prometheus-engine"),
-)
-"""The kinds that a GKE cluster has from the start: ProvisioningRequest and those of Managed Prometheus."""
+AUTOSCALER_KINDS = Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-autoscaler/apis")
+"""The kind ProvisioningRequest."""
+MONITORING_KINDS = Copy("charts/operator/crds", "monitoring", "github.com/GoogleCloudPlatform/prometheus-engine")
+"""The kinds of Managed Prometheus, which a GKE cluster has from the start."""
+GKE_KINDS = (AUTOSCALER_KINDS, MONITORING_KINDS)
 
 API_DOCUMENTS = {
     api: Copy(f"{api}/{version}/{api}-api.json", "gcs", "google.golang.org/api")

@@ -1,7 +1,7 @@
 """What clusters, node pools and buckets do beside being remembered: check, Nodes, objects in the GCS server."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, override
 from urllib.parse import quote
@@ -10,7 +10,7 @@ import urllib3
 import yaml
 
 from infra.api_server import APPLY_PATCH, ApiServer
-from sandbox.catalog import GKE_KINDS, copied_path
+from sandbox.catalog import AUTOSCALER_KINDS, GKE_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.providers.awaiting import DEFAULT_TIMEOUT_SECONDS, poll
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid
@@ -69,8 +69,7 @@ class ClusterEffect(Effect):
 
     @override
     def create(self, properties: Object) -> None:
-        for kind in _gke_kinds():
-            self.api().request("PATCH", _path(kind), kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
+        _make(_kinds(MONITORING_KINDS), self.api())
 
     @override
     def delete(self, properties: Object) -> None:
@@ -83,7 +82,7 @@ class ClusterEffect(Effect):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
         self.api().request("DELETE", "/api/v1/nodes", query={"labelSelector": f"{NODE_LABEL}=true"})
-        kinds = _gke_kinds()
+        kinds = [kind for copy in GKE_KINDS for kind in _kinds(copy)]
         for kind in kinds:
             self.api().delete(_path(kind), {})
         # The next cluster brings them again, which a kind that is on its way out would not survive.
@@ -112,6 +111,9 @@ class NodePoolEffect(Effect):
             self._require_streaming(properties)
         if properties["name"] in self.cloud.stock_outs():
             raise HalfMade(f'NodePool {properties["name"]} was created in the error state "ERROR"')
+        if at(properties, "queuedProvisioning.enabled"):
+            # As late as GKE may bring it: when it does is not documented.
+            _make(_kinds(AUTOSCALER_KINDS), self.api())
         for node in self._nodes(properties):
             self.api().request("POST", "/api/v1/nodes", node)
 
@@ -227,9 +229,14 @@ def _node_patch(live: Object, before: Object, after: Object) -> Object:
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
 
 
-def _gke_kinds() -> list[Object]:
-    files = [path for copy in GKE_KINDS for path in sorted(copied_path(copy).glob("*.yaml"))]
-    return [kind for path in files for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
+def _kinds(copy: Copy) -> list[Object]:
+    paths = sorted(copied_path(copy).glob("*.yaml"))
+    return [kind for path in paths for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
+
+
+def _make(kinds: Iterable[Object], api: ApiServer) -> None:
+    for kind in kinds:
+        api.request("PATCH", _path(kind), kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
 
 
 def _path(kind: Object) -> str:

@@ -31,7 +31,7 @@ _GROUPS = {
     "/apis/apps/v1": ("deployments",),
     "/apis/networking.k8s.io/v1": ("networkpolicies",),
     "/apis/jobset.x-k8s.io/v1alpha2": ("jobsets",),
-    "/apis/kueue.x-k8s.io/v1beta2": ("workloads", "clusterqueues", "cohorts", "resourceflavors"),
+    "/apis/kueue.x-k8s.io/v1beta2": ("workloads", "clusterqueues", "cohorts", "resourceflavors", "admissionchecks"),
     "/apis/monitoring.googleapis.com/v1": ("podmonitorings", "clusterrules"),
 }
 _PATHS = {kind: f"{group}/{kind}" for group, kinds in _GROUPS.items() for kind in kinds}

@@ -11,10 +11,13 @@ import pytest
 
 from chaos.field import NAMESPACE
 from infra.jobset import render
+from infra.settings import parse
+from infra.submission import submission
 from sandbox.providers.values import merged
 from tests.chain.stack import Chain
 from tests.infra.one_job import submitted
 from tests.infra.recording import stack_values
+from tests.infra.test_containers import with_container
 
 _EQUAL_SLICES = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}
 _QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}
@@ -63,3 +66,18 @@ def test_a_longer_name_than_settings_allow_is_refused_by_jobset(stack: Chain):
     jobset["metadata"]["name"] += "a"
     with pytest.raises(AssertionError, match="invalid label value"):
         _dry_run(stack, jobset)
+
+
+@pytest.mark.parametrize("changes", [{"run_as_user": 0}, {"privileged": True}], ids=["root", "privileged"])
+def test_the_api_server_accepts_pods_with_rights_where_the_namespace_does(stack: Chain, changes: dict[str, Any]):
+    volumes = {
+        "cache": {"path": "/root/.cache", "size_gib": 1},
+        "ram": {"path": "/ram", "size_gib": 1, "medium": "memory"},
+    }
+    settings = parse(with_container(stack_values("local"), volumes=volumes, **changes))
+    (slices,) = render(submission(settings, settings.jobs["serve"], None))["spec"]["replicatedJobs"]  # pyright: ignore
+    template = slices["template"]["spec"]["template"]
+    pod = {**template["spec"], "serviceAccountName": "default", "restartPolicy": "Never"}
+    _dry_run(
+        stack, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", "namespace": "default"}, "spec": pod}
+    )

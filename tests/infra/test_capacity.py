@@ -15,6 +15,7 @@ from tests.infra.recording import Recording, Registration, Values, run_program, 
 
 POOL = "gcp:container/nodePool:NodePool"
 KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
+KUEUE_CHART = ("kubernetes:helm.sh/v4:Chart", "kueue")
 CUBES = {"generation": "v5p", "topology": "4x4x4"}
 IRONWOOD = {"generation": "7x", "topology": "4x4x4"}
 RESERVED = {"kind": "reservation", "name": "chips"}
@@ -196,6 +197,23 @@ def test_a_queued_job_waits_for_a_provisioning_request(values: Values) -> None:
     checks = [{"name": name, "onFlavors": ["v6e-2x4-queued-trillium"]}]
     assert queue.inputs["spec"]["admissionChecksStrategy"] == {"admissionChecks": checks}
     assert jobset(recording)["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "14400"}
+
+
+def test_kueue_starts_after_the_first_queued_pool_and_otherwise_waits_for_no_slice(values: Values) -> None:
+    def waits_for_pool(recording: Recording) -> bool:
+        return recording.named(POOL, "slices-trillium-0").urn in recording.closure(recording.named(*KUEUE_CHART))
+
+    assert waits_for_pool(program_with(values, QUEUED, slices=1))
+    assert not waits_for_pool(program_with(values, FLEX))
+
+
+def test_a_first_queued_pool_restarts_kueue_in_a_stack_that_stands(values: Values) -> None:
+    def pod_annotations(recording: Recording) -> Any:
+        chart: Any = recording.named(*KUEUE_CHART).inputs["values"]
+        return chart.get("controllerManager", {}).get("manager", {}).get("podAnnotations")
+
+    assert pod_annotations(program_with(values, QUEUED, slices=1))
+    assert pod_annotations(program_with(values, FLEX)) is None
 
 
 def test_a_queued_pod_tolerates_every_taint_that_its_flavor_has(values: Values) -> None:

@@ -16,6 +16,16 @@ from sandbox.site import Site, create
 from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
+PROVISIONING = "provisioningrequests.autoscaling.x-k8s.io"
+CLUSTER_RECORD = {"name": "c", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
+POOL = {
+    "name": "slice-0",
+    "cluster": "c",
+    "nodeConfig": {"machineType": "ct6e-standard-4t", "flexStart": True},
+    "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4"},
+    "autoscaling": {"totalMinNodeCount": 0, "maxNodeCount": 2},
+}
+
 
 class Requests:
     """An API server that only remembers what it is asked; what is deleted goes once somebody has looked for it."""
@@ -45,14 +55,12 @@ def test_a_cluster_comes_and_goes_with_the_kinds_that_gke_brings_along(tmp_path:
     effect = ClusterEffect(Cloud(tmp_path), lambda: cast(ApiServer, api))
     effect.create({"name": "c"})
     kinds = [kind for _, kind in api.made]
-    assert {
-        "provisioningrequests.autoscaling.x-k8s.io",
-        "podmonitorings.monitoring.googleapis.com",
-        "clusterrules.monitoring.googleapis.com",
-    } <= {*kinds}
+    assert {"podmonitorings.monitoring.googleapis.com", "clusterrules.monitoring.googleapis.com"} <= {*kinds}
+    assert PROVISIONING not in kinds
     assert {method for method, _ in api.made} == {"PATCH"}
     effect.delete({"name": "c", "deletionProtection": False})
-    assert api.made[-len(kinds) :] == [("DELETE", kind) for kind in kinds]
+    kinds.append(PROVISIONING)
+    assert sorted(api.made[-len(kinds) :]) == sorted(("DELETE", kind) for kind in kinds)
     assert api.going == set(), "the next cluster brings the same kinds"
 
 
@@ -93,3 +101,14 @@ def test_nodes_that_stream_images_need_the_api_and_the_right_to_use_it(tmp_path:
     cloud.keep(PROJECT_MEMBER, "b", {"member": "serviceAccount:nodes@p", "role": role})
     effect.create(pool)
     assert api.made == [("POST", "nodes")]
+
+
+def test_only_a_queued_pool_brings_the_kind_of_its_requests(tmp_path: Path) -> None:
+    programs.prepare(ignore)
+    api, cloud = Requests(), Cloud(tmp_path)
+    cloud.keep(CLUSTER, "c", CLUSTER_RECORD)
+    effect = NodePoolEffect(Site(tmp_path, 201), cloud, lambda: cast(ApiServer, api))
+    effect.create(POOL)
+    assert api.made == []
+    effect.create(POOL | {"queuedProvisioning": {"enabled": True}})
+    assert api.made == [("PATCH", PROVISIONING)]
