@@ -7,11 +7,11 @@ job and the rest of the stack lies in `infra.rules`; reading them, in `infra.job
 from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from infra.names import JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
+from infra.names import HttpPath, JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
 from infra.sweeps import sweep_of
 from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, OptimizerSetting, PositiveInt, Spec, WholeNumber
 
@@ -147,6 +147,30 @@ class ScratchVolume(Spec):
     """`disk`: the boot disk of the node. `memory`: memory that the pod has requested."""
 
 
+class Heartbeat(Spec):
+    """A sign of life that a program gives on every host. When it stops, the container is ended and all slices restart,
+    which counts against `max_restarts`."""
+
+    port: PortName | None = None
+    """Name in `ports`. The sign is that the program takes connections there, or answers requests for `path`."""
+    path: HttpPath | None = None
+    """Path of an HTTP request to `port`, to be answered with a status from 200 to 399."""
+    file: MountPath | None = None
+    """The sign is that the program writes or touches this file. The image needs `sh`, `date` and `stat`."""
+    silence_seconds: Annotated[int, Field(ge=30)]
+    """Longest time without a sign. The end of the container comes up to 30 seconds later."""
+    start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 30
+    """Longest time from the start of the container to its first sign."""
+
+    @model_validator(mode="after")
+    def _one_sign(self) -> Self:
+        if (self.port is None) == (self.file is None):
+            raise ValueError("either port or file")
+        if self.path and self.port is None:
+            raise ValueError("no path without port")
+        return self
+
+
 class ContainerJob(Job):
     """Runs a program of your own: on every host of the slices, or by Pathways on the head. See `docs/jobs.md`."""
 
@@ -169,6 +193,8 @@ class ContainerJob(Job):
     resources: HostShare = HostShare()
     volumes: Mapping[VolumeName, ScratchVolume] = {}
     """Folders for the program's files, by name. Apart from them only `/tmp` and `/dev/shm` can be written to."""
+    heartbeat: Heartbeat | None = None
+    """Unset: a program that hangs holds its chips until it ends or `max_hours` are over."""
     pathways: Pathways | None = None
     """With `backend: pathways`, and with no other."""
 

@@ -26,6 +26,7 @@ _MACHINE = re.compile(
 _SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _PORT = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 _MOUNT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+")
+_HTTP_PATH = re.compile(r"/[\x21-\x7e]*")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
@@ -110,6 +111,12 @@ def _mount_path(path: str) -> str:
     return path
 
 
+def _http_path(path: str) -> str:
+    if not _HTTP_PATH.fullmatch(path):
+        raise ValueError("the path of a request, such as /healthz")
+    return path
+
+
 def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
     if bad:
@@ -124,6 +131,7 @@ VARIABLE_RULE = "an environment variable's name of letters, digits and underscor
 VariableName = Annotated[str, AfterValidator(_variable)]
 PortName = Annotated[str, AfterValidator(_port)]
 MountPath = Annotated[str, AfterValidator(_mount_path)]
+HttpPath = Annotated[str, AfterValidator(_http_path)]
 VolumeName = Annotated[str, AfterValidator(_at_most(40))]
 ProjectName = Annotated[str, AfterValidator(_at_most(30))]
 ClusterName = Annotated[str, AfterValidator(_at_most(20))]

@@ -7,11 +7,12 @@ Job with a subdomain, several pods and chips, as JobSet makes them
 (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus). The variables of several slices are in `infra.variables`.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from infra import pathways
-from infra.jobs import ContainerJob, FunctionJob, Job
+from infra.jobs import ContainerJob, FunctionJob, Heartbeat, Job
 from infra.placement import Manifest
 from infra.submission import Submission
 from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
@@ -44,6 +45,9 @@ _COORDINATOR_PORT = 8482
 """JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
 """Read by JAX (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
+_PROBE_SECONDS = 10
+_FILE_FAILURES = 3
+_IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
 _PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
 """What is named must be there: without libtpu or chips JAX says so rather than train on the host's CPU. JAX's own
 choice on a host with both (jax/_src/cloud_tpu_init.py)."""
@@ -142,10 +146,30 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
             *(pathways.variables() if by_pathways else ()),
             *_secrets(submission),
         ],
+        **(_probes(job.heartbeat) if job.heartbeat else {}),
         "ports": [
             *([] if by_pathways else [{"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT}]),
             *({"name": name, "containerPort": port} for name, port in job.ports.items()),
         ],
+    }
+
+
+def _probes(heartbeat: Heartbeat) -> Manifest:
+    """Return the probes by which kubelet ends a container without a sign of life."""
+    seconds = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
+    attempts = math.ceil(heartbeat.start_minutes * 60 / _PROBE_SECONDS)
+    if heartbeat.file:
+        # The file tells of the silence by its age. Several attempts, since one may fail for want of processor time.
+        exists: list[str] = ["test", "-e", heartbeat.file]
+        young = ["sh", "-c", _IS_YOUNG, heartbeat.file, str(heartbeat.silence_seconds)]
+        first, later, failures = {"exec": {"command": exists}}, {"exec": {"command": young}}, _FILE_FAILURES
+    else:
+        asked = {"httpGet": {"path": heartbeat.path}} if heartbeat.path else {"tcpSocket": {}}
+        first = later = {kind: {**request, "port": heartbeat.port} for kind, request in asked.items()}
+        failures = math.ceil(heartbeat.silence_seconds / _PROBE_SECONDS)
+    return {
+        "startupProbe": {**first, **seconds, "failureThreshold": attempts},
+        "livenessProbe": {**later, **seconds, "failureThreshold": failures},
     }
 
 

@@ -7,7 +7,7 @@ from infra.faults import Fault
 from infra.jobs import ContainerJob, ScratchVolume
 from infra.pods import most_of_host
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES, TPU_METRICS_PORT, TPU_METRICS_PORT_NAME
-from infra.rules.draft import Draft
+from infra.rules.draft import Draft, listed
 
 _FREE = ("HOME", "PATH", "TMPDIR")
 """The container's own, which its stack file may change."""
@@ -25,6 +25,7 @@ def check(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) 
     yield from _ports(path, job)
     yield from _rights(path, job, draft)
     yield from _folders(path, job)
+    yield from _heartbeat(path, job)
     if job.backend == "pathways":
         yield from _of_pathways(path, job)
     elif shape:
@@ -73,6 +74,19 @@ def _folders(path: str, job: ContainerJob) -> Iterator[Fault]:
         if other := seen.get(volume.path):
             yield Fault(place, f"a folder that {other} does not have", volume.path, "choose another, or remove one")
         seen[volume.path] = name
+
+
+def _heartbeat(path: str, job: ContainerJob) -> Iterator[Fault]:
+    if job.heartbeat is None:
+        return
+    port, file = job.heartbeat.port, job.heartbeat.file
+    if port and port not in job.ports:
+        expected = f"one of the job's ports, {listed(job.ports)}"
+        yield Fault(f"{path}.heartbeat.port", expected, repr(port), f"rename it or add it to {path}.ports")
+    folders = [*_TAKEN_FOLDERS, *(volume.path for volume in job.volumes.values())]
+    if file and not any(file.startswith(f"{folder}/") for folder in folders):
+        expected = f"a file below one of the folders that the program can write to: {', '.join(folders)}"
+        yield Fault(f"{path}.heartbeat.file", expected, file, "choose another, or add a volume")
 
 
 def _of_pathways(path: str, job: ContainerJob) -> Iterator[Fault]:

@@ -1,7 +1,7 @@
 """The node agent: sees pods and nodes come and go, and gives each pod a worker.
 
 Owns which pods are run here: those bound to the sandbox's nodes. How a pod lives is in
-`pod_worker`. Probes are not run: a running container is ready. Images are not run: every
+`pod_worker`. A running container is ready: readiness probes are not asked. Images are not run: every
 container is a program of this machine that finds the checkout's modules.
 """
 

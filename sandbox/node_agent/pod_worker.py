@@ -18,6 +18,7 @@ from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.leftovers import end_leftovers
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.node_agent.pod_process import PodProcess, StartError
+from sandbox.node_agent.probes import Probing
 from sandbox.node_agent.restarts import pauses_seconds
 from sandbox.node_agent.status import (
     NODE_RESTARTED,
@@ -179,7 +180,7 @@ class PodWorker:
                 state = unstartable(str(error), datetime.now(UTC))
                 self._record(name, ContainerRecord(state, before.last_state, before.restart_count))
                 return
-            self._attend(name, process, before)
+            self._attend(container, process, before)
             return
 
     def _start(self, container: Json) -> PodProcess:
@@ -189,8 +190,8 @@ class PodWorker:
             raise ConfigError(f"the API server could not be asked: {error}") from error
         return PodProcess.start(plan)
 
-    def _attend(self, name: str, process: PodProcess, before: ContainerRecord) -> None:
-        started = datetime.now(UTC)
+    def _attend(self, container: Json, process: PodProcess, before: ContainerRecord) -> None:
+        name, started = container["name"], datetime.now(UTC)
         with self._lock:
             self._processes[name] = process
             self._write_pids()
@@ -199,7 +200,10 @@ class PodWorker:
                 late = time.monotonic() >= self._deadline
                 process.signal(signal.SIGKILL if late else signal.SIGTERM)
         self._record(name, ContainerRecord(running(started), before.last_state, before.restart_count))
+        probing = Probing(container, process, self._around.address, self.pod.grace_seconds)
+        probing.start()
         code = process.wait()
+        probing.stop()
         with self._lock:
             del self._processes[name]
             self._write_pids()

@@ -1,5 +1,6 @@
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -252,3 +253,44 @@ def test_of_a_pod_on_a_silent_node_nothing_is_heard_until_the_node_speaks_again(
     trial.silent.clear()
     trial.until(lambda: trial.api.deletions)
     assert trial.api.phases[-1] == "Succeeded"
+
+
+def _probe(action: Json) -> Json:
+    return {**action, "periodSeconds": 0.05, "failureThreshold": 2, "timeoutSeconds": 5}
+
+
+@pytest.mark.parametrize("kind", ["startupProbe", "livenessProbe"])
+@pytest.mark.parametrize(
+    "action",
+    [{"exec": {"command": ["test", "-e", "/nowhere"]}}, {"tcpSocket": {"port": "http"}}, {"httpGet": {"port": "http"}}],
+    ids=["command", "connection", "request"],
+)
+def test_a_container_without_a_sign_of_life_is_ended(begin: Begin, kind: str, action: Json) -> None:
+    ports = [{"name": "http", "containerPort": 1}]
+    trial = begin(pod(containers=[script("exec sleep 600", ports=ports, **{kind: _probe(action)})]))
+    trial.until_ended()
+    assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
+
+
+def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) -> None:
+    probe = _probe({"exec": {"command": ["false"]}})
+    deaf = script("trap '' TERM; while :; do sleep 0.1; done", livenessProbe=probe)
+    trial = begin(pod(containers=[deaf], terminationGracePeriodSeconds=0.2))
+    trial.until_ended()
+    assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
+
+
+def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
+    sign, count = tmp_path / "alive", tmp_path / "asked"
+    alive = ["sh", "-c", f"echo >> {count}; test -e {sign}"]
+    fields = {"startupProbe": {**_probe({"exec": {"command": alive}}), "failureThreshold": 1000}}
+    fields["livenessProbe"] = _probe({"exec": {"command": alive}})
+    trial = begin(pod(containers=[script("exec sleep 600", **fields)]))
+    trial.until(lambda: count.exists() and len(count.read_text()) > 3)
+    sign.touch()
+    asked = len(count.read_text())
+    trial.until(lambda: len(count.read_text()) > asked + 3)
+    assert trial.api.phases[-1] == "Running"
+    sign.unlink()
+    trial.until_ended()
+    assert trial.api.phases[-1] == "Failed"
