@@ -55,8 +55,15 @@ def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
     assert (spec.optimizer.learning_rate, spec.storage.allow_changes) == (0.001, ("optimizer.learning_rate",))
 
 
+def test_its_heartbeat_is_accepted() -> None:
+    shown = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)[3])
+    values = _shown()
+    values["jobs"]["probe"] |= shown
+    assert parse(values).jobs["probe"] != parse(_shown()).jobs["probe"]
+
+
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:
-    settings = parse(_shown(3))
+    settings = parse(_shown(4))
     rendered: Any = render(submission(settings, settings.jobs["single-controller"], None))
     pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in rendered["spec"]["replicatedJobs"]}
     parts = re.findall(r"^\| `(head|slice)`, with the containers? (.*?) \|", TEXT, re.MULTILINE)
@@ -83,4 +90,4 @@ def test_variables_of_gke_are_those_that_the_sandbox_sets() -> None:
     worker = TpuWorker(slice_hostnames=("a", "b"), worker_id=0, slice_id=0, slice_count=2, coordinator="a")
     told = [name for name in _variables("GKE") if not name.startswith(("TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE"))]
     assert set(told) <= cluster_variables(worker).keys()
-    assert len(told) == 5
+    assert len(told) == 2
