@@ -4,7 +4,7 @@ Owns the two controllers: versions, values, and the moment from which their webh
 and jobs, which need those webhooks, depend on this component.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import yaml
 
 from infra.capacity import FlexStart
 from infra.cluster_queues import MANAGED
+from infra.controllers import chart_resources
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
 from infra.pods import admitted_pods
@@ -35,9 +36,9 @@ _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
 @dataclass(frozen=True)
 class OperatorsArgs:
-    """What Kueue's own configuration depends on."""
+    """What the controllers' configuration and size depend on."""
 
-    groups: Iterable[SliceGroup]
+    groups: Collection[SliceGroup]
     scheduling: Scheduling
     first_queued: pulumi.Resource | None
     """A queued node pool, if the stack has one."""
@@ -48,11 +49,13 @@ class Operators(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
-        jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, {}, [])
+        resources = chart_resources(sum(group.count * group.shape.hosts for group in args.groups))
+        values: dict[str, object] = {"controller": {"resources": resources}}
+        jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, values, [])
         # When it starts, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
         # When GKE installs that kind is not documented: at the latest with the first such pool.
         before = [jobset, *([args.first_queued] if args.first_queued else [])]
-        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(args), before)
+        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(args, resources), before)
         self.register_outputs({})
 
     def _chart(
@@ -101,12 +104,12 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult({key: item for key, item in args.props.items() if key != "data"}, args.opts)
 
 
-def _kueue_values(args: OperatorsArgs) -> dict[str, object]:
+def _kueue_values(args: OperatorsArgs, resources: Mapping[str, object]) -> dict[str, object]:
     configuration = yaml.safe_dump(_kueue_configuration(args), sort_keys=False)
     # A first queued pool in a stack that stands restarts Kueue.
     restarts = {"podAnnotations": {_QUEUED_ANNOTATION: "true"}} if args.first_queued else {}
     return {
-        **({"controllerManager": {"manager": restarts}} if restarts else {}),
+        "controllerManager": {"manager": {"resources": resources, **restarts}},
         "managerConfig": {"controllerManagerConfigYaml": configuration},
     }
 

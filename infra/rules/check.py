@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from infra.accelerators import SliceShape
 from infra.faults import Fault
-from infra.rules import admission, budget, environment, jobs, place, prices, scheduling, slices, teams
+from infra.rules import admission, budget, controllers, environment, jobs, place, prices, scheduling, slices, teams
 from infra.rules.draft import Draft
 
 
@@ -25,6 +25,7 @@ def check(draft: Draft) -> Iterator[Fault]:
             yield from slices.check(f"slices.{name}", draft.slices[name])
             yield from slices.second_network(name, draft)
     yield from place.check(draft, shapes)
+    yield from controllers.check(draft, shapes)
     yield from teams.check(draft, shapes)
     yield from scheduling.check(draft)
     yield from jobs.check(draft, shapes)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra.recording import Values, run_program
+from tests.infra.recording import Values, run_program, stack_values
 
 FLEX = {"kind": "flex-start", "max_run_hours": 4}
 QUEUED = {"kind": "queued", "max_run_hours": 4}
@@ -63,3 +63,19 @@ def test_jobs_are_requeued_for_ever_and_queues_share_by_order_unless_said_otherw
     assert "backoffLimitCount" not in configuration["waitForPodsReady"]["requeuingStrategy"]
     assert "fairSharing" not in configuration
     assert "fairSharing" in _configuration(values | {"scheduling": {"fair_sharing": True}})
+
+
+def _resources(values: Values) -> list[Any]:
+    recording = run_program(values)
+    kueue, jobset = (
+        recording.named("kubernetes:helm.sh/v4:Chart", name).inputs["values"] for name in ("kueue", "jobset")
+    )
+    return [kueue["controllerManager"]["manager"]["resources"], jobset["controller"]["resources"]]
+
+
+def test_both_controllers_have_memory_for_all_nodes_and_pods_of_the_largest_stack() -> None:
+    hosts, measured_mib_per_host = 4096, 0.16
+    for resources in _resources(stack_values("scale")):
+        assert resources["requests"]["memory"] == resources["limits"]["memory"] == f"{512 + hosts}Mi"
+        assert resources["requests"]["cpu"] == "2500m"
+        assert int(resources["limits"]["memory"].removesuffix("Mi")) > 4 * measured_mib_per_host * hosts

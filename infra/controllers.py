@@ -1,0 +1,52 @@
+"""CPU and memory of JobSet's and Kueue's controllers, by the number of TPU hosts.
+
+Each controller keeps every Node and Pod of the cluster in memory, GKE's own pods of each node among them. Measured in
+the sandbox with nine pods to a node (Kueue 0.19.2, JobSet 0.12.0, GOGC=50): from no nodes to 2,048, Kueue grows from 91
+to 422 MiB and JobSet from 39 to 358, each by 0.16 MiB for a host, in proportion at every step. Kueue's chart limits it
+to 512 MiB, too little for 2,600 hosts. What is requested here is six times as much as was measured: Go's usual GOGC=100
+takes a third more, live objects are larger, and a restart lists all of them at once. xpk requests 32 MiB for each host
+for Kueue and 1.2 MiB for JobSet, 4 GiB at least (`core/kueue_manager.py`, `core/jobset.py`).
+"""
+
+import re
+from dataclasses import dataclass
+
+_BASE_MIB, _MIB_PER_HOST = 512, 1
+_BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS = 500, 500
+_BURST = 4
+"""Limit of CPU, in requests: four times as in the charts."""
+_GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
+_MACHINE = re.compile(r"-(standard|highmem|highcpu)-(\d+)$")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """CPU and memory of a pod or a machine."""
+
+    millicores: int
+    memory_mib: int
+
+
+def controller_request(hosts: int) -> Resources:
+    """Return what each of the two controllers requests in a cluster with so many TPU hosts."""
+    millicores = _BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS
+    return Resources(millicores, _BASE_MIB + hosts * _MIB_PER_HOST)
+
+
+def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
+    """Return the same as a chart's value. Memory has no room above its request, so a node never runs out of it."""
+    wanted = controller_request(hosts)
+    memory = f"{wanted.memory_mib}Mi"
+    return {
+        "requests": {"cpu": f"{wanted.millicores}m", "memory": memory},
+        "limits": {"cpu": f"{wanted.millicores * _BURST}m", "memory": memory},
+    }
+
+
+def machine_size(machine_type: str) -> Resources | None:
+    """Return the size of a CPU machine, if its name tells it, as that of n2-standard-8 does."""
+    found = _MACHINE.search(machine_type)
+    if found is None:
+        return None
+    vcpus = int(found[2])
+    return Resources(vcpus * 1000, vcpus * _GIB_PER_VCPU[found[1]] * 1024)
