@@ -267,7 +267,8 @@ def _probe(action: Json) -> Json:
 )
 def test_a_container_without_a_sign_of_life_is_ended(begin: Begin, kind: str, action: Json) -> None:
     ports = [{"name": "http", "containerPort": 1}]
-    trial = begin(pod(containers=[script("exec sleep 600", ports=ports, **{kind: _probe(action)})]))
+    sleeping = {**script("exec sleep 600", ports=ports), kind: _probe(action)}
+    trial = begin(pod(containers=[sleeping]))
     trial.until_ended()
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
 
@@ -283,9 +284,9 @@ def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) 
 def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
     sign, count = tmp_path / "alive", tmp_path / "asked"
     alive = ["sh", "-c", f"echo >> {count}; test -e {sign}"]
-    fields = {"startupProbe": {**_probe({"exec": {"command": alive}}), "failureThreshold": 1000}}
-    fields["livenessProbe"] = _probe({"exec": {"command": alive}})
-    trial = begin(pod(containers=[script("exec sleep 600", **fields)]))
+    probe = _probe({"exec": {"command": alive}})
+    patient = {**probe, "failureThreshold": 1000}
+    trial = begin(pod(containers=[script("exec sleep 600", startupProbe=patient, livenessProbe=probe)]))
     trial.until(lambda: count.exists() and len(count.read_text()) > 3)
     sign.touch()
     asked = len(count.read_text())
