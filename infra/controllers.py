@@ -8,10 +8,13 @@ takes a third more, live objects are larger, and a restart lists all of them at 
 for Kueue and 1.2 MiB for JobSet, 4 GiB at least (`core/kueue_manager.py`, `core/jobset.py`).
 """
 
+import math
 import re
 from dataclasses import dataclass
 
-_BASE_MIB, _MIB_PER_HOST = 512, 1
+_HOSTS_PER_STEP, _MIB_PER_STEP = 512, 512
+"""In steps, since a change of what a controller requests starts it again."""
+_LEAST_LIMIT_MIB = 4096
 _BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS = 500, 500
 _BURST = 4
 """Limit of CPU, in requests: four times as in the charts."""
@@ -30,16 +33,18 @@ class Resources:
 def controller_request(hosts: int) -> Resources:
     """Return what each of the two controllers requests in a cluster with so many TPU hosts."""
     millicores = _BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS
-    return Resources(millicores, _BASE_MIB + hosts * _MIB_PER_HOST)
+    return Resources(millicores, _MIB_PER_STEP * (1 + math.ceil(hosts / _HOSTS_PER_STEP)))
 
 
 def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
-    """Return the same as a chart's value. Memory has no room above its request, so a node never runs out of it."""
+    """Return the same with limits, as a value of a chart."""
     wanted = controller_request(hosts)
-    memory = f"{wanted.memory_mib}Mi"
     return {
-        "requests": {"cpu": f"{wanted.millicores}m", "memory": memory},
-        "limits": {"cpu": f"{wanted.millicores * _BURST}m", "memory": memory},
+        "requests": {"cpu": f"{wanted.millicores}m", "memory": f"{wanted.memory_mib}Mi"},
+        "limits": {
+            "cpu": f"{wanted.millicores * _BURST}m",
+            "memory": f"{max(wanted.memory_mib, _LEAST_LIMIT_MIB)}Mi",
+        },
     }
 
 

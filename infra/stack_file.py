@@ -52,7 +52,8 @@ class Cluster(Spec):
     deletion_protection: bool
     """`destroy` is refused while this is true; set it false, `up`, then `destroy`."""
     system_machine_type: CpuMachine
-    """Machine type of the CPU nodes that run JobSet, Kueue and GKE's own pods."""
+    """Machine type of the CPU nodes that run JobSet, Kueue and GKE's own pods. Requests of the two grow with the number
+    of TPU hosts and may take half of a machine."""
     system_nodes: PositiveInt
     authorized_networks: Mapping[str, Cidr] = {}
     """Networks by name from which the control plane's IP endpoint answers. Empty: it has none, and the

@@ -122,3 +122,16 @@ def test_in_a_team_on_the_hosts_network_every_pod_is_the_trainers_user(values: V
     found = told(stack)
     assert {"jobs.serve.run_as_user", "jobs.serve.privileged"} <= found.keys()
     assert "a team with a job on the host's network (jobs.other)" in found["jobs.serve.privileged"]
+
+
+def test_with_its_exceptions_a_stack_may_have_a_privileged_job(values: Values) -> None:
+    resources = {
+        "no-privileges": "job-serve",
+        "no-privilege-escalation": "job-serve",
+        "pod-security": "namespace-research",
+    }
+    granted = {
+        rule: {"exceptions": [{"resource": name, "reason": "An old image.", "expires_on": "2027-06-30"}]}
+        for rule, name in resources.items()
+    }
+    assert broken(with_container(values, privileged=True), policy_of("dev") | granted, preview=False) == []
