@@ -79,3 +79,10 @@ def test_both_controllers_have_memory_for_all_nodes_and_pods_of_the_largest_stac
         assert resources["requests"]["memory"] == resources["limits"]["memory"] == f"{512 + hosts}Mi"
         assert resources["requests"]["cpu"] == "2500m"
         assert int(resources["limits"]["memory"].removesuffix("Mi")) > 4 * measured_mib_per_host * hosts
+
+
+def test_a_slice_more_starts_no_controller_again(values: Values) -> None:
+    before = _resources(values)
+    values["slices"]["trillium"]["count"] += 1
+    assert _resources(values) == before
+    assert {resources["limits"]["memory"] for resources in before} == {"4096Mi"}
