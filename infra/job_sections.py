@@ -6,7 +6,7 @@ Owns which of the two is there, the kinds, and how a job comes by its name.
 from collections.abc import Iterator, Mapping
 
 from infra import sweeps
-from infra.faults import Fault, nearest
+from infra.faults import Fault, nearest, shown
 from infra.jobs import AnyJob, ContainerJob, TrainingJob
 from infra.rules.draft import DraftJob, Written
 from infra.sections import Sections, entries, read
@@ -29,7 +29,7 @@ def read_jobs(sections: Sections) -> tuple[DraftJob, ...]:
         return tuple(_short_form(sections))
     if not isinstance(raw[SECTION], Mapping):
         fix = "write jobs by name, or {} for a stack without any"
-        sections.faults.append(Fault(SECTION, "entries by name", repr(raw[SECTION]), fix))
+        sections.faults.append(Fault(SECTION, "a mapping by name", shown(raw[SECTION]), fix))
     found = [
         job
         for name, value in sorted(entries(raw[SECTION]).items(), key=lambda item: str(item[0]))
