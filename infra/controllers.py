@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _HOSTS_PER_STEP, _MIB_PER_STEP = 512, 512
 """In steps, since a change of what a controller requests starts it again."""
 _LEAST_LIMIT_MIB = 4096
-_BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS = 500, 500
+_BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES = 500, 500, 4000
 _BURST = 4
 """Limit of CPU, in requests: four times as in the charts."""
 _GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
@@ -32,7 +32,7 @@ class Resources:
 
 def controller_request(hosts: int) -> Resources:
     """Return what each of the two controllers requests in a cluster with so many TPU hosts."""
-    millicores = _BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS
+    millicores = min(_BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES)
     return Resources(millicores, _MIB_PER_STEP * (1 + math.ceil(hosts / _HOSTS_PER_STEP)))
 
 

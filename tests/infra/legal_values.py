@@ -61,7 +61,8 @@ def legal_values(draw: st.DrawFn) -> Values:
     # Nothing is bought on demand at a price that nobody knows.
     if draw(st.booleans()) or (kind == "on-demand" and not listed):
         values["prices"] = {"usd_per_chip_hour": {group: draw(st.floats(0.01, 100))}}
-    # Room for the largest slices in the largest number.
+    # Room for the largest slices in the largest number, and for the controllers that know all their hosts.
+    values["cluster"] |= {"system_machine_type": "n2-highmem-32", "system_nodes": 2}
     values["network"] = {"nodes": "10.0.0.0/14", "pods": "10.128.0.0/9", "services": "10.4.0.0/20"}
     values["network"]["second_nodes"] = "10.8.0.0/14"
     values["teams"] = {team: {"namespace": "people", "quota": {group: count * shape.chips}}}
