@@ -89,7 +89,7 @@ def test_a_range_that_no_group_uses_may_be_anything(values: Values) -> None:
 def test_a_stack_is_accepted_with_the_prefixes_that_its_faults_name(slices: int, system_nodes: int) -> None:
     values = stack_values("dev")
     values["slices"]["trillium"]["count"] = slices
-    values["cluster"]["system_nodes"] = system_nodes
+    values["cluster"] |= {"system_nodes": system_nodes, "system_machine_type": "e2-standard-32"}
     nodes = narrowest_prefix(slices * 2 + system_nodes + 6)
     pods = narrowest_prefix(pod_addresses(slices * 2, system_nodes + 1))
     values["network"] = {"nodes": f"10.0.0.0/{nodes}", "pods": f"10.16.0.0/{min(pods, 21)}"}
