@@ -103,7 +103,7 @@ def test_every_stack_has_a_review(stack: str) -> None:
 
 def test_the_review_of_a_stack_without_jobs_tells_its_price_and_that_it_has_none(values: Values) -> None:
     del values["job"]
-    price, queue = tables(review("dev", parse(values | {"jobs": {}}), NOTHING))
+    *_, price, queue = tables(review("dev", parse(values | {"jobs": {}}), NOTHING))
     assert price.rows
     assert (queue.title, queue.rows) == ("Queue", ())
 
