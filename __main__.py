@@ -30,13 +30,12 @@ settings = load(pulumi.Config())
 cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_labels
 
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
-on_project = ResourceOptions(provider=google)
-kept = CheckpointBucketArgs(settings.checkpoint_bucket, cloud.region, labels, settings.environment is not None)
-bucket = checkpoint_bucket("checkpoints", kept, on_project)
 allowed = [*changeable_until(settings.budget, settings.environment, now()), *filled_in(settings)]
 guard = Guard(settings, google, allowed)
 apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
+kept = CheckpointBucketArgs(settings.checkpoint_bucket, cloud.region, labels, settings.environment is not None)
+bucket = checkpoint_bucket("checkpoints", kept, on_google)
 network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
 repository = image_repository("images", name, cloud.region, labels, on_google)
 image = image_reference("trainer", settings.image, repository)
@@ -58,10 +57,10 @@ namespaces = [team.namespace for team in settings.teams.values()]
 members = trainers(cloud.project, number, namespaces, nodes.email, bool(settings.host_network_teams))
 access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, settings.dataset_bucket), in_cluster)
 
-on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster])
+on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster], deleted_with=cluster.resource)
 operators_args = OperatorsArgs(settings.slices.values(), settings.scheduling, slices.first_queued)
 operators = Operators("operators", operators_args, on_cluster)
-on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators])
+on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators], deleted_with=cluster.resource)
 held = told_when_stuck(cluster.endpoint)
 placement = settings.scheduling.placement
 on_hosts, levels = settings.host_network_teams, settings.pod_levels
@@ -70,13 +69,14 @@ queues_args = QueuesArgs(
     settings.slices, settings.teams, placement, on_hosts, levels, settings.network, monitored, held
 )
 queues = Queues("queues", queues_args, on_operators)
-on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues])
+on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues], deleted_with=cluster.resource)
 secrets = job_secrets(settings, pulumi.Config(), on_queues)
 prices = job_prices(settings, on_queues)
 watched = monitoring(settings, queues, on_operators)
 on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *prices])
 jobs = job_sets(settings, image, footings, on_all)
-guard.close([apis, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched])
+declared = [apis, bucket, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched]
+guard.close(declared, on_operators)
 
 export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
 tell_in_preview(settings, guard, now())

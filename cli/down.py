@@ -15,16 +15,17 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.halt import Halt, changing, exit_status
-from cli.phases import operate, phase, start_control_plane
+from cli.phases import operate, phase, recover, start_control_plane
 from cli.sandbox_folder import SANDBOX
 from cli.view.display import Display
 from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
+from infra.teardown import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
 
 _DESTROY_ADVICE = (
-    "The sandbox goes on running. Repair the cause and run `make down` again; `make down ARGS=--stop-jobs` stops"
-    " running jobs, which the next `make up` resumes"
+    "The sandbox is still running. Fix the cause and run `make down` again. `make down ARGS=--stop-jobs` stops running"
+    " jobs, which the next `make up` resumes; `make down ARGS=--foreign-objects` deletes queues of others"
 )
 
 
@@ -49,6 +50,13 @@ class Consent:
     without_asking: bool = False
     """Delete them though nobody is there to answer."""
     stop_jobs: bool = False
+    foreign_objects: bool = False
+    """Delete queues and flavors that the stack did not make."""
+
+    @property
+    def policies(self) -> list[str]:
+        """Names of the policies that then only warn."""
+        return [NO_JOB_RUNS] * self.stop_jobs + list(NO_FOREIGN) * self.foreign_objects
 
 
 def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
@@ -65,7 +73,7 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
         _require_agreement(buckets(site), console)
     with changing(site):
         title = f"tpu-multislice · {stack_file.stack_name(settings)}"
-        removed = _remove(site, settings, Display(console, Snapshot(title, DOWN_PHASES)), consent.stop_jobs)
+        removed = _remove(site, settings, Display(console, Snapshot(title, DOWN_PHASES)), consent)
         left = buckets(site)
         if consent.delete_checkpoints:
             shutil.rmtree(site.root)
@@ -97,7 +105,7 @@ def _require_agreement(found: list[Bucket], console: Console) -> None:
         raise Halt("nothing was touched")
 
 
-def _remove(site: Site, settings: Path, display: Display, stop_jobs: bool) -> bool:
+def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> bool:
     """Destroy and stop what there is; False when there was nothing."""
     # The Automation API takes a second to import.
     from sandbox.engine import Engine
@@ -109,7 +117,8 @@ def _remove(site: Site, settings: Path, display: Display, stop_jobs: bool) -> bo
     with display.shown():
         if destroyable:
             start_control_plane(display, site)
-            operate(display, Phase.DESTROY, partial(engine.destroy, stop_jobs=stop_jobs), _DESTROY_ADVICE)
+            recover(display, Phase.DESTROY, engine)
+            operate(display, Phase.DESTROY, partial(engine.destroy, agreed=consent.policies), _DESTROY_ADVICE)
         with phase(display, Phase.STOP):
             daemon.stop(site)
     return True
@@ -126,10 +135,11 @@ def main() -> int:
     parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
     parser.add_argument("--delete-checkpoints", action="store_true", help="delete the whole folder of the sandbox")
     parser.add_argument("--stop-jobs", action="store_true", help="also while a job is running")
+    parser.add_argument("--foreign-objects", action="store_true", help="also delete queues that the stack did not make")
     parser.add_argument("--yes", action="store_true", help="delete without asking")
     given = parser.parse_args()
     console = Console(highlight=False)
-    consent = Consent(given.delete_checkpoints, given.yes, given.stop_jobs)
+    consent = Consent(given.delete_checkpoints, given.yes, given.stop_jobs, given.foreign_objects)
     return exit_status(lambda: down(stack_file.find(given.stack), given.sandbox, consent, console))
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -22,6 +22,10 @@ from cli.view.snapshot import Phase
 from sandbox import daemon, programs
 from sandbox.builds import BuildProgress
 from sandbox.site import Site
+
+if TYPE_CHECKING:
+    # The Automation API takes a second to import.
+    from sandbox.engine import Engine
 
 _ERRORS_TOLD = 5
 
@@ -63,6 +67,12 @@ def start_control_plane(display: Display, site: Site) -> None:
             raise Halt("stopped; no server is left running", INTERRUPTED) from None
         detail = "runs already" if ran else f"API server at {site.api_server_url}"
         display.change(lambda now: now.tell(Phase.CONTROL_PLANE, detail))
+
+
+def recover(display: Display, name: Phase, engine: "Engine") -> None:
+    """Take up the stack where a killed command left it, and say so in the phase that comes next."""
+    if told := engine.recover():
+        display.change(lambda now: now.tell(name, told))
 
 
 def operate[Result](

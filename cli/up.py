@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.halt import INTERRUPTED, Halt, changing, exit_status
-from cli.phases import operate, prepare_programs, start_control_plane
+from cli.phases import operate, prepare_programs, recover, start_control_plane
 from cli.sandbox_folder import SANDBOX
 from cli.view import closing
 from cli.view.display import Display
@@ -77,6 +77,7 @@ def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Map
     from sandbox.engine import Engine
 
     engine = Engine(site, found, settings)
+    recover(display, Phase.PLAN, engine)
     operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
     return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
 

@@ -63,12 +63,15 @@ def policy(
     versions: Sequence[str] = ("*",),
     namespaces: Sequence[str] = (),
     only: str | None = None,
+    params: tuple[str, str] | None = None,
 ) -> Manifest:
     """One that refuses what `rules` name unless all validations, expressions by what they say, are true.
 
     `namespaces` and the expression `only` narrow what it looks at. Where `versions` are named, the API server turns
-    what comes in another one into them first.
+    what comes in another one into them first. `params` are an API version and a kind: the validations must hold for
+    each object of the kind, as `params`, and what they say is an expression too.
     """
+    told = "messageExpression" if params else "message"
     selected = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
     return {
         "apiVersion": _API_VERSION,
@@ -76,6 +79,7 @@ def policy(
         "metadata": {"name": name},
         "spec": {
             "failurePolicy": "Fail",
+            **({"paramKind": {"apiVersion": params[0], "kind": params[1]}} if params else {}),
             "matchConstraints": {
                 "resourceRules": [
                     {
@@ -89,18 +93,27 @@ def policy(
                 **({"namespaceSelector": {"matchExpressions": [selected]}} if namespaces else {}),
             },
             **({"matchConditions": [{"name": "only", "expression": only}]} if only else {}),
-            "validations": [{"message": message, "expression": said} for message, said in validations.items()],
+            "validations": [{told: message, "expression": said} for message, said in validations.items()],
         },
     }
 
 
-def binding(name: str) -> Manifest:
-    """The policy of this name refuses."""
+def binding(
+    policy_name: str, name: str | None = None, *, refuses: bool = True, params: Mapping[str, object] | None = None
+) -> Manifest:
+    """Put a policy in force: it refuses, or only warns. The binding has the policy's name unless it has its own.
+
+    `params` say for which objects of the policy's kind the validations must hold.
+    """
     return {
         "apiVersion": _API_VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "metadata": {"name": name or policy_name},
+        "spec": {
+            "policyName": policy_name,
+            "validationActions": ["Deny" if refuses else "Warn"],
+            **({"paramRef": params} if params else {}),
+        },
     }
 
 

@@ -34,6 +34,8 @@ class ClusterArgs:
 class Cluster(pulumi.ComponentResource):
     """A regional control plane reached by its DNS endpoint, with private nodes. The system nodes are in one zone."""
 
+    resource: gcp.container.Cluster
+    """Objects in the cluster need not be deleted one by one when this one is."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     """Host name of the DNS endpoint."""
@@ -46,9 +48,9 @@ class Cluster(pulumi.ComponentResource):
             # The first pool lives for minutes only; afterwards the field shows some other pool.
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=["nodeConfig"]),
         )
-        gcp.container.NodePool(
-            f"{name}-system", _system_pool_args(args, cluster), opts=pulumi.ResourceOptions(parent=self)
-        )
+        gone_with_it = pulumi.ResourceOptions(parent=self, deleted_with=cluster)
+        gcp.container.NodePool(f"{name}-system", _system_pool_args(args, cluster), opts=gone_with_it)
+        self.resource = cluster
         self.name = cluster.name
         self.endpoint = cluster.control_plane_endpoints_config.apply(_dns_endpoint)
         self.register_outputs({})

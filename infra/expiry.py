@@ -1,8 +1,7 @@
 """Refuses to change a stack whose time is over: its budget's last day, or the end of an environment.
 
 Owns one record in the stack's state, made only where there is such an end, and the hook on it, which runs in
-previews as well. A fault of the settings would stop a `destroy` too, since that runs the program; a hook on create
-and update does not.
+previews as well.
 """
 
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from infra.environment import Environment
 from infra.faults import Fault, SettingsError
 from infra.spending import Budget
 
-_DESTROY = "pulumi destroy --run-program"
+_DESTROY = "pulumi destroy"
 
 
 def now() -> datetime:

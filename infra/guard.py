@@ -1,17 +1,17 @@
-"""Refuses to take slices away from a running job, and ends the stack's jobs ahead of their slices.
+"""Refuses to take slices away from a running job, and ends the stack's jobs before their slices.
 
-Owns records in the stack's state that exist nowhere else, and the hooks on them. `ground` comes
-before all that can be replaced: when what the slices stand on changes, its hook looks for jobs there
-before anything is touched. A `footing` for each slice group comes before the slices, is replaced when those
-of the group will be, and takes the stack's jobs on them along: they save and end while they still have their hosts.
-`in-use` comes last, so `destroy` begins with it. Hooks run in previews as well. `allow_interruption` agrees to
-the loss.
+`ground` is a record in the stack's state that comes before everything that can be replaced. When something that the
+slices depend on changes, its hook looks for running jobs before anything is touched. A `footing` for each slice group
+comes before its slices and is replaced together with them. It takes the stack's jobs along: they save and end while
+they still have their hosts. Hooks run in previews as well. Hooks on the node pools would come too late, because the
+engine deletes a job before them.
 
-Hooks on the node pools would come too late: the engine deletes a job ahead of them.
+A destroy does not run the program, so hooks cannot guard it; `infra.teardown` does.
+
+`allow_interruption` agrees to the loss.
 """
 
 import asyncio
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -20,11 +20,9 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import live_jobs
+from infra import live_jobs, teardown
+from infra.kubernetes_objects import KubernetesObject, owned
 from infra.stack_file import Cloud, Settings, SliceGroup
-
-DELETE_UNREACHABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
-"""Environment variable that makes the Kubernetes provider forget what it cannot reach."""
 
 type Texts = Mapping[str, str]
 """Values of settings, as text, by path."""
@@ -39,10 +37,6 @@ class InterruptionError(Exception):
 
 class NewClusterError(Exception):
     """The change needs another cluster."""
-
-
-class GoneError(Exception):
-    """The cluster does not exist any more, but the stack's state holds objects in it."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +129,16 @@ class Guard:
             for name, group in self._settings.slices.items()
         }
 
-    def close(self, standing: Sequence[pulumi.Resource]) -> None:
-        """Declare that `standing`, which is all there is, is in use."""
-        watched = pulumi.ResourceHookBinding(before_delete=[_hook("no-job-runs", self._before_destroy)])
-        options = pulumi.ResourceOptions(depends_on=standing, hooks=watched)
-        pulumi.Stash("in-use", input=_place(self._settings), opts=options)
+    def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
+        """Declare what a destroy deletes first: `declared` is everything else, `kubernetes` the cluster's provider."""
+        policies: list[pulumi.Resource] = [
+            KubernetesObject(name, owned(manifest), kubernetes)
+            for name, manifest in teardown.policies(self._settings).items()
+        ]
+        after = pulumi.ResourceOptions(provider=kubernetes.provider, depends_on=[*declared, *policies])
+        mark = KubernetesObject("in-use-mark", teardown.mark(self._settings), after)
+        kept = pulumi.ResourceOptions(depends_on=mark, protect=self._settings.cluster.deletion_protection)
+        pulumi.Stash("in-use", input=_place(self._settings), opts=kept)
 
     async def endpoint(self) -> str | None:
         """Where the stack's cluster answers; None when there is none."""
@@ -153,19 +152,10 @@ class Guard:
             # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
             raise NewClusterError(
                 f"this change needs a new cluster, which Pulumi cannot bring in one step:{_listed(loss.reasons)}\n"
-                "destroy the stack, then bring it up anew; checkpoints stay: pulumi destroy --run-program, pulumi up"
+                "destroy the stack, then bring it up anew; checkpoints stay: pulumi destroy, pulumi up"
             )
         if loss.reasons:
             await self._require_no_jobs(old[""], loss, "this change takes slices away")
-
-    async def _before_destroy(self, end: pulumi.ResourceHookArgs) -> None:
-        place = (end.old_inputs or {})["input"]
-        if await self._endpoint(place) is None and os.environ.get(DELETE_UNREACHABLE) != "true":
-            raise GoneError(
-                f"the cluster {place['cluster.name']} is gone, so what is in it cannot be deleted one by one;"
-                f" forget it with the cluster: {DELETE_UNREACHABLE}=true pulumi destroy --run-program"
-            )
-        await self._require_no_jobs(place, Loss((), None), "this destroy takes all slices away")
 
     async def _require_no_jobs(self, place: Texts, loss: Loss, what: str) -> None:
         """Raises InterruptionError if there are jobs where `place` says the cluster is."""

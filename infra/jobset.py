@@ -30,6 +30,7 @@ from infra.programs import PROGRAM, TRAINER, container_name
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 
+API_VERSION = "jobset.x-k8s.io/v1alpha2"
 JOBSET_NAMESPACE = "jobset-system"
 MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
@@ -45,7 +46,7 @@ def render(submission: Submission) -> Manifest:
     kept = placement.slice_annotations(submission.groups, submission.placement)
     annotations = placement.request_annotations(submission.groups) | ({} if runtime else kept)
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": submission.job.name,

@@ -52,7 +52,6 @@ def export_bill(bill: Bill) -> None:
 async def deployed_bill() -> Bill | None:
     """The bill that the last `up` of this stack exported; None before the first. For previews alone.
 
-    It outlives a destroy that keeps the bucket: only a cluster that exists makes it a deployed one.
     The engine's own function is asked, since a StackReference would be one more resource in the state. It reads the
     state, which an `up` writes: from a folder that is not always whole ("failed to load checkpoint: EOF").
     """

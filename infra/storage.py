@@ -1,9 +1,9 @@
-"""The bucket that outlives everything else, save in an environment.
+"""The checkpoint bucket, which outlives everything else except in an environment.
 
-Owns the checkpoint bucket. It hangs on nothing but its provider: what a protected resource depends
-on stays with it when `pulumi destroy --exclude-protected` removes the rest.
+`pulumi destroy` forgets the bucket and leaves it in place. The next `up` of a stack with this bucket adopts it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +14,9 @@ _SECONDS_PER_DAY = 24 * 60 * 60
 _SOFT_DELETE_DAYS = 7
 """How long a deleted checkpoint can be brought back: the least that Cloud Storage offers, for those
 that the trainer replaces are billed as long (https://cloud.google.com/storage/docs/soft-delete)."""
+_NOT_FOUND = re.compile("not ?found", re.IGNORECASE)
+"""What Cloud Storage answers for a bucket that does not exist: `Error 404: The specified bucket does not exist.,
+notFound`."""
 _UNFINISHED_UPLOAD_DAYS = 1
 """No save takes a day: the process that began such an upload is gone, and its parts are billed."""
 
@@ -36,6 +39,7 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
     The trainer alone decides which checkpoints go: no rule of the bucket deletes by age.
     """
     soft_delete_days = 0 if args.ephemeral else _SOFT_DELETE_DAYS
+    stays = pulumi.ResourceOptions(retain_on_delete=not args.ephemeral, import_=_existing(args.name, opts.provider))
     return gcp.storage.Bucket(
         name,
         name=args.name,
@@ -58,5 +62,20 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
             )
         ],
         force_destroy=args.ephemeral,
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(protect=not args.ephemeral)),
+        opts=pulumi.ResourceOptions.merge(opts, stays),
     )
+
+
+def _existing(bucket: str, provider: pulumi.ProviderResource | None) -> str | None:
+    """Return the bucket's id if it exists; Pulumi then imports it, unless it is in the state already."""
+    try:
+        gcp.storage.get_bucket(name=bucket, opts=pulumi.InvokeOptions(provider=provider))
+    except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
+        if _NOT_FOUND.search(str(error)):
+            return None
+        raise pulumi.RunError(
+            f"checkpoint_bucket: cannot find out whether the bucket {bucket} exists: {error}\n"
+            "Bucket names are the same for everybody: if it is not yours, choose another name. Reading it takes the"
+            " permission storage.buckets.get"
+        ) from None
+    return bucket

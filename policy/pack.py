@@ -155,7 +155,6 @@ def _declared(resource: ResourceValidationArgs | PolicyResource) -> Declared:
         name=resource.name,
         urn=resource.urn,
         properties=_plain(resource.props, ()),
-        protected=resource.opts.protect,
         delete_before_replace=bool(resource.opts.delete_before_replace),
         ignored_changes=tuple(resource.opts.ignore_changes),
         parent=parent,

@@ -49,7 +49,6 @@ class Declared:
     urn: str
     properties: Mapping[str, Any]
     """In camel case. In a preview a value may be unknown: to touch it ends the rule, and Pulumi tells so."""
-    protected: bool
     delete_before_replace: bool
     ignored_changes: tuple[str, ...]
     parent: str | None

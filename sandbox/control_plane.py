@@ -4,12 +4,17 @@ Authentication is by client certificates and tokens, authorization is RBAC. Serv
 addresses, so the API server reaches a webhook at its Service without any proxy.
 """
 
+import base64
 import os
+import signal
+import time
 from dataclasses import dataclass
+
+import urllib3
 
 from sandbox.access import administrator
 from sandbox.programs import Programs
-from sandbox.server_process import ServerProcess, answers
+from sandbox.server_process import ServerError, ServerProcess, answers
 from sandbox.site import Site
 from sandbox.supervision import Supervision
 
@@ -17,6 +22,7 @@ TOLERATED_SECONDS = 5
 """How long pods that say nothing of it stay on a node that is not ready or unreachable; Kubernetes' default is 300."""
 
 _READY_SECONDS = 60
+_POLL_SECONDS = 0.2
 
 _CONTROLLERS = (
     "job-controller",
@@ -78,6 +84,28 @@ class ControlPlane:
         # Halves the API server's memory; the machine is shared with the training processes.
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.site.root), "GOGC": "50"}
         return self.supervision.keep(ServerProcess.start(name, command, log, environment))
+
+
+def erase(site: Site) -> None:
+    """Delete the cluster: all its objects are gone at once, and the next one begins with what Kubernetes brings along.
+
+    The daemon starts the processes again that end here, so any process may call it.
+    """
+    first = base64.b64encode(b"\0").decode()
+    every_key = {"key": first, "range_end": first}
+    urllib3.request("POST", f"http://{site.address}:{site.etcd_port}/v3/kv/deleterange", json=every_key, retries=False)
+    ended = {name: (site.servers / name).read_text() for name in ("kube-controller-manager", "kube-apiserver")}
+    for pid in ended.values():
+        os.kill(int(pid), signal.SIGKILL)
+    deadline = time.monotonic() + _READY_SECONDS
+    while any((site.servers / name).read_text() == pid for name, pid in ended.items()) or not _ready(site):
+        if time.monotonic() > deadline:
+            raise ServerError(f"the API server did not come back within {_READY_SECONDS} s; see {site.logs}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _ready(site: Site) -> bool:
+    return administrator(site).ready()
 
 
 def _etcd_flags(site: Site) -> list[str]:

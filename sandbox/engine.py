@@ -10,8 +10,8 @@ import os
 import runpy
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,10 +20,13 @@ from typing import Any
 import yaml
 from pulumi import automation
 
+from infra.api_server import UNREACHABLE
 from infra.hidden import SECTION, encrypted, of_file
+from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import Programs
 from sandbox.providers import install
+from sandbox.recovery import dead_lock, pending, refresh_flags
 from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
 from sandbox.site import SITE_VARIABLE, Site
 
@@ -75,6 +78,30 @@ class Engine:
         """What declares the resources: the repository's own program."""
         runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
+    def recover(self) -> str | None:
+        """Lift the lock of an engine that was killed, and take in what it had made.
+
+        Returns:
+            What was done, in words; `None` if no engine was killed.
+        """
+        stack = self._stack()
+        holder = dead_lock(self._site, stack.name)
+        if holder is not None:
+            stack.cancel()
+        created = pending(self._site, stack.export_stack().deployment or {})
+        if created:
+            self._pulumi("refresh", "--yes", *refresh_flags(created))
+        if holder is None and not created:
+            return None
+        lock = "" if holder is None else f"lifted the lock of process {holder}, which has ended; "
+        return f"{lock}took in {sum(each.id is not None for each in created)} resources that it had made"
+
+    def _pulumi(self, *arguments: str) -> None:
+        stack = self._stack()
+        workspace = stack.workspace
+        variables = {**environment(self._site), "PULUMI_HOME": str(self._site.pulumi_home)}
+        workspace.pulumi_command.run([*arguments, "--stack", stack.name], workspace.work_dir, variables)
+
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
         with self._tools_found():
@@ -111,18 +138,27 @@ class Engine:
         """Read what is there into the state."""
         return self._stack().refresh(on_event=on_event)
 
-    def destroy(self, on_event: OnEvent, *, stop_jobs: bool = False) -> None:
-        """Destroy all but protected resources and what those need.
+    def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
+        """Destroy the stack as `pulumi destroy` does, which does not run the program.
 
-        With `stop_jobs` also while a job is running. Raises CommandError when a step fails, or one is.
+        The policies of `infra.teardown` whose names are `agreed` only warn. Raises CommandError
+        when a step fails, or another of these policies refuses.
         """
-        if stop_jobs:
-            self._stack().set_config("allow_interruption", automation.ConfigValue("true"))
-        # The program runs too, for its hooks ask whether a job is running.
-        with self._tools_found():
-            with_second_try(
-                lambda tell: self._stack().destroy(on_event=tell, exclude_protected=True, run_program=True), on_event
-            )
+        if agreed:
+            self._warn_only(agreed)
+        self._stack().destroy(on_event=on_event)
+
+    def _warn_only(self, policies: Collection[str]) -> None:
+        server, path = (
+            administrator(self._site),
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        )
+        # A cluster that does not answer refuses nothing, and the destroy says so itself.
+        with suppress(*UNREACHABLE):
+            for binding in server.request("GET", path)["items"]:
+                if binding["spec"]["policyName"] in policies:
+                    name = binding["metadata"]["name"]
+                    server.patch(f"{path}/{name}", {"spec": {"validationActions": ["Warn"]}})
 
     def resources(self) -> list[dict[str, Any]]:
         """Resources in the state, without providers and the stack itself."""
@@ -136,10 +172,8 @@ class Engine:
         ]
 
     def destroyable(self) -> bool:
-        """Whether the state holds cloud or cluster resources that are not protected."""
-        resources = self.resources()
-        kept = {urn for resource in resources if resource.get("protect") for urn in _needed(resource)}
-        return any(resource["urn"] not in kept for resource in resources if resource.get("custom"))
+        """Whether the state holds cloud or cluster resources."""
+        return any(resource.get("custom") for resource in self.resources())
 
     def _stack(self) -> automation.Stack:
         if self._selected is None:
@@ -247,7 +281,3 @@ def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         keys += [_secret_key(name) for name in names if name not in plain[_SECRETS]]
         keys.remove(_SECRETS)
     return plain, keys
-
-
-def _needed(resource: dict[str, Any]) -> list[str]:
-    return [resource["urn"], *resource.get("dependencies", [])]

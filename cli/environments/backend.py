@@ -123,9 +123,7 @@ class PulumiBackend:
         self._ask("config", "refresh", "--force", "--stack", name)
 
     def destroy(self, name: str) -> None:
-        self._ask("config", "set", "allow_interruption", "true", "--stack", name)
-        # The program runs too, for its hooks tell what holds an object that does not go.
-        self._follow("destroy", "--yes", "--run-program", "--stack", name)
+        self._follow("destroy", "--yes", "--stack", name)
 
     def remove(self, name: str) -> None:
         self._ask("stack", "rm", "--yes", name)
@@ -174,7 +172,7 @@ class SandboxBackend(PulumiBackend):
 
     @override
     def destroy(self, name: str) -> None:
-        self._operate(lambda: self._engine(name).destroy(_ignore, stop_jobs=True))
+        self._operate(lambda: self._engine(name).destroy(_ignore))
 
     @override
     def _ask(self, *arguments: str) -> str:

@@ -90,7 +90,7 @@ def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
             return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
     remaining = tuple(backend.resources(name))
     if remaining:
-        message = f"what is protected stays; look at it: pulumi stack export --stack {name}"
+        message = f"these resources are still in the stack's state; look at them: pulumi stack export --stack {name}"
         return Destroyed(name=name, result="failed", remaining=remaining, message=message)
     backend.remove(name)
     files.remove(name)

@@ -34,7 +34,7 @@ def tell_in_preview(settings: Settings, guard: Guard, at: datetime) -> None:
 
 async def _tell(settings: Settings, guard: Guard, at: datetime) -> None:
     deployed = await deployed_bill()
-    # A stack that was never brought up has no cluster to look for; the bill outlives a destroy that keeps the bucket.
+    # A stack that is not up has no cluster to look for. Without its cluster a stack has a bill, but pays nothing.
     endpoint = await guard.endpoint() if deployed else None
     found = review(
         pulumi.get_stack(),

@@ -10,8 +10,8 @@ import urllib3
 import yaml
 
 from infra.api_server import APPLY_PATCH, ApiServer
-from sandbox.catalog import AUTOSCALER_KINDS, GKE_KINDS, MONITORING_KINDS, Copy, copied_path
-from sandbox.providers.awaiting import DEFAULT_TIMEOUT_SECONDS, poll
+from sandbox.catalog import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
+from sandbox.control_plane import erase
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid
 from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
@@ -57,6 +57,7 @@ class Effect:
 class ClusterEffect(Effect):
     """The one API server of the sandbox stands for the cluster's, with the kinds that GKE brings along."""
 
+    site: Site
     cloud: Cloud
     api: Callable[[], ApiServer]
 
@@ -81,12 +82,7 @@ class ClusterEffect(Effect):
         for pool_id, pool in list(self.cloud.every(NODE_POOL)):
             if _last(pool["cluster"]) == properties["name"]:
                 self.cloud.remove(NODE_POOL, pool_id)
-        self.api().request("DELETE", "/api/v1/nodes", query={"labelSelector": f"{NODE_LABEL}=true"})
-        kinds = [kind for copy in GKE_KINDS for kind in _kinds(copy)]
-        for kind in kinds:
-            self.api().delete(_path(kind), {})
-        # The next cluster brings them again, which a kind that is on its way out would not survive.
-        poll(lambda: ", ".join(filter(self.api().find, map(_path, kinds))), DEFAULT_TIMEOUT_SECONDS)
+        erase(self.site)
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,9 @@ class NodePoolEffect(Effect):
             # As late as GKE may bring it: when it does is not documented.
             _make(_kinds(AUTOSCALER_KINDS), self.api())
         for node in self._nodes(properties):
-            self.api().request("POST", "/api/v1/nodes", node)
+            # An engine that was killed may have left it.
+            if self.api().find(f"/api/v1/nodes/{node['metadata']['name']}") is None:
+                self.api().request("POST", "/api/v1/nodes", node)
 
     @override
     def update(self, old: Object, new: Object) -> None:
@@ -176,6 +174,8 @@ class BucketEffect(Effect):
 
     @override
     def create(self, properties: Object) -> None:
+        if self.observe(properties) is not None:
+            return  # An engine that was killed may have left it.
         body = {"name": properties["name"], "location": properties["location"]}
         self._call("POST", f"?project={properties['project']}", body)
 

@@ -39,7 +39,7 @@ class GcpPlugin(Plugin):
         self._connected: ApiServer | None = None
         self._connecting = threading.Lock()
         self._effects: dict[str, Effect] = {
-            CLUSTER: ClusterEffect(self._cloud, self._api_server),
+            CLUSTER: ClusterEffect(here, self._cloud, self._api_server),
             NODE_POOL: NodePoolEffect(here, self._cloud, self._api_server),
             BUCKET: BucketEffect(here),
         }
@@ -134,6 +134,11 @@ class GcpPlugin(Plugin):
                 if found is None:
                     raise Refusal(f"{cluster_id} not found")
                 return {"id": cluster_id, **_as_data_source(found)}
+            case "gcp:storage/getBucket:getBucket":
+                found = self._cloud.find(BUCKET, str(arguments["name"]))
+                if found is None:
+                    raise Refusal("googleapi: Error 404: The specified bucket does not exist., notFound")
+                return {"id": arguments["name"], **_as_data_source(found)}
             case _:
                 return super().invoke(token, arguments)
 

@@ -1,6 +1,7 @@
 """A stack of the sandbox under test: its settings, its engine, and what kubectl and the ledger say of it."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Generator
@@ -20,7 +21,7 @@ from infra.api_server import ApiServer
 from sandbox import daemon, programs
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
-from sandbox.engine import Engine
+from sandbox.engine import Engine, environment, project_folder
 from sandbox.programs import Programs
 from sandbox.site import Site, create
 from tests.infra.recording import Values
@@ -79,6 +80,13 @@ class Chain:
         ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
+
+    def pulumi(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What the command of a user says and does, with the sandbox's state and programs."""
+        command = [str(self.programs.path("pulumi")), *arguments, "--non-interactive"]
+        variables = {**os.environ, **environment(self.site), "PULUMI_HOME": str(self.site.pulumi_home)}
+        folder = project_folder(self.site)
+        return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
     def official_client(self) -> client.ApiClient:
         """The client that the program asks a cluster with."""

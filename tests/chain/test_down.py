@@ -3,11 +3,15 @@
 import io
 
 import pytest
+import yaml
 from rich.console import Console
 
 from chaos.field import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
+from infra.api_server import ApiError
+from infra.flavors import KUEUE_NAMESPACE
+from infra.teardown import MARK
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared
@@ -21,6 +25,27 @@ def test_a_clean_stack_shows_no_change_even_after_a_refresh_has_read_what_contro
     assert set(engine.preview(ignore).change_summary) == {"same"}
 
 
+FOREIGN = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "tutorial"}}
+
+
+def test_a_flavor_that_the_stack_did_not_make_keeps_a_destroy_from_beginning(stack: Chain):
+    wait_until(lambda: not _refusal(stack), lambda: _refusal(stack))
+    stack.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(FOREIGN))
+    try:
+        wait_until(lambda: "tutorial was not made by this stack" in _refusal(stack), lambda: _refusal(stack))
+    finally:
+        stack.kubectl("delete", "resourceflavor", "tutorial")
+
+
+def _refusal(stack: Chain) -> str:
+    """What the API server says against deleting the mark; empty if it would."""
+    try:
+        stack.api.request("DELETE", f"/api/v1/namespaces/{KUEUE_NAMESPACE}/configmaps/{MARK}", query={"dryRun": "All"})
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
 # The processes of the sandbox end here, and what they have used since it was started counts.
 @pytest.mark.costs(cpu_seconds=900)
 def test_down_leaves_the_bucket_and_no_object_node_process_or_port(stack: Chain):
@@ -28,7 +53,7 @@ def test_down_leaves_the_bucket_and_no_object_node_process_or_port(stack: Chain)
     assert engine.destroyable()
     assert down(stack.written(shared()), stack.site.root, Consent(), console) == 0
     assert "kept: gs://sandbox-local-checkpoints" in _told(console)
-    assert [resource["type"] for resource in engine.resources()] == ["gcp:storage/bucket:Bucket"]
+    assert engine.resources() == []
     assert [record.name.partition("-")[0] for record in stack.site.cloud.iterdir()] == ["storage.Bucket"]
     assert (stack.run_folder(JOB) / "checkpoints" / str(STEPS)).is_dir()
     assert taken_ports(stack.site) == []

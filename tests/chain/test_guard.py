@@ -22,7 +22,11 @@ def test_a_preview_that_would_replace_slices_of_a_running_job_is_refused(stack: 
 
 
 @pytest.mark.costs(cpu_seconds=30)
-def test_a_destroy_under_a_running_job_is_refused(stack: Chain):
-    with pytest.raises(CommandError, match="this destroy takes all slices away from a running job"):
-        stack.engine_on(shared()).destroy(ignore)
-    assert "terminalState" not in stack.jobset(JOB)["status"]
+def test_pulumi_destroy_is_refused_under_a_running_job_and_deletes_nothing(stack: Chain):
+    before = stack.identity(JOB)
+    refused = stack.pulumi("destroy", "--yes", "--stack", "local")
+    assert refused.returncode
+    told = " ".join(refused.stdout.split())
+    assert f"job {JOB} in namespace research is running; wait until it has ended, stop it with" in told
+    assert stack.identity(JOB) == before
+    assert " deleted" not in refused.stdout.replace("Stash in-use deleted", "").partition("Resources:")[0]

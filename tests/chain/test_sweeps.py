@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.teardown import NO_JOB_RUNS
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
@@ -48,7 +49,7 @@ def sweep(chain: Chain) -> Generator[Chain]:
     chain.engine_on(_stack("0", "1", "2")).up(ignore)
     _wait_for_two_of(chain, RUNS)
     yield chain
-    chain.engine_on(_stack("0", "1", "2")).destroy(ignore, stop_jobs=True)
+    chain.engine_on(_stack("0", "1", "2")).destroy(ignore, [NO_JOB_RUNS])
 
 
 def test_a_sweep_uses_idle_chips_of_others_and_its_runs_wait_behind_each_other(sweep: Chain) -> None:

@@ -74,7 +74,7 @@ def test_an_expired_budget_refuses_changes_and_lets_a_stack_be_destroyed(stack: 
     for change in refused:
         with pytest.raises(automation.CommandError, match=r"budget\.expires_on: .* not passed on 2026-03-02, got 2026"):
             change()
-    destroyed = stack.destroy(run_program=True)
+    destroyed = stack.destroy()
     assert destroyed.summary.result == "succeeded"
     with pytest.raises(automation.CommandError, match=r"budget\.expires_on"):
         stack.preview()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, override
@@ -82,8 +82,9 @@ class Recording:
 class _Cloud(mocks.Mocks):
     """Echoes inputs; adds the outputs that the program reads, which a first preview cannot know."""
 
-    def __init__(self, *, knows_outputs: bool) -> None:
+    def __init__(self, *, knows_outputs: bool, buckets: Collection[str]) -> None:
         self._knows_outputs = knows_outputs
+        self._buckets = buckets
 
     @override
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, Values]:
@@ -102,7 +103,10 @@ class _Cloud(mocks.Mocks):
 
     @override
     def call(self, args: mocks.MockCallArgs) -> tuple[Values, list[tuple[str, str]]]:
-        answers = {
+        if args.token == "gcp:storage/getBucket:getBucket" and args.args["name"] not in self._buckets:
+            return {}, [("name", "googleapi: Error 404: The specified bucket does not exist., notFound")]
+        answers: dict[str, Values] = {
+            "gcp:storage/getBucket:getBucket": {"name": args.args.get("name")},
             "gcp:organizations/getProject:getProject": {"number": PROJECT_NUMBER},
             "pulumi:pulumi:readStackOutputs": {"outputs": {}},
         }
@@ -127,15 +131,17 @@ class _Monitor(mocks.MockMonitor):
         return response
 
 
-def run_program(values: Mapping[str, Any], *, preview: bool = False, secret: Sequence[str] = ()) -> Recording:
+def run_program(
+    values: Mapping[str, Any], *, preview: bool = False, secret: Sequence[str] = (), buckets: Collection[str] = ()
+) -> Recording:
     """The registrations of `__main__.py` under a stack file with these values.
 
-    `preview` is that of a new stack; of the sections `secret` some part is secret, as Pulumi tells it.
+    `preview` is that of a new stack; of the sections `secret` some part is secret, as Pulumi tells it; `buckets` exist.
     """
     # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.
     asyncio.set_event_loop(asyncio.new_event_loop())
     recording = Recording()
-    cloud = _Cloud(knows_outputs=not preview)
+    cloud = _Cloud(knows_outputs=not preview, buckets=buckets)
     runtime.set_mocks(cloud, "tpu-multislice", "test", preview, monitor=_Monitor(cloud, recording))
     config = {f"tpu-multislice:{section}": json.dumps(value) for section, value in values.items()}
     runtime.set_all_config(config, [f"tpu-multislice:{section}" for section in secret])

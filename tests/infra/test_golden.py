@@ -16,7 +16,7 @@ import yaml
 from tests.infra.difference import Resources, difference
 from tests.infra.recording import ROOT, Recording, Registration, Values, run_program, stack_values
 
-_OPTIONS = ("protect", "deleteBeforeReplace", "replaceOnChanges", "replace_with", "ignoreChanges")
+_OPTIONS = ("protect", "retainOnDelete", "deleteBeforeReplace", "replaceOnChanges", "replace_with", "ignoreChanges")
 
 
 class _Dumper(yaml.SafeDumper):

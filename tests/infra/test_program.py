@@ -12,7 +12,6 @@ from infra.slices import REPLACED_BY_US
 from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program
 from tests.infra.review.known import own
 
-BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
 SYSTEM_POOL = ("gcp:container/nodePool:NodePool", "cluster-system")
 SLICE = ("gcp:container/nodePool:NodePool", "slices-trillium-0")
@@ -67,16 +66,6 @@ def test_one_comes_after_the_other_and_goes_before_it(
     program: Recording, later: tuple[str, str], earlier: tuple[str, str]
 ) -> None:
     assert program.named(*earlier).urn in program.closure(program.named(*later))
-
-
-def test_the_bucket_alone_is_protected(program: Recording) -> None:
-    protected = [(found.type, found.name) for found in program.registrations if found.request.protect]
-    assert protected == [BUCKET]
-
-
-def test_what_stays_with_the_bucket_is_its_provider(program: Recording) -> None:
-    kept = program.closure(program.named(*BUCKET))
-    assert kept == {program.named("pulumi:providers:gcp", "google").urn}
 
 
 def test_a_changed_job_is_deleted_before_it_is_made_anew(program: Recording) -> None:

@@ -1,6 +1,6 @@
 """The checkpoint bucket: what may delete from it, who may see it, where it lies."""
 
-from tests.infra.recording import Recording, run_program, stack_values
+from tests.infra.recording import Recording, Values, run_program, stack_values
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
@@ -11,6 +11,20 @@ def test_no_rule_deletes_checkpoints_and_a_deleted_one_can_be_brought_back(progr
     assert {rule["action"]["type"] for rule in bucket["lifecycleRules"]} == {"AbortIncompleteMultipartUpload"}
     assert bucket["softDeletePolicy"]["retentionDurationSeconds"] >= 7 * 24 * 60 * 60
     assert bucket["forceDestroy"] is False
+
+
+def test_a_destroy_leaves_the_bucket_except_in_an_environment(program: Recording, values: Values) -> None:
+    assert program.named(*BUCKET).request.retainOnDelete is True
+    values["teams"]["research"]["namespace"] = f"{values['cluster']['name']}-research"
+    ends = {"source": "dev", "expires_at": "2999-01-01T00:00:00Z"}
+    environment = run_program({**values, "environment": ends}).named(*BUCKET)
+    assert (environment.request.retainOnDelete, environment.inputs["forceDestroy"]) == (False, True)
+
+
+def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:
+    name = run_program(two_teams).named(*BUCKET).inputs["name"]
+    assert run_program(two_teams).named(*BUCKET).request.importId == ""
+    assert run_program(two_teams, buckets={name}).named(*BUCKET).request.importId == name
 
 
 def test_the_bucket_is_closed_to_the_public_and_near_the_slices(program: Recording) -> None:

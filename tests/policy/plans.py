@@ -17,7 +17,6 @@ def plan_of(recording: Recording) -> tuple[Declared, ...]:
             name=found.name,
             urn=found.urn,
             properties=_marked(found.inputs),
-            protected=found.request.protect,
             delete_before_replace=found.request.deleteBeforeReplace,
             ignored_changes=tuple(found.request.ignoreChanges),
             parent=found.request.parent or None,

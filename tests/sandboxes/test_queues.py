@@ -15,6 +15,7 @@ from infra.admission.rehearsal import rehearse
 from infra.admission.stack import situation
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings import parse
+from infra.teardown import NO_JOB_RUNS
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.rehearsals import disagreements
@@ -56,7 +57,7 @@ def engine(chain: Chain) -> Generator[Engine]:
     engine = Engine(chain.site, chain.programs, stack_file)
     engine.up(ignore)
     yield engine
-    engine.destroy(ignore, stop_jobs=True)
+    engine.destroy(ignore, [NO_JOB_RUNS])
 
 
 @pytest.fixture
@@ -150,18 +151,14 @@ def test_admissions_under_fair_sharing_are_rehearsed_as_kueue_decides_them(teams
     assert disagreements(teams, fair_sharing=True) == []
 
 
-def test_destroy_begins_with_jobs_and_queues_and_ends_with_operators_and_cluster(teams: Chain, engine: Engine) -> None:
+def test_destroy_begins_with_jobs_and_slices_and_the_rest_goes_with_the_cluster(teams: Chain, engine: Engine) -> None:
     _submit(teams, "borrower", "running")
     _wait_for(teams, "running", FIRST)
     operations = Operations()
-    engine.destroy(operations, stop_jobs=True)
+    engine.destroy(operations, [NO_JOB_RUNS])
     ended = [name for operation, name in operations.ended if operation == "delete"]
-    of_queue = ["queue-borrower", "namespace-borrower", "quota-borrower", "flavor-first", "topology"]
-    operators = ["kueue:workloads.kueue.x-k8s.io", "jobset:jobsets.jobset.x-k8s.io"]
-    order = ["in-use", "job-held", *of_queue, *operators, "cluster"]
+    order = ["in-use-mark", "job-held", "slices-first-0", "cluster", "network"]
     assert [name for name in ended if name in order] == order
-    assert ended.index("quota-borrower") < ended.index("cohort") < ended.index(operators[0])
-    assert max(map(ended.index, ("slices-first-0", "slices-second-0"))) < ended.index("cluster")
     assert not {team for team in SECTIONS["teams"]} & {item["metadata"]["name"] for item in teams.objects("namespaces")}
     assert "kueue.x-k8s.io" not in teams.kubectl("get", "crd")
 

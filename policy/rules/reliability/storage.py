@@ -7,11 +7,6 @@ from policy.rule import About, Broken, Declared, Group, Level, ResourceRule, Rul
 from policy.slices import is_tpu
 
 
-def _protected(bucket: Declared) -> Iterator[str]:
-    if not bucket.protected and not ends(bucket):
-        yield "expected the option protect, got none"
-
-
 def _not_emptied(bucket: Declared) -> Iterator[str]:
     if at(bucket.properties, "forceDestroy") and not ends(bucket):
         yield "expected forceDestroy to be false, got true"
@@ -47,20 +42,6 @@ def _folders(bucket: Declared) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    ResourceRule(
-        About(
-            "bucket-protected",
-            Group.RELIABILITY,
-            Severity.CRITICAL,
-            Level.MANDATORY,
-            "A bucket outlives its stack, but for that of an environment",
-            "A `destroy`, or a change of name or region, would delete every checkpoint.",
-            "Set protect=True on the bucket.",
-            "https://www.pulumi.com/docs/iac/concepts/resources/options/protect/",
-        ),
-        (BUCKET,),
-        _protected,
-    ),
     ResourceRule(
         About(
             "bucket-not-emptied",

@@ -149,7 +149,7 @@ def bucket(name: str) -> Declared:
         "softDeletePolicy": {"retentionDurationSeconds": 604800},
         "lifecycleRules": [{"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 1}}],
     }
-    return declared(BUCKET, name, properties, protected=True)
+    return declared(BUCKET, name, properties)
 
 
 def repository(name: str) -> Declared:

@@ -32,7 +32,6 @@ EXAMPLES: dict[str, Example] = {
         "slice-not-interrupted", spot_pool, ("maintenancePolicies",), None, "exclusionUntilEndOfSupports, got none"
     ),
     **alone("system-nodes", system_pool, ("nodeCount",), 1, "2 or more nodes for the controllers, got 1"),
-    **without_option("bucket-protected", bucket, "protected", "the option protect"),
     **alone("bucket-not-emptied", bucket, ("forceDestroy",), True, "forceDestroy to be false"),
     **alone("bucket-keeps-checkpoints", bucket, ("lifecycleRules",), _DELETE_BY_AGE, "got one by age"),
     **among("bucket-region", (bucket, spot_pool), ("location",), "EUROPE-WEST4", "(us-east5), got europe-west4"),
