@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pulumi
 import yaml
 from pulumi import automation
 
@@ -26,6 +27,7 @@ from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.programs import Programs
 from sandbox.providers import install
+from sandbox.providers.published import local_charts, published_plugin
 from sandbox.recovery import dead_lock, pending, refresh_flags
 from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
 from sandbox.site import SITE_VARIABLE, Site
@@ -76,6 +78,9 @@ class Engine:
 
     def program(self) -> None:
         """What declares the resources: the repository's own program."""
+        if published_plugin():
+            charts = local_charts(self._programs, self._site.root / "charts")
+            pulumi.runtime.register_resource_transform(charts)
         runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
     def recover(self) -> str | None:

@@ -11,12 +11,13 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from infra.api_server import JSON_PATCH, UNREACHABLE, Json
+from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
 from sandbox.access import administrator
 from sandbox.catalog import OPERATORS, ProgramsError
@@ -32,6 +33,9 @@ _VERSION_LABEL = "app.kubernetes.io/version"
 _WEBHOOK_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _CONFIG_KEY = "controller_manager_config.yaml"
 _HEALTH_PORT = 8081
+_AS_SANDBOX = {"fieldManager": "sandbox-operators", "force": "true"}
+_NOWHERE = "192.0.2.1"
+"""Address of all endpoints: the API server takes none of loopback, and nobody asks for it."""
 _TOKEN_SECONDS = 30 * 24 * 3600
 _STOP_SECONDS = 5
 _TICK_SECONDS = 0.2
@@ -225,8 +229,12 @@ class Operators:
                 {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
             ],
         }
+        services = self._api.request("GET", f"/api/v1/namespaces/{metadata['namespace']}/services")["items"]
+        for path, manifest in awaited(deployment, services):
+            self._api.request("PATCH", path, manifest, _AS_SANDBOX, APPLY_PATCH)
+        # A change of the annotation by another path would be a new generation.
         path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
-        self._api.patch(path, {"status": status})
+        self._api.patch(path, {"metadata": {"annotations": _revision(deployment)}, "status": status})
 
 
 def program_of(deployment: Json) -> str | None:
@@ -234,6 +242,49 @@ def program_of(deployment: Json) -> str | None:
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     name = image.split("@")[0].rpartition("/")[2].partition(":")[0]
     return name if name in OPERATORS else None
+
+
+def awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
+    """What the published Kubernetes plugin waits for besides the status, by path, to be applied in this order.
+
+    A ReplicaSet of the Deployment's revision, and Endpoints of the Services.
+    """
+    metadata, spec = deployment["metadata"], deployment["spec"]
+    namespace = f"namespaces/{metadata['namespace']}"
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": metadata["name"], "uid": metadata["uid"]}
+    name = f"{metadata['name']}-{metadata['generation']}"
+    replica_set: Json = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": name,
+            "labels": spec["template"]["metadata"]["labels"],
+            "annotations": _revision(deployment),
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {field: spec[field] for field in ("replicas", "selector", "template")},
+    }
+    path = f"/apis/apps/v1/{namespace}/replicasets/{name}"
+    ready = {field: spec["replicas"] for field in ("replicas", "readyReplicas", "availableReplicas")}
+    status = {field: replica_set[field] for field in ("apiVersion", "kind")} | {"status": ready}
+    endpoints = [
+        (f"/api/v1/{namespace}/endpoints/{service['metadata']['name']}", _endpoints(service)) for service in services
+    ]
+    return [(path, replica_set), (f"{path}/status", status), *endpoints]
+
+
+def _endpoints(service: Json) -> Json:
+    ports = [{"name": port.get("name", ""), "port": port["port"]} for port in service["spec"].get("ports", [])]
+    return {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": service["metadata"]["name"]},
+        "subsets": [{"addresses": [{"ip": _NOWHERE}], "ports": ports}],
+    }
+
+
+def _revision(deployment: Json) -> dict[str, str]:
+    return {"deployment.kubernetes.io/revision": str(deployment["metadata"]["generation"])}
 
 
 def _flags(deployment: Json) -> list[str]:

@@ -32,7 +32,7 @@ _WAVES = (
     # that waits for their CA bundle waits for what the workload writes.
     ("Deployment", "StatefulSet", "DaemonSet", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
 )
-_NOT_SERVED = ("APIService",)
+NOT_SERVED = ("APIService",)
 """No pod network leads the API server to an aggregated one; a dead entry would block every namespace's deletion."""
 
 
@@ -104,7 +104,7 @@ def _child_name(manifest: Object, prefix: str) -> str:
 
 def _is_kept(manifest: Object) -> bool:
     hook = "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
-    return not hook and manifest["kind"] not in _NOT_SERVED
+    return not hook and manifest["kind"] not in NOT_SERVED
 
 
 def _without_prose(manifest: Object) -> Object:

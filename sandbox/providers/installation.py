@@ -8,16 +8,29 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from sandbox.providers.published import published_plugin
 from sandbox.site import Site
 
 _CHECKOUT = Path(__file__).parent.parent.parent
 
 
 def install(site: Site) -> None:
-    """Write or renew the site's plugins and programs."""
+    """Write or renew the site's plugins and programs.
+
+    Raises:
+        ProgramsError: the published Kubernetes plugin is asked for and not installed.
+    """
+    published = published_plugin()
     for name in ("gcp", "kubernetes"):
         folder = site.pulumi_home / "plugins" / f"resource-{name}-v{version(f'pulumi_{name}')}"
-        _write_program(folder / f"pulumi-resource-{name}", f"sandbox.providers.{name}")
+        program = folder / f"pulumi-resource-{name}"
+        if program.is_symlink():
+            program.unlink()
+        if name == "kubernetes" and published:
+            folder.mkdir(parents=True, exist_ok=True)
+            program.symlink_to(published)
+        else:
+            _write_program(program, f"sandbox.providers.{name}")
     _write_program(site.root / "bin" / "gke-gcloud-auth-plugin", "sandbox.providers.gke_auth")
     # Where there is no language plugin for Python, the engine starts a policy pack by this name.
     _write_program(site.root / "bin" / "pulumi-analyzer-policy-python", "sandbox.providers.analyzer")

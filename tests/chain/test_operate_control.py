@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 import pytest
+from pulumi.automation import CommandError
 
 from chaos.field import NAMESPACE
 from cli.drift import drifted
@@ -168,11 +169,14 @@ def test_a_job_that_runs_is_not_retried(stack: Chain) -> None:
 
 
 def test_another_priority_reaches_the_queue_and_up_can_change_it_again(stack: Chain) -> None:
-    uid = stack.jobset(JOB)["metadata"]["uid"]
-    assert answered(stack, "priority", "high", JOB)["done"] == "priority changed"
-    assert queued(stack) == "high"
-    stack.engine_on(LOW).up(ignore)
-    wait_until(lambda: queued(stack) == "low", lambda: f"the workload is queued as {queued(stack)}")
+    uid, engine = stack.jobset(JOB)["metadata"]["uid"], stack.engine_on(LOW)
+    # Up to the first `up` that changes the JobSet it has the fields with which it was created, then applied ones.
+    for before in (lambda: None, lambda: engine.refresh(ignore)):
+        assert answered(stack, "priority", "high", JOB)["done"] == "priority changed"
+        assert queued(stack) == "high"
+        before()
+        engine.up(ignore)
+        wait_until(lambda: queued(stack) == "low", lambda: f"the workload is queued as {queued(stack)}")
     assert stack.jobset(JOB)["metadata"]["uid"] == uid
 
 
@@ -197,9 +201,11 @@ def test_a_cancelled_job_is_gone_until_up_is_told_to_look(stack: Chain) -> None:
     assert told["checkpoint"]["step"] == max(stack.losses(JOB))
     assert JOB not in {found["metadata"]["name"] for found in stack.objects("jobsets")}
     operations = Operations()
-    engine = stack.engine_on(LOW)
-    engine.up(operations)
+    stack.engine_on(LOW).up(operations)
     assert operations.changes == set()
+    with pytest.raises(CommandError, match="unable to get cluster state"):
+        stack.engine_on(NORMAL).up(ignore)
+    engine = stack.engine_on(LOW)
     engine.refresh(ignore)
     engine.up(ignore)
     stack.wait_for_step(JOB, told["checkpoint"]["step"] + 1)

@@ -4,8 +4,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
+from infra.flavors import KUEUE_NAMESPACE
+from infra.jobset import JOBSET_NAMESPACE
 from tests.chain.shared import JOB
 from tests.chain.stack import Chain, processes_of
+
+REVISION = "deployment.kubernetes.io/revision"
 
 
 def test_the_job_starts_on_slices_in_node_pools_of_their_own(stack: Chain):
@@ -20,6 +24,22 @@ def test_the_job_starts_on_slices_in_node_pools_of_their_own(stack: Chain):
     }
     assert len(pods) == 4
     assert len(placed) == len({pool for _, pool in placed}) == 2
+
+
+def test_the_operators_have_what_the_published_kubernetes_plugin_waits_for(stack: Chain):
+    for namespace in (JOBSET_NAMESPACE, KUEUE_NAMESPACE):
+        (deployment,) = [each for each in stack.objects("deployments") if each["metadata"]["namespace"] == namespace]
+        revision = deployment["metadata"]["annotations"][REVISION]
+        path = f"/apis/apps/v1/namespaces/{namespace}/replicasets/{deployment['metadata']['name']}-{revision}"
+        replica_set = stack.api.request("GET", path)
+        assert replica_set["metadata"]["annotations"] == {REVISION: revision}
+        assert replica_set["metadata"]["ownerReferences"][0]["uid"] == deployment["metadata"]["uid"]
+        assert replica_set["status"]["readyReplicas"] == deployment["spec"]["replicas"]
+        for service in stack.api.request("GET", f"/api/v1/namespaces/{namespace}/services")["items"]:
+            endpoints = stack.api.request(
+                "GET", f"/api/v1/namespaces/{namespace}/endpoints/{service['metadata']['name']}"
+            )
+            assert endpoints["subsets"][0]["addresses"]
 
 
 def test_no_credential_is_in_clear_in_the_state(stack: Chain):

@@ -22,8 +22,8 @@ class OneDeployment:
         self.reported: Json = {}
         self.told = threading.Event()
 
-    def request(self, *_: object) -> Json:
-        return {"items": [self.deployment]}
+    def request(self, method: str, path: str, *_: object) -> Json:
+        return {"items": [self.deployment] if path.endswith("/deployments") else []}
 
     def patch(self, path: str, body: Json) -> None:
         assert path == "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller/status"
@@ -35,9 +35,12 @@ def test_an_operator_of_no_replicas_does_not_run_and_is_reported_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     metadata = {"uid": "one", "name": "jobset-controller", "namespace": "jobset-system", "generation": 2}
-    pod = {"spec": {"containers": [{"image": "registry.k8s.io/jobset/jobset:v0.12.0"}]}}
+    labels = {"control-plane": "controller-manager"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"image": "registry.k8s.io/jobset/jobset:v0.12.0"}]}}
     status = {"observedGeneration": 1, "replicas": 1, "availableReplicas": 1}
-    api = OneDeployment({"metadata": metadata, "spec": {"replicas": 0, "template": pod}, "status": status})
+    api = OneDeployment(
+        {"metadata": metadata, "spec": {"replicas": 0, "selector": labels, "template": pod}, "status": status}
+    )
     monkeypatch.setattr(operators, "administrator", lambda _site: api)
     stop = threading.Event()
     runs = threading.Thread(target=Operators(Site(tmp_path, 201), cast("Programs", None)).run, args=(stop,))
