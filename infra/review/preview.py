@@ -54,5 +54,10 @@ async def _tell(settings: Settings, guard: Guard, at: datetime) -> None:
 async def _workloads(endpoint: str) -> list[dict[str, Any]] | None:
     try:
         return await asyncio.to_thread(lambda: live_jobs.workloads(live_jobs.connect(endpoint)))
-    except live_jobs.UNREACHABLE:
+    except live_jobs.UNREACHABLE as error:
+        # In general the Kubernetes provider ends the preview, and may do so before this is told.
+        pulumi.log.warn(
+            f"the cluster at {endpoint} does not answer ({error}), and Pulumi cannot preview JobSet and Kueue without"
+            " it: run this where the cluster can be reached (`multislice doctor` finds out why it cannot)"
+        )
         return None

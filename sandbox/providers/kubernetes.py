@@ -5,6 +5,7 @@ server-side apply, of kinds a replacement; a refused webhook call is not tried a
 program wrote.
 """
 
+import asyncio
 import os
 import threading
 import time
@@ -139,6 +140,8 @@ class KubernetesPlugin(Plugin):
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
         if request.resource_type != charts.CHART:
             return await super().construct(request)
+        if reason := await asyncio.to_thread(self._unreachable):
+            raise Refusal(reason)
         try:
             return await charts.construct(request, programs.found(), self.version)
         except ProgramsError as error:

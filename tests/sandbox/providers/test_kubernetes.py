@@ -1,7 +1,11 @@
+import asyncio
 from typing import Any
 
 import pytest
+from pulumi import ResourceOptions
+from pulumi.provider.experimental.provider import ConstructRequest
 
+from sandbox.providers import charts
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Object, Secret, merged
@@ -134,3 +138,12 @@ def test_without_its_cluster_a_preview_goes_on(alone: tuple[KubernetesPlugin, Re
     plugin, known, _ = alone
     assert plugin.create(known.urn, known.inputs, 0, preview=True)[1]["metadata"]["name"] == "n"
     assert plugin.update(known, merged(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}
+
+
+def test_without_its_cluster_a_chart_is_refused_in_previews_too(
+    alone: tuple[KubernetesPlugin, Resource, list[str]],
+) -> None:
+    plugin, _, _ = alone
+    request = ConstructRequest(charts.CHART, "kueue", {}, ResourceOptions())
+    with pytest.raises(Refusal, match="^configured Kubernetes cluster is unreachable: unable to load schema infor"):
+        asyncio.run(plugin.construct(request))
