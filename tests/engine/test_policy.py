@@ -40,7 +40,6 @@ class _Shown(pulumi.ComponentResource):
 
     def __init__(self, name: str, shown: Declared) -> None:
         options = pulumi.ResourceOptions(
-            protect=shown.protected,
             delete_before_replace=shown.delete_before_replace,
             ignore_changes=list(shown.ignored_changes),
         )
