@@ -135,10 +135,12 @@ class Guard:
             KubernetesObject(name, owned(manifest), kubernetes)
             for name, manifest in teardown.policies(self._settings).items()
         ]
-        after = pulumi.ResourceOptions(provider=kubernetes.provider, depends_on=[*declared, *policies])
-        mark = KubernetesObject("in-use-mark", teardown.mark(self._settings), after)
-        kept = pulumi.ResourceOptions(depends_on=mark, protect=self._settings.cluster.deletion_protection)
-        pulumi.Stash("in-use", input=_place(self._settings), opts=kept)
+        first = pulumi.ResourceOptions(
+            provider=kubernetes.provider,
+            depends_on=[*declared, *policies],
+            protect=self._settings.cluster.deletion_protection,
+        )
+        KubernetesObject("in-use", teardown.mark(self._settings), first)
 
     async def endpoint(self) -> str | None:
         """Where the stack's cluster answers; None when there is none."""

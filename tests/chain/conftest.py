@@ -19,6 +19,7 @@ _ORDER = (
     "test_finished",
     "test_quarantine",
     "test_drift",
+    "test_ownership",
     "test_by_hand",
     "test_operate_control",
     "test_down",

@@ -9,7 +9,7 @@ from tests.infra.recording import Values, stack_values
 
 JOB = "shared"
 """Trains on two slices of two hosts; a host is killed in its midst."""
-STEPS, SAVE_EVERY = 60, 8
+STEPS, SAVE_EVERY = 80, 20
 ADA, GROUP = "ada@example.com", "second@example.com"
 """The member of the first team by name, and the group whose members are in the second."""
 TEAMS = {

@@ -157,7 +157,7 @@ def test_destroy_begins_with_jobs_and_slices_and_the_rest_goes_with_the_cluster(
     operations = Operations()
     engine.destroy(operations, [NO_JOB_RUNS])
     ended = [name for operation, name in operations.ended if operation == "delete"]
-    order = ["in-use-mark", "job-held", "slices-first-0", "cluster", "network"]
+    order = ["in-use", "job-held", "slices-first-0", "cluster", "network"]
     assert [name for name in ended if name in order] == order
     assert not {team for team in SECTIONS["teams"]} & {item["metadata"]["name"] for item in teams.objects("namespaces")}
     assert "kueue.x-k8s.io" not in teams.kubectl("get", "crd")
