@@ -152,8 +152,8 @@ def serve(plugin: Plugin) -> None:
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(_Servicer(plugin, sys.argv[-1]), server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        print(port, flush=True)  # noqa: T201 - the engine reads the port from here
         engine = os.getppid()
+        print(port, flush=True)  # noqa: T201 - the engine reads the port from here
         while os.getppid() == engine:  # An engine that was killed cannot end its plugins.
             await asyncio.sleep(_ENGINE_CHECK_SECONDS)
         os._exit(1)  # Threads that still wait for an object would hold a normal exit.
