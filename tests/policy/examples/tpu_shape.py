@@ -56,7 +56,7 @@ EXAMPLES: dict[str, Example] = {
             having(spot_pool("kept"), ("upgradeSettings", "maxSurge"), 1),
             having(flex_start_pool("on-request"), ("upgradeSettings",), {"strategy": "SURGE"}),
         ),
-        "('SURGE', 1, 1)\nexpected no upgradeSettings on flex-start",
+        "expected no upgradeSettings on flex-start",
     ),
     **without_option("slice-deleted-first", spot_pool, "delete_before_replace", "the option deleteBeforeReplace"),
     **alone(
