@@ -159,7 +159,8 @@ def test_a_terminal_is_the_persons_own_keys_size_and_all_and_is_left_as_it_was(
     terminal.resize(120, 40)
     person.send_signal(signal.SIGWINCH)
     terminal.type("echo $((40+1)); sleep 600\n")
-    terminal.until(r"\b41\r\n")
+    # The shell may draw its line anew for the new size after the line was sent, and then begins no new one.
+    terminal.until(r"41\r\n")
     terminal.type("\x03")
     terminal.until(r"\^C[^$#]*[#$] $")
     terminal.type("stty size; echo $((40+2))\n")
