@@ -117,7 +117,7 @@ def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> b
     with display.shown():
         if destroyable:
             start_control_plane(display, site)
-            recover(display, Phase.DESTROY, engine)
+            recover(display, engine)
             operate(display, Phase.DESTROY, partial(engine.destroy, agreed=consent.policies), _DESTROY_ADVICE)
         with phase(display, Phase.STOP):
             daemon.stop(site)

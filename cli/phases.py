@@ -69,10 +69,10 @@ def start_control_plane(display: Display, site: Site) -> None:
         display.change(lambda now: now.tell(Phase.CONTROL_PLANE, detail))
 
 
-def recover(display: Display, name: Phase, engine: "Engine") -> None:
-    """Take up the stack where a killed command left it, and say so in the phase that comes next."""
+def recover(display: Display, engine: "Engine") -> None:
+    """Take up the stack where a killed command left it, and say so beside the control plane."""
     if told := engine.recover():
-        display.change(lambda now: now.tell(name, told))
+        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, told))
 
 
 def operate[Result](

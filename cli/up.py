@@ -77,7 +77,7 @@ def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Map
     from sandbox.engine import Engine
 
     engine = Engine(site, found, settings)
-    recover(display, Phase.PLAN, engine)
+    recover(display, engine)
     operate(display, Phase.PLAN, engine.preview, _APPLY_ADVICE)
     return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
 
