@@ -11,7 +11,7 @@ from infra.expiry import changeable_until, now
 from infra.guard import Guard
 from infra.holders import told_when_stuck
 from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
-from infra.image import foreign_repositories, image_reference, image_repository
+from infra.image import built_image, foreign_repositories, image_reference, image_repository
 from infra.job_sets import job_prices, job_sets
 from infra.kubernetes_objects import kubernetes_provider
 from infra.monitoring.component import monitoring
@@ -38,7 +38,8 @@ kept = CheckpointBucketArgs(settings.checkpoint_bucket, cloud.region, labels, se
 bucket = checkpoint_bucket("checkpoints", kept, on_google)
 network = Network("network", NetworkArgs(name, cloud.region, settings.network, settings.second_network), on_google)
 repository = image_repository("images", name, cloud.region, labels, on_google)
-image = image_reference("trainer", settings.image, repository)
+built = built_image("trainer", settings.image, repository)
+image = image_reference(settings.image, built, repository)
 node_args = NodeIdentityArgs(cloud.project, f"{name}-nodes", repository, foreign_repositories(settings))
 nodes = NodeIdentity("nodes", node_args, on_google)
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
@@ -76,7 +77,7 @@ watched = monitoring(settings, queues, on_operators)
 on_all = ResourceOptions(provider=kubernetes, depends_on=[queues, slices, access, *secrets, *prices])
 jobs = job_sets(settings, image, footings, on_all)
 declared = [apis, bucket, network, repository, nodes, cluster, slices, access, operators, queues, *jobs, *watched]
-guard.close(declared, on_operators)
+guard.close([*declared, built] if built else declared, on_operators)
 
 export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
 tell_in_preview(settings, guard, now())

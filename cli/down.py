@@ -25,7 +25,8 @@ from sandbox.site import Site, load
 
 _DESTROY_ADVICE = (
     "The sandbox is still running. Fix the cause and run `make down` again. `make down ARGS=--stop-jobs` stops running"
-    " jobs, which the next `make up` resumes; `make down ARGS=--foreign-objects` deletes queues of others"
+    " jobs, which the next `make up` resumes; `make down ARGS=--foreign-objects` also"
+    " deletes queues and namespaces that the stack did not make"
 )
 
 
@@ -51,7 +52,7 @@ class Consent:
     """Delete them though nobody is there to answer."""
     stop_jobs: bool = False
     foreign_objects: bool = False
-    """Delete queues and flavors that the stack did not make."""
+    """Delete queues, flavors and namespaces that the stack did not make."""
 
     @property
     def policies(self) -> list[str]:
@@ -135,7 +136,9 @@ def main() -> int:
     parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
     parser.add_argument("--delete-checkpoints", action="store_true", help="delete the whole folder of the sandbox")
     parser.add_argument("--stop-jobs", action="store_true", help="also while a job is running")
-    parser.add_argument("--foreign-objects", action="store_true", help="also delete queues that the stack did not make")
+    parser.add_argument(
+        "--foreign-objects", action="store_true", help="also delete queues and namespaces that the stack did not make"
+    )
     parser.add_argument("--yes", action="store_true", help="delete without asking")
     given = parser.parse_args()
     console = Console(highlight=False)

@@ -70,8 +70,22 @@ def start_control_plane(display: Display, site: Site) -> None:
 
 
 def recover(display: Display, engine: "Engine") -> None:
-    """Take up the stack where a killed command left it, and say so beside the control plane."""
-    if told := engine.recover():
+    """Take up the stack where a killed command left it, and say so beside the control plane.
+
+    Raises:
+        Halt: that fails, with Pulumi's errors.
+    """
+    # Imported by whoever runs the engine.
+    from pulumi.automation import CommandError
+
+    try:
+        told = engine.recover()
+    except CommandError as error:
+        raise Halt(
+            f"the stack cannot be taken up where a killed command left it: {error}\n"
+            "Run the command again; `make down ARGS=--delete-checkpoints` removes the sandbox with its checkpoints"
+        ) from None
+    if told:
         display.change(lambda now: now.tell(Phase.CONTROL_PLANE, told))
 
 

@@ -161,8 +161,8 @@ def _loaded(path: Path) -> Any:
         if node is None:
             return None
         sizes: dict[int, int] = {}
-        if (size := _size(node, sizes)) > _MOST_VALUES:
-            raise ValueError(f"aliases that stand for {size:.0g} values; write out what is needed")
+        if _size(node, sizes) > _MOST_VALUES:
+            raise ValueError(f"aliases that stand for more than {_MOST_VALUES} values; write out what is needed")
         if repeated := [line for each in _mappings(node, set()) for line in _repeated(each)]:
             raise ValueError("; ".join(repeated))
         return loader.construct_document(node)

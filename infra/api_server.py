@@ -6,7 +6,7 @@ costs more than the calls.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -46,8 +46,6 @@ class ApiServer:
 
     url: str
     pool: urllib3.PoolManager
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Sent with every request."""
     credentials: Callable[[], Mapping[str, str]] = dict[str, str]
     """Headers that are asked for anew with every request, for tokens end."""
 
@@ -146,7 +144,7 @@ class ApiServer:
             method,
             url,
             body=content,
-            headers={"Accept": JSON, "Content-Type": content_type, **self.headers, **self.credentials()},
+            headers={"Accept": JSON, "Content-Type": content_type, **self.credentials()},
             preload_content=preload,
             timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=silence_seconds),
             # A connection that the server closed meanwhile may be opened again; nothing is asked for twice.

@@ -103,8 +103,8 @@ _OTHER_WORDS = {
     "regular": "on-demand",
     "standard": "on-demand",
     "ondemand": "on-demand",
-    "reserved": "reservation",
-    "dws": "flex-start",
+    "reserved": "{kind: reservation, name: NAME}",
+    "dws": "{kind: flex-start, max_run_hours: HOURS}",
 }
 """Kinds by the words that Google's other products and documents have for them."""
 

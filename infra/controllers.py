@@ -19,7 +19,9 @@ _BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES = 500, 500, 4000
 _BURST = 4
 """Limit of CPU, in requests: four times as in the charts."""
 _GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
-_MACHINE = re.compile(r"-(standard|highmem|highcpu)-(\d+)$")
+_MACHINE = re.compile(r"-(standard|highmem|highcpu)-(\d+)(-lssd|-metal)?$")
+_CUSTOM_MACHINE = re.compile(r"custom-(\d+)-(\d+)(-ext)?$")
+"""With its vCPUs and MiB."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Resources:
 
     millicores: int
     memory_mib: int
+
+
+_SHARED_CORE = {"e2-small": Resources(500, 2048), "e2-medium": Resources(1000, 4096)}
+"""With the part of two vCPUs that they may use for longer
+(https://cloud.google.com/compute/docs/general-purpose-machines#e2_shared-core_machine_types)."""
 
 
 def controller_request(hosts: int) -> Resources:
@@ -50,8 +57,11 @@ def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
 
 def machine_size(machine_type: str) -> Resources | None:
     """Return the size of a CPU machine, if its name tells it, as that of n2-standard-8 does."""
-    found = _MACHINE.search(machine_type)
-    if found is None:
-        return None
-    vcpus = int(found[2])
-    return Resources(vcpus * 1000, vcpus * _GIB_PER_VCPU[found[1]] * 1024)
+    if machine_type in _SHARED_CORE:
+        return _SHARED_CORE[machine_type]
+    if custom := _CUSTOM_MACHINE.search(machine_type):
+        return Resources(int(custom[1]) * 1000, int(custom[2]))
+    if found := _MACHINE.search(machine_type):
+        vcpus = int(found[2])
+        return Resources(vcpus * 1000, vcpus * _GIB_PER_VCPU[found[1]] * 1024)
+    return None

@@ -3,6 +3,7 @@
 Owns the form of a fault and the translation of pydantic's errors into it. Knows no rule.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -157,8 +158,8 @@ def _repair(expected: str, got: object) -> str:
         case "text", bool() | int() | float():
             return f"put it in quotation marks: '{str(got).lower()}'"
         case "a list", str():
-            return f"write it as a list: [{', '.join(got.split())}]"
-        case "a whole number" | "a number", str() if number := _number(got):
+            return f"write it as a list: [{', '.join(re.findall(r'[^\s,]+', got))}]"
+        case ("a whole number" | "a number") as kind, str() if number := _number(got, whole=kind == "a whole number"):
             return f"write {number} without quotation marks"
         case "a date, YYYY-MM-DD", _:
             return "write it as in 2027-12-31"
@@ -166,11 +167,13 @@ def _repair(expected: str, got: object) -> str:
             return ""
 
 
-def _number(text: str) -> str:
-    """What a text says as a number, without an exponent; empty if it is none."""
+def _number(text: str, *, whole: bool) -> str:
+    """What a text says as a number, without an exponent; empty if it is none of that kind."""
     try:
         number = float(text)
     except ValueError:
+        return ""
+    if not math.isfinite(number) or (whole and not number.is_integer()):
         return ""
     return f"{number:.0f}" if number.is_integer() else f"{number}"
 

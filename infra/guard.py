@@ -140,7 +140,7 @@ class Guard:
             depends_on=[*declared, *policies],
             protect=self._settings.cluster.deletion_protection,
         )
-        KubernetesObject("in-use", teardown.mark(self._settings), first)
+        KubernetesObject("in-use", teardown.mark(), first)
 
     async def endpoint(self) -> str | None:
         """Where the stack's cluster answers; None when there is none."""
@@ -149,32 +149,33 @@ class Guard:
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
         loss = lost(old, new)
-        if loss.reasons and loss.pools is None:
+        if loss.pools is None:
             # Pulumi's engine closes the Kubernetes provider before it deletes what is in the old cluster
             # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
             raise NewClusterError(
                 f"this change needs a new cluster, which Pulumi cannot bring in one step:{_listed(loss.reasons)}\n"
                 "destroy the stack, then bring it up anew; checkpoints stay: pulumi destroy, pulumi up"
             )
-        if loss.reasons:
-            await self._require_no_jobs(old[""], loss, "this change takes slices away")
+        if loss.pools:
+            await self._require_no_jobs(old[""], loss.pools, _listed(loss.reasons))
 
-    async def _require_no_jobs(self, place: Texts, loss: Loss, what: str) -> None:
-        """Raises InterruptionError if there are jobs where `place` says the cluster is."""
+    async def _require_no_jobs(self, place: Texts, pools: Sequence[str], because: str) -> None:
+        """Raises InterruptionError if there are jobs on these pools of the cluster that stands at `place`."""
         endpoint = None if self._settings.allow_interruption else await self._endpoint(place)
         if endpoint is None:
             return
-        because = _listed(loss.reasons)
         try:
-            jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), loss.pools))
+            jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), pools))
         except live_jobs.UNREACHABLE as error:
             raise InterruptionError(
-                f"{what}, and nobody can tell from whom, since the cluster does not answer ({error}):{because}\n"
+                "this change takes slices away, and nobody can tell from whom, since the cluster does not answer"
+                f" ({error}):{because}\n"
                 f"run this where the cluster can be reached, or whatever runs there, {_AGREE}"
             ) from None
         if jobs:
             raise InterruptionError(
-                f"{what} from a running job:{because}{_listed(jobs)}\nwait until it has ended, or {_AGREE}"
+                f"this change takes slices away from a running job:{because}{_listed(jobs)}\n"
+                f"wait until it has ended, or {_AGREE}"
             )
 
     async def _endpoint(self, place: Texts) -> str | None:

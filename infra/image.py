@@ -87,18 +87,15 @@ def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPl
     return None if place == own else place
 
 
-def image_reference(
+def built_image(
     name: str, image: Image | None, repository: gcp.artifactregistry.Repository
-) -> pulumi.Input[str] | None:
-    """The image by digest: the one that the stack file names, or else one that is built for it; None without any."""
-    if image is None:
+) -> docker_build.Image | None:
+    """The image that is built from `workloads` and pushed to the stack's repository, with the credentials of the user's
+    Docker; None if the stack file names one, or the stack needs none."""
+    if image is None or image.reference:
         return None
-    return image.reference or _built(name, pulumi.Output.concat(repository.registry_uri, "/trainer"))
-
-
-def _built(name: str, destination: pulumi.Output[str]) -> pulumi.Output[str]:
-    """Builds `workloads` and pushes it to `destination`, with the credentials of the user's Docker."""
-    image = docker_build.Image(
+    destination = _destination(repository)
+    return docker_build.Image(
         name,
         context=docker_build.BuildContextArgs(location="."),
         dockerfile=docker_build.DockerfileArgs(location="workloads/Dockerfile"),
@@ -112,4 +109,16 @@ def _built(name: str, destination: pulumi.Output[str]) -> pulumi.Output[str]:
         push=False,
         build_on_preview=False,
     )
-    return pulumi.Output.concat(destination, "@", image.digest)
+
+
+def image_reference(
+    image: Image | None, built: docker_build.Image | None, repository: gcp.artifactregistry.Repository
+) -> pulumi.Input[str] | None:
+    """The image by digest: the one that was built, or else the one that the stack file names; None without any."""
+    if built:
+        return pulumi.Output.concat(_destination(repository), "@", built.digest)
+    return image.reference if image else None
+
+
+def _destination(repository: gcp.artifactregistry.Repository) -> pulumi.Output[str]:
+    return pulumi.Output.concat(repository.registry_uri, "/trainer")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from infra.names import HttpPath, JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
+from infra.names import FilePath, HttpPath, JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
 from infra.sweeps import sweep_of
 from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, OptimizerSetting, PositiveInt, Spec, WholeNumber
 
@@ -155,11 +155,11 @@ class Heartbeat(Spec):
     """Name in `ports`. The sign is that the program takes connections there, or answers requests for `path`."""
     path: HttpPath | None = None
     """Path of an HTTP request to `port`, to be answered with a status from 200 to 399."""
-    file: MountPath | None = None
+    file: FilePath | None = None
     """The sign is that the program writes or touches this file. The image needs `sh`, `date` and `stat`."""
-    silence_seconds: Annotated[int, Field(ge=30)]
+    silence_seconds: Annotated[WholeNumber, Field(ge=30)]
     """Longest time without a sign. The end of the container comes up to 30 seconds later."""
-    start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 30
+    start_minutes: Annotated[Number, Field(gt=0, le=24 * 60)] = 30
     """Longest time from the start of the container to its first sign."""
 
     @model_validator(mode="after")
@@ -185,7 +185,7 @@ class ContainerJob(Job):
     """Environment variables in plain; what nobody may read belongs to `secrets`."""
     ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
     """Ports that the program listens on, wherever it runs."""
-    run_as_user: Annotated[int, Field(ge=0, le=65535)] | None = None
+    run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
     """User and group of the processes, for images that run as one user only. Unset: 10001. 0 is root, which the policy
     refuses unless the stack has an exception; see `docs/jobs.md`."""
     privileged: bool = False

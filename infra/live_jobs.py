@@ -18,7 +18,6 @@ from infra.flavors import API_VERSION, NODE_POOL_LABEL
 from infra.kubeconfig import kubeconfig
 from workloads.progress import CheckpointSaved, RunStarted
 
-_TPU_NODE = "cloud.google.com/gke-tpu-accelerator"
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _FIRST_HOST = {"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "0"}
 _TIMEOUT_SECONDS = 20
@@ -51,10 +50,10 @@ def connect(endpoint: str) -> client.ApiClient:
     return client.ApiClient(settings)
 
 
-def live_jobs(cluster: client.ApiClient, pools: Iterable[str] | None) -> list[LiveJob]:
-    """The jobs that have pods on any of these node pools; None: on any TPU slice."""
+def live_jobs(cluster: client.ApiClient, pools: Iterable[str]) -> list[LiveJob]:
+    """The jobs that have pods on any of these node pools."""
     api = client.CoreV1Api(cluster)
-    selector = _TPU_NODE if pools is None else f"{NODE_POOL_LABEL} in ({','.join(pools)})"
+    selector = f"{NODE_POOL_LABEL} in ({','.join(pools)})"
     nodes: Any = api.list_node(label_selector=selector, _request_timeout=_TIMEOUT_SECONDS)
     pool_of = {node.metadata.name: node.metadata.labels[NODE_POOL_LABEL] for node in nodes.items}
     running: Any = api.list_pod_for_all_namespaces(

@@ -20,7 +20,8 @@ _DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _EMAIL = re.compile(r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _MACHINE = re.compile(
-    r"([a-z]\d[a-z]*-)?(standard|highmem|highcpu|megamem|ultramem|hypermem|custom)-\d+(-\d+)?(-ext|-lssd|-metal)?"
+    r"[a-z]\d[a-z]*-(standard|highmem|highcpu|megamem|ultramem|hypermem)-\d+(-lssd|-metal)?"
+    r"|([a-z]\d[a-z]*-)?custom-\d+-\d+(-ext)?"
     r"|e2-(small|medium)"
 )
 _SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
@@ -111,6 +112,12 @@ def _mount_path(path: str) -> str:
     return path
 
 
+def _file_path(path: str) -> str:
+    if not _MOUNT_PATH.fullmatch(path):
+        raise ValueError("the absolute path of a file, such as /tmp/alive, without . and ..")
+    return path
+
+
 def _http_path(path: str) -> str:
     if not _HTTP_PATH.fullmatch(path):
         raise ValueError("the path of a request, such as /healthz")
@@ -131,6 +138,7 @@ VARIABLE_RULE = "an environment variable's name of letters, digits and underscor
 VariableName = Annotated[str, AfterValidator(_variable)]
 PortName = Annotated[str, AfterValidator(_port)]
 MountPath = Annotated[str, AfterValidator(_mount_path)]
+FilePath = Annotated[str, AfterValidator(_file_path)]
 HttpPath = Annotated[str, AfterValidator(_http_path)]
 VolumeName = Annotated[str, AfterValidator(_at_most(40))]
 ProjectName = Annotated[str, AfterValidator(_at_most(30))]

@@ -14,6 +14,7 @@ from infra import pathways, placement, programs
 from infra.accelerators import TPU_RESOURCE, SliceShape
 from infra.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.placement import Manifest
+from infra.stack_file import DATASETS_FOLDER
 from infra.submission import Submission
 from workloads.spec import API_ACCESS_PATH
 
@@ -213,7 +214,7 @@ def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     if _marks_its_node(submission):
         mounts.append({"name": _API_ACCESS, "mountPath": API_ACCESS_PATH, "readOnly": True})
     if bucket:
-        mounts.append({"name": _DATASETS, "mountPath": "/datasets", "readOnly": True})
+        mounts.append({"name": _DATASETS, "mountPath": DATASETS_FOLDER, "readOnly": True})
     return mounts
 
 
@@ -225,9 +226,14 @@ def resources(shape: SliceShape, share: float = _REQUESTED_SHARE, asked: HostSha
     a memory limit would kill it, /dev/shm and all, while memory is free. Kubelet bounds all pods alike.
     """
     chips = str(shape.chips_per_host)
-    vcpus, memory_gib = _part_of_host(shape, share)
-    wanted = _requests(asked.vcpus or vcpus, asked.memory_gib or memory_gib)
+    wanted = _requests(*requested_of_host(shape, asked, share))
     return {"requests": {**wanted, TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+
+
+def requested_of_host(shape: SliceShape, asked: HostShare, share: float = _REQUESTED_SHARE) -> tuple[int, int]:
+    """Return the vCPUs and GiB that a pod requests of its host."""
+    vcpus, memory_gib = _part_of_host(shape, share)
+    return asked.vcpus or vcpus, asked.memory_gib or memory_gib
 
 
 def most_of_host(shape: SliceShape) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """What keeps a valid stack file from being brought up: example values, and what cannot be known from here.
 
-`up` refuses example values; previews do not, so that the examples in `stacks/` can be previewed. A fault of the
-settings would stop a `destroy` too, since that runs the program; a hook on a resource that cannot come to be does not.
+`up` refuses example values; previews do not, so that the examples in `stacks/` can be previewed.
 """
 
 from collections.abc import Iterator
@@ -10,13 +9,12 @@ import pulumi
 
 from infra.faults import Fault, SettingsError
 from infra.pricing import price_table
-from infra.stack_file import Settings
+from infra.stack_file import DATASETS_FOLDER, Settings
 from workloads.spec import TokenFileSpec
 
 _EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
 """Projects and buckets of the stack files in `stacks/`."""
 _NO_DIGEST = f"@sha256:{'0' * 64}"
-_MOUNT = "/datasets"
 
 
 def placeholders(settings: Settings) -> list[Fault]:
@@ -51,8 +49,8 @@ def _ungranted(settings: Settings) -> Iterator[Fault]:
         for setting, path in (("data.path", data), ("initial_weights", job.initial_weights or "")):
             if path.startswith("gs://"):
                 wanted.setdefault(path.removeprefix("gs://").partition("/")[0], []).append(f"{setting} of job {name}")
-            elif path.startswith(f"{_MOUNT}/") and not settings.mounts_datasets:
-                expected = f"true, since {setting} of job {name} lies in {_MOUNT}"
+            elif path.startswith(f"{DATASETS_FOLDER}/") and not settings.mounts_datasets:
+                expected = f"true, since {setting} of job {name} lies in {DATASETS_FOLDER}"
                 yield Fault("datasets.mount", expected, "false", "write datasets.mount: true, or a gs:// path")
     for bucket, users in wanted.items():
         if bucket not in granted:

@@ -217,7 +217,6 @@ def _until(remote: RemoteCommand, deadline: float) -> Iterator[tuple[Channel, by
 
 
 def _connect(api: ApiServer, path: str) -> websocket.WebSocket:
-    headers = {**api.headers, **api.credentials()}
     address = urlsplit(api.url)
     assert address.hostname is not None
     # Connected here: by itself the library would go through a proxy of the environment, as no other request does.
@@ -227,7 +226,7 @@ def _connect(api: ApiServer, path: str) -> websocket.WebSocket:
             api.url.replace("http", "ws", 1) + path,
             timeout=_CONNECT_SECONDS,
             socket=_tls(api).wrap_socket(plain, server_hostname=address.hostname),
-            header=[f"{name}: {value}" for name, value in headers.items()],
+            header=[f"{name}: {value}" for name, value in api.credentials().items()],
             subprotocols=[PROTOCOL],
             suppress_origin=True,
         )

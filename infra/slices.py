@@ -114,27 +114,40 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
     """Return hooks that refuse to update a slice whose creation failed, until all its hosts have come.
 
     A node pool that gets no machines, for example because of a stock-out, exists nevertheless, and Pulumi keeps it in
-    the state. The next `up` updates it without any change, which succeeds and brings no hosts.
+    the state. The next `up` updates it without any change, which succeeds and brings no hosts. A change of the pool,
+    which Pulumi also makes when spot hosts are gone for a while, is only warned of.
     """
 
     async def look(update: pulumi.ResourceHookArgs) -> None:
-        wanted = update.new_inputs or {}
+        wanted, before = update.new_inputs or {}, update.old_inputs or {}
         # Pools whose hosts come on request declare no number of nodes.
-        if wanted != update.old_inputs or "nodeCount" not in wanted:
+        if "nodeCount" not in wanted or wanted["nodeCount"] != before.get("nodeCount"):
             return
         cluster = await pulumi.Output.from_input(endpoint).future()
-        if cluster is not None:
-            slice_name, hosts = wanted["name"], int(wanted["nodeCount"])
-            found = await asyncio.to_thread(lambda: live_jobs.hosts(live_jobs.connect(cluster), slice_name))
-            if found < hosts:
-                raise HostsMissingError(
-                    f"slice {slice_name} has {found} of {hosts} hosts: an earlier update could not create them, and"
-                    " this one would not either. Run it again once they have come, or create the node pool again:"
-                    f" pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
-                )
+        if cluster is None:
+            return
+        missing = await asyncio.to_thread(lambda: _missing_hosts(cluster, wanted["name"], int(wanted["nodeCount"])))
+        if not missing:
+            return
+        again = f"pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
+        if wanted == before:
+            raise HostsMissingError(
+                f"{missing}. An earlier update could not create them, and this one would not either: run it again once"
+                f" they have come, or create the node pool again: {again}"
+            )
+        pulumi.warn(f"{missing}. If they do not come, create the node pool again: {again}")
 
     hook = pulumi.ResourceHook("slices-have-hosts", look, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_update=[hook])
+
+
+def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
+    """Return what keeps a slice from being known to have all its hosts; empty if it has them."""
+    try:
+        found = live_jobs.hosts(live_jobs.connect(endpoint), slice_name)
+    except live_jobs.UNREACHABLE as error:
+        return f"slice {slice_name} may lack some of its {hosts} hosts: the cluster does not answer ({error})"
+    return "" if found >= hosts else f"slice {slice_name} has {found} of {hosts} hosts"
 
 
 def pool_args(

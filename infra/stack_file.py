@@ -133,6 +133,10 @@ class Team(Spec):
     """`hold`: no new job starts. `drain`: running ones are stopped as well, and wait."""
 
 
+DATASETS_FOLDER = "/datasets"
+"""Where pods see the mounted bucket."""
+
+
 class Datasets(Spec):
     """Where training data lies, if not in the image."""
 

@@ -17,6 +17,7 @@ that the trainer replaces are billed as long (https://cloud.google.com/storage/d
 _NOT_FOUND = re.compile("not ?found", re.IGNORECASE)
 """What Cloud Storage answers for a bucket that does not exist: `Error 404: The specified bucket does not exist.,
 notFound`."""
+_FORBIDDEN = re.compile("403|forbidden", re.IGNORECASE)
 _UNFINISHED_UPLOAD_DAYS = 1
 """No save takes a day: the process that began such an upload is gone, and its parts are billed."""
 
@@ -39,7 +40,9 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
     The trainer alone decides which checkpoints go: no rule of the bucket deletes by age.
     """
     soft_delete_days = 0 if args.ephemeral else _SOFT_DELETE_DAYS
-    stays = pulumi.ResourceOptions(retain_on_delete=not args.ephemeral, import_=_existing(args.name, opts.provider))
+    # The bucket of an environment is deleted with all that is in it, so it must not be one that was there before.
+    kept = None if args.ephemeral else _existing(args, opts.provider)
+    stays = pulumi.ResourceOptions(retain_on_delete=not args.ephemeral, import_=kept)
     return gcp.storage.Bucket(
         name,
         name=args.name,
@@ -66,16 +69,29 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
     )
 
 
-def _existing(bucket: str, provider: pulumi.ProviderResource | None) -> str | None:
+def _existing(args: CheckpointBucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
     """Return the bucket's id if it exists; Pulumi then imports it, unless it is in the state already."""
     try:
-        gcp.storage.get_bucket(name=bucket, opts=pulumi.InvokeOptions(provider=provider))
+        found = gcp.storage.get_bucket(name=args.name, opts=pulumi.InvokeOptions(provider=provider))
     except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
         if _NOT_FOUND.search(str(error)):
             return None
         raise pulumi.RunError(
-            f"checkpoint_bucket: cannot find out whether the bucket {bucket} exists: {error}\n"
-            "Bucket names are the same for everybody: if it is not yours, choose another name. Reading it takes the"
-            " permission storage.buckets.get"
+            f"the checkpoint bucket {args.name} cannot be read: {error}\n{_advice(str(error))}"
         ) from None
-    return bucket
+    if found.location.upper() != args.region.upper():
+        raise pulumi.RunError(
+            f"the checkpoint bucket {args.name} lies in {found.location}, and cloud.region is {args.region}; a bucket"
+            " cannot move. Set cloud.region back, or choose another cluster.name, which is part of the bucket's name."
+            f" If nobody needs the bucket: gcloud storage rm --recursive gs://{args.name}"
+        )
+    return args.name
+
+
+def _advice(error: str) -> str:
+    if _FORBIDDEN.search(error):
+        return (
+            "Reading it takes the permission storage.buckets.get. If the bucket belongs to another project, choose"
+            " another cluster.name, which is part of its name: bucket names are unique in all of Google Cloud"
+        )
+    return "`multislice doctor` checks the login and the project's APIs"

@@ -161,8 +161,8 @@ def _faults(wish: Wish, hosts: object) -> Iterator[str]:
     """What of a wish no stack has, whichever it is."""
     if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices from 1 on, got {wish.count!r}"
-    if not 0 < wish.max_hours <= MOST_HOURS:
-        yield f"max_hours must be above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
+    if not isinstance(wish.max_hours, int | float) or not 0 < wish.max_hours <= MOST_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        yield f"max_hours must be a number above 0 and at most {MOST_HOURS}, got {wish.max_hours!r}"
     for name, got, choices in (("priority", wish.priority, get_args(Priority)), ("hosts", hosts, get_args(Shown))):
         if got not in choices:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"

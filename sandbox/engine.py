@@ -6,11 +6,12 @@ stack file, since the engine writes its salt into the stack file. Secrets in tha
 with a key that the sandbox lacks: values of its own stand in for them.
 """
 
+import json
 import os
 import runpy
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,11 @@ from pulumi import automation
 from infra.api_server import UNREACHABLE
 from infra.hidden import SECTION, encrypted, of_file
 from sandbox.access import administrator
-from sandbox.daemon import CHECKOUT
+from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
 from sandbox.providers import install
 from sandbox.providers.published import local_charts, published_plugin
-from sandbox.recovery import dead_lock, pending, refresh_flags
+from sandbox.recovery import lock_holder, pending, taken_in, unread
 from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
 from sandbox.site import SITE_VARIABLE, Site
 
@@ -40,6 +41,7 @@ _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _SECRETS = f"tpu-multislice:{SECTION}"
 _PROVIDER_PREFIX = "pulumi:providers:"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 @dataclass(frozen=True)
@@ -88,24 +90,47 @@ class Engine:
 
         Returns:
             What was done, in words; `None` if no engine was killed.
+
+        Raises:
+            SandboxError: the process that has the lock is still running.
+            CommandError: Pulumi cannot do it.
         """
         stack = self._stack()
-        holder = dead_lock(self._site, stack.name)
-        if holder is not None:
+        holder = lock_holder(self._site, stack.name)
+        if holder and holder.runs:
+            raise SandboxError(
+                f"process {holder.pid} is changing the stack {stack.name}; wait until it has ended, or end it with"
+                f" `kill {holder.pid}`, and run this again"
+            )
+        if holder:
             stack.cancel()
-        created = pending(self._site, stack.export_stack().deployment or {})
-        if created:
-            self._pulumi("refresh", "--yes", *refresh_flags(created))
-        if holder is None and not created:
+        made = self._take_in()
+        if holder is None and not made:
             return None
-        lock = "" if holder is None else f"lifted the lock of process {holder}, which has ended; "
-        return f"{lock}took in {sum(each.id is not None for each in created)} resources that it had made"
+        lock = "" if holder is None else f"lifted the lock of process {holder.pid}, which has ended; "
+        return f"{lock}took in {made} resources that it had made"
 
-    def _pulumi(self, *arguments: str) -> None:
+    def _take_in(self) -> int:
+        """Complete the state by what a killed engine had made; return how many resources that is."""
+        # The Automation API would write secrets in plain.
+        exported = json.loads(self._pulumi("stack", "export"))
+        state = exported["deployment"] or {}
+        if created := pending(self._site, state):
+            state = taken_in(state, created)
+            corrected = self._site.root / "recovered.json"
+            corrected.write_text(json.dumps({**exported, "deployment": state}))
+            self._pulumi("stack", "import", "--file", str(corrected))
+            corrected.unlink()
+        # A kill between the two steps leaves resources that only the next recovery reads.
+        if made := unread(state):
+            self._stack().refresh(target=made)
+        return len(made)
+
+    def _pulumi(self, *arguments: str) -> str:
+        """Run a command of Pulumi on the stack; return what it prints."""
         stack = self._stack()
-        workspace = stack.workspace
-        variables = {**environment(self._site), "PULUMI_HOME": str(self._site.pulumi_home)}
-        workspace.pulumi_command.run([*arguments, "--stack", stack.name], workspace.work_dir, variables)
+        command = [*arguments, "--stack", stack.name]
+        return stack.workspace.pulumi_command.run(command, stack.workspace.work_dir, environment(self._site)).stdout
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
         """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
@@ -149,21 +174,29 @@ class Engine:
         The policies of `infra.teardown` whose names are `agreed` only warn. Raises CommandError
         when a step fails, or another of these policies refuses.
         """
-        if agreed:
-            self._warn_only(agreed)
-        self._stack().destroy(on_event=on_event)
+        with self._only_warning(agreed):
+            self._stack().destroy(on_event=on_event)
 
-    def _warn_only(self, policies: Collection[str]) -> None:
-        server, path = (
-            administrator(self._site),
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-        )
+    @contextmanager
+    def _only_warning(self, policies: Collection[str]) -> Generator[None]:
+        """Have these policies warn, and refuse again if what is done within fails."""
+        refusing: list[str] = []
         # A cluster that does not answer refuses nothing, and the destroy says so itself.
         with suppress(*UNREACHABLE):
-            for binding in server.request("GET", path)["items"]:
-                if binding["spec"]["policyName"] in policies:
-                    name = binding["metadata"]["name"]
-                    server.patch(f"{path}/{name}", {"spec": {"validationActions": ["Warn"]}})
+            listed = administrator(self._site).request("GET", _BINDINGS)["items"] if policies else []
+            found = [each for each in listed if each["spec"]["policyName"] in policies]
+            refusing = [each["metadata"]["name"] for each in found if "Deny" in each["spec"]["validationActions"]]
+            self._set_action(refusing, "Warn")
+        try:
+            yield
+        except automation.CommandError:
+            with suppress(*UNREACHABLE):
+                self._set_action(refusing, "Deny")
+            raise
+
+    def _set_action(self, bindings: Iterable[str], action: str) -> None:
+        for name in bindings:
+            administrator(self._site).patch(f"{_BINDINGS}/{name}", {"spec": {"validationActions": [action]}})
 
     def resources(self) -> list[dict[str, Any]]:
         """Resources in the state, without providers and the stack itself."""
@@ -232,7 +265,6 @@ def stack_in(site: Site, programs: Programs, name: str, program: Callable[[], No
     """The stack of that name in the sandbox's state, made if it is not there, with a program for its operations."""
     options = automation.LocalWorkspaceOptions(
         work_dir=str(project_folder(site)),
-        pulumi_home=str(site.pulumi_home),
         env_vars=environment(site),
         pulumi_command=automation.PulumiCommand(root=str(programs.path("pulumi").parent.parent)),
     )
@@ -255,6 +287,7 @@ def environment(site: Site) -> dict[str, str]:
         # a whole: a command that reads the state while an `up` writes it would fail at times (EOF).
         "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
+        "PULUMI_HOME": str(site.pulumi_home),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         # The state is written at every step; a second copy each time helps nobody here.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",

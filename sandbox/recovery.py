@@ -20,6 +20,16 @@ from sandbox.providers.cluster import Cluster, UnknownKindError
 from sandbox.site import Site
 
 _KUBERNETES = "kubernetes:"
+_CLOCK_SECONDS = 10.0
+"""Linux knows when a process began by a clock that may differ from that of files by a second or two."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process of this machine that took the lock of a stack."""
+
+    pid: int
+    runs: bool
 
 
 @dataclass(frozen=True)
@@ -31,20 +41,45 @@ class Pending:
     """Under which it exists; `None`: it was not made."""
 
 
-def dead_lock(site: Site, stack: str) -> int | None:
-    """Return the pid of the dead process of this machine that holds the lock of `stack`, if one does."""
+def lock_holder(site: Site, stack: str) -> Holder | None:
+    """Return which process of this machine holds the lock of `stack`, if one does."""
     for path in (site.root / "state" / ".pulumi" / "locks").rglob(f"{stack}/*.json"):
         holder = json.loads(path.read_text())
-        if holder["hostname"] == socket.gethostname() and not psutil.pid_exists(holder["pid"]):
-            return holder["pid"]
+        if holder["hostname"] == socket.gethostname():
+            return Holder(holder["pid"], _runs_since(holder["pid"], path.stat().st_mtime))
     return None
+
+
+def _runs_since(pid: int, moment: float) -> bool:
+    """Whether the process that had this pid at that moment is still running."""
+    try:
+        process = psutil.Process(pid)
+        # After a restart of the machine another process may have the pid.
+        began_later = process.create_time() > moment + _CLOCK_SECONDS
+        return process.status() != psutil.STATUS_ZOMBIE and not began_later
+    except psutil.NoSuchProcess:
+        return False
 
 
 def pending(site: Site, deployment: Mapping[str, Any]) -> list[Pending]:
     """Return what the engine that wrote this state was creating when it died."""
-    known = {(resource["type"], resource.get("id")) for resource in deployment.get("resources", [])}
-    creating = (each["resource"] for each in deployment.get("pending_operations", []) if each["type"] == "creating")
+    creating = [each["resource"] for each in deployment.get("pending_operations", []) if each["type"] == "creating"]
+    urns = {resource["urn"] for resource in creating}
+    known = {
+        (resource["type"], resource.get("id"))
+        for resource in deployment.get("resources", [])
+        if not (resource["urn"] in urns and resource.get("pendingReplacement"))
+    }
     return [Pending(resource["urn"], _found(site, resource, known)) for resource in creating]
+
+
+def unread(deployment: Mapping[str, Any]) -> list[str]:
+    """Return the resources that were taken in and that no refresh has read since, by URN."""
+    return [
+        resource["urn"]
+        for resource in deployment.get("resources", [])
+        if resource.get("id") and resource.get("inputs") and "outputs" not in resource
+    ]
 
 
 def _found(site: Site, resource: dict[str, Any], known: set[tuple[str, Any]]) -> str | None:
@@ -76,7 +111,22 @@ def _in_cloud(site: Site, resource: dict[str, Any]) -> Iterator[str]:
             yield identifier
 
 
-def refresh_flags(found: list[Pending]) -> list[str]:
-    """Return the options of `pulumi refresh` that take in what was made and forget what was not."""
-    made = [word for each in found if each.id for word in (each.urn, each.id)]
-    return [f"--import-pending-creates={word}" for word in made] + ["--clear-pending-creates"]
+def taken_in(deployment: Mapping[str, Any], found: list[Pending]) -> dict[str, Any]:
+    """Return the state with what was made as resources, and without what was not.
+
+    The new resources have no outputs yet: a refresh reads them. A resource that was being replaced comes in the place
+    of the one that is gone, where those that depend on it come after it.
+    """
+    ids = {each.urn: each.id for each in found}
+    operations = deployment.get("pending_operations", [])
+    made = {
+        operation["resource"]["urn"]: {**operation["resource"], "id": ids[operation["resource"]["urn"]]}
+        for operation in operations
+        if ids.get(operation["resource"]["urn"])
+    }
+    resources = [
+        made.pop(resource["urn"]) if resource.get("pendingReplacement") and resource["urn"] in made else resource
+        for resource in deployment.get("resources", [])
+    ]
+    rest = [operation for operation in operations if operation["resource"]["urn"] not in ids]
+    return {**deployment, "resources": [*resources, *made.values()], "pending_operations": rest}

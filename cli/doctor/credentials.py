@@ -1,5 +1,6 @@
 """Who asks, and what the cluster and the bucket allow."""
 
+import os
 from typing import Any
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
@@ -8,6 +9,14 @@ from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_PROVIDER_VARIABLES = (
+    "GOOGLE_CREDENTIALS",
+    "GOOGLE_CLOUD_KEYFILE_JSON",
+    "GCLOUD_KEYFILE_JSON",
+    "GOOGLE_OAUTH_ACCESS_TOKEN",
+)
+"""Which Pulumi's provider takes ahead of the application default
+(https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (
     ("submit and end jobs", "jobset.x-k8s.io", "jobsets", "create"),
     ("suspend and resume them", "kueue.x-k8s.io", "workloads", "patch"),
@@ -73,6 +82,9 @@ def application_default(scope: Scope) -> Findings:
     """Whether Pulumi's provider finds credentials, which are not those of gcloud."""
     if isinstance(scope.google, NotAsked) and not isinstance(scope.google, NotLoggedIn):
         raise scope.google
+    if given := [name for name in _PROVIDER_VARIABLES if os.environ.get(name)]:
+        yield ok("application default", f"Pulumi's provider takes those of {given[0]}")
+        return
     try:
         token("auth", "application-default")
     except NotLoggedIn as why:

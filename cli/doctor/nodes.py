@@ -36,10 +36,12 @@ def pools(scope: Scope) -> Findings:
         words = [told.get("message", "") for told in pool.get("conditions", [])] or [pool.get("statusMessage", "")]
         if status in ("RUNNING", "RECONCILING", "PROVISIONING"):
             yield ok(subject, status.lower())
-        else:
+        elif status == "ERROR":
             resource = "cluster-system" if pool["name"] == SYSTEM_POOL else f"slices-{pool['name']}"
-            fix = f"wait, or create it again: pulumi up --stack {scope.stack} --replace '**::{resource}'"
-            yield fault(subject, f"{status}: {'; '.join(words)}", fix)
+            fix = f"suspend the jobs on it, then create it again: pulumi up --stack {scope.stack}"
+            yield fault(subject, f"{status}: {'; '.join(words)}", f"{fix} --replace '**::{resource}'")
+        else:
+            yield fault(subject, f"{status}: {'; '.join(words)}", "wait; GKE is still working on it, or repairs it")
 
 
 def _hostless(scope: Scope, pools: Collection[str]) -> Findings:

@@ -179,7 +179,7 @@ class SandboxBackend(PulumiBackend):
         from sandbox.engine import environment, project_folder
 
         pulumi = str(self._programs.path("pulumi"))
-        variables = {**os.environ, **environment(self._site), "PULUMI_HOME": str(self._site.pulumi_home)}
+        variables = os.environ | environment(self._site)
         return _printed([pulumi, *arguments, "--non-interactive"], project_folder(self._site), variables)
 
     def _operate(self, operation: Callable[[], object]) -> None:

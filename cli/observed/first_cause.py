@@ -14,6 +14,8 @@ from workloads.spec import cause_order
 
 _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<code>\d+)")
 """The Job controller, of the pod by which it fails a Job (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
+_WHOLE_SECOND = 1.0
+"""Kubernetes cuts its times to whole seconds, while records have fractions: the end was up to a second later."""
 _EVENTS_BEFORE_SECONDS, _EVENTS_AFTER_SECONDS = 60.0, 10.0
 """An event is of a start that ended so long after or before it. JAX notices a lost host within 40 seconds."""
 
@@ -26,6 +28,7 @@ class HostEnd:
     """Its name within the JobSet."""
     code: int
     at: float
+    """The latest moment at which it can have been."""
     evidence: tuple[str, ...]
     """Who says so, in their words."""
 
@@ -72,7 +75,7 @@ class Traces:
             found = _POD_FAILED.search(event.message)
             if found and since < event.at <= ended + _EVENTS_AFTER_SECONDS:
                 host = self._host(found["pod"].rpartition("-")[0])
-                yield HostEnd(host, int(found["code"]), event.at, (event.message,))
+                yield HostEnd(host, int(found["code"]), event.at + _WHOLE_SECOND, (event.message,))
 
     def _host(self, name: str) -> str:
         """`slice-S-H`, of a pod's name without its random end, or of a host name."""
@@ -81,4 +84,4 @@ class Traces:
 
 def _of_pod(pod: Pod) -> HostEnd:
     evidence = (f"{pod.name} on {pod.node}", *((pod.ended_for,) if pod.ended_for else ()))
-    return HostEnd(pod.host, pod.exit_code or 0, pod.ended or pod.created, evidence)
+    return HostEnd(pod.host, pod.exit_code or 0, (pod.ended or pod.created) + _WHOLE_SECOND, evidence)

@@ -80,9 +80,13 @@ def failed(snapshot: Snapshot, place: Place) -> Text:
     last = snapshot.failed[-1:]
     if cause := snapshot.first_cause(last[0].attempt) if last else None:
         pods = [pod for pod in snapshot.failed if (pod.attempt, pod.host) == (last[0].attempt, cause.host)]
-        folder = place.log_folder((pods or last)[0])
-        parts.append(Text(f"host {cause.host} exited {exit_words(cause.code)}; its log ends, in {_short(folder)}:"))
-        parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
+        ended = f"host {cause.host} exited {exit_words(cause.code)}"
+        if pods:
+            folder = place.log_folder(pods[0])
+            parts.append(Text(f"{ended}; its log ends, in {_short(folder)}:"))
+            parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
+        else:
+            parts.append(Text(f"{ended}; {'; '.join(cause.evidence)}"))
     tries = [
         ("look at the cluster", place.kubectl_command()),
         ("try again", "make down, then make up: the job goes on from its last checkpoint"),

@@ -1,13 +1,14 @@
 """Rules of jobs that run containers: which variables, ports, folders and shares of a host are theirs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from infra.accelerators import SliceShape
 from infra.faults import Fault
-from infra.jobs import ContainerJob, ScratchVolume
-from infra.pods import most_of_host
+from infra.jobs import ContainerJob
+from infra.pods import most_of_host, requested_of_host
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES, TPU_METRICS_PORT, TPU_METRICS_PORT_NAME
 from infra.rules.draft import Draft, listed
+from infra.stack_file import DATASETS_FOLDER
 
 _FREE = ("HOME", "PATH", "TMPDIR")
 """The container's own, which its stack file may change."""
@@ -16,7 +17,7 @@ _FREE_PREFIXES = ("JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
 
 
 _TAKEN_FOLDERS = ("/tmp", "/dev/shm")
-_TAKEN_TREES = ("/datasets", "/dev", "/proc", "/sys", "/var/run/secrets")
+_TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 
 
 def check(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) -> Iterator[Fault]:
@@ -28,9 +29,12 @@ def check(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) 
     yield from _heartbeat(path, job)
     if job.backend == "pathways":
         yield from _of_pathways(path, job)
+        if job.pathways:
+            yield from _in_memory(path, job, job.pathways.head_memory_gib)
     elif shape:
         yield from _share(path, job, shape)
-        yield from _sizes(path, job, draft)
+        yield from _on_disk(path, job, draft)
+        yield from _in_memory(path, job, requested_of_host(shape, job.resources)[1])
 
 
 def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[Fault]:
@@ -104,10 +108,10 @@ def _share(path: str, job: ContainerJob, shape: SliceShape) -> Iterator[Fault]:
             yield Fault(f"{path}.resources.{name}", expected, str(asked), "lower it")
 
 
-def _sizes(path: str, job: ContainerJob, draft: Draft) -> Iterator[Fault]:
+def _on_disk(path: str, job: ContainerJob, draft: Draft) -> Iterator[Fault]:
     """GKE keeps up to a half of a boot disk for itself
     (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes)."""
-    asked = _sum(job.volumes.values())
+    asked = _sum(job, "disk")
     for name in (name for name in job.slices.groups if name in draft.slices):
         most = draft.slices[name].boot_disk_gb // 2
         if asked > most:
@@ -117,5 +121,12 @@ def _sizes(path: str, job: ContainerJob, draft: Draft) -> Iterator[Fault]:
             )
 
 
-def _sum(volumes: Iterable[ScratchVolume]) -> int:
-    return sum(volume.size_gib for volume in volumes if volume.medium == "disk")
+def _in_memory(path: str, job: ContainerJob, most: int) -> Iterator[Fault]:
+    asked = _sum(job, "memory")
+    if asked > most:
+        expected = f"at most {most} GiB in memory together, which is what the pod requests"
+        yield Fault(f"{path}.volumes", expected, f"{asked} GiB", "lower size_gib of some of them")
+
+
+def _sum(job: ContainerJob, medium: str) -> int:
+    return sum(volume.size_gib for volume in job.volumes.values() if volume.medium == medium)

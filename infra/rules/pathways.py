@@ -1,16 +1,13 @@
 """Rules of jobs that run by Pathways: who may, on what, and with which names left to its servers."""
 
-import re
 from collections.abc import Iterator
 
 from infra import pathways
 from infra.accelerators import SliceShape
+from infra.controllers import machine_size
 from infra.faults import Fault
 from infra.jobs import ContainerJob, Job, Pathways
 from infra.rules.draft import Draft
-
-_VCPUS = re.compile(r"-(\d+)(-|$)")
-"""Of a machine type, such as those of n2-standard-64."""
 
 
 def check(path: str, job: Job, draft: Draft, shape: SliceShape | None) -> Iterator[Fault]:
@@ -78,8 +75,8 @@ def _slices(path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape
         yield from _of_a_shared_host(path, runtime)
     elif draft.cluster:
         machine = draft.cluster.system_machine_type
-        vcpus = _VCPUS.search(machine)
-        if vcpus and int(vcpus[1]) <= runtime.head_vcpus:
+        size = machine_size(machine)
+        if size and size.millicores <= runtime.head_vcpus * 1000:
             yield Fault(
                 "cluster.system_machine_type",
                 f"a machine of more than the {runtime.head_vcpus} vCPUs that the head of job {job.name} asks for",

@@ -84,7 +84,7 @@ class Chain:
     def pulumi(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What the command of a user says and does, with the sandbox's state and programs."""
         command = [str(self.programs.path("pulumi")), *arguments, "--non-interactive"]
-        variables = {**os.environ, **environment(self.site), "PULUMI_HOME": str(self.site.pulumi_home)}
+        variables = os.environ | environment(self.site)
         folder = project_folder(self.site)
         return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 

@@ -45,13 +45,13 @@ def admin(stack: Chain) -> ApiServer:
 @pytest.fixture
 def ada(admin: ApiServer) -> ApiServer:
     """The API server as a member of the first team by name."""
-    return replace(admin, headers={"Impersonate-User": ADA})
+    return replace(admin, credentials=lambda: {"Impersonate-User": ADA})
 
 
 @pytest.fixture
 def bob(admin: ApiServer) -> ApiServer:
     """The API server as a member of the second team by a group."""
-    return replace(admin, headers={"Impersonate-User": "bob@example.com", "Impersonate-Group": GROUP})
+    return replace(admin, credentials=lambda: {"Impersonate-User": "bob@example.com", "Impersonate-Group": GROUP})
 
 
 def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(stack: Chain, ada: ApiServer) -> None:
@@ -143,7 +143,7 @@ def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywh
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    everyones = rights(replace(admin, headers=STRANGER), "first")
+    everyones = rights(replace(admin, credentials=lambda: STRANGER), "first")
     assert rights(ada, "first") - everyones == granted
     assert rights(bob, "second") - everyones == granted
     for elsewhere in ("second", "research", "lab", "kueue-system", "kube-system", "default"):
@@ -179,8 +179,9 @@ def test_a_member_cannot_go_round_queue_pod_security_or_role(ada: ApiServer, met
 
 def test_pods_without_an_account_of_their_own_may_do_nothing(admin: ApiServer) -> None:
     name = "system:serviceaccount:first:default"
-    account = replace(admin, headers={"Impersonate-User": name, "Impersonate-Group": "system:serviceaccounts"})
-    assert rights(account, "first") <= rights(replace(admin, headers=STRANGER), "first")
+    who = {"Impersonate-User": name, "Impersonate-Group": "system:serviceaccounts"}
+    account = replace(admin, credentials=lambda: who)
+    assert rights(account, "first") <= rights(replace(admin, credentials=lambda: STRANGER), "first")
 
 
 def test_the_pods_of_the_stacks_own_job_are_admitted(admin: ApiServer) -> None:

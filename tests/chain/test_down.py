@@ -9,7 +9,7 @@ from rich.console import Console
 from chaos.field import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
-from infra.api_server import ApiError
+from infra.api_server import ApiError, Json
 from infra.flavors import KUEUE_NAMESPACE
 from infra.teardown import MARK
 from sandbox import daemon
@@ -25,16 +25,33 @@ def test_a_clean_stack_shows_no_change_even_after_a_refresh_has_read_what_contro
     assert set(engine.preview(ignore).change_summary) == {"same"}
 
 
-FOREIGN = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "tutorial"}}
+def _foreign(kind: str, group: str) -> Json:
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "tutorial"}}
 
 
-def test_a_flavor_that_the_stack_did_not_make_keeps_a_destroy_from_beginning(stack: Chain):
+NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}, "containers": [{"name": "main", "image": "any"}]}
+POD = {"restartPolicy": "Never", **NOWHERE}
+JOB_OF_OTHERS = {
+    **_foreign("JobSet", "jobset.x-k8s.io/v1alpha2"),
+    "spec": {"replicatedJobs": [{"name": "main", "template": {"spec": {"template": {"spec": POD}}}}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        (_foreign("ResourceFlavor", "kueue.x-k8s.io/v1beta2"), "ResourceFlavor tutorial was not made by this stack"),
+        (_foreign("Namespace", "v1"), "Namespace tutorial was not made by this stack"),
+        (JOB_OF_OTHERS, "job tutorial in namespace default is running"),
+    ],
+)
+def test_what_the_stack_did_not_make_keeps_a_destroy_from_beginning(stack: Chain, manifest: Json, told: str):
     wait_until(lambda: not _refusal(stack), lambda: _refusal(stack))
-    stack.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(FOREIGN))
+    stack.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
     try:
-        wait_until(lambda: "tutorial was not made by this stack" in _refusal(stack), lambda: _refusal(stack))
+        wait_until(lambda: told in _refusal(stack), lambda: _refusal(stack))
     finally:
-        stack.kubectl("delete", "resourceflavor", "tutorial")
+        stack.kubectl("delete", manifest["kind"], "tutorial")
 
 
 def _refusal(stack: Chain) -> str:

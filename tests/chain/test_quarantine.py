@@ -33,7 +33,7 @@ def trainer(stack: Chain) -> Generator[tuple[Json, ApiServer, Json]]:
     pod = _pod(api, node["metadata"]["name"])
     token = pod_token(api, Pod(pod), {})
     pool = urllib3.PoolManager(ca_certs=str(stack.site.pki / "ca.crt"))
-    yield node, replace(api, pool=pool, headers={"Authorization": f"Bearer {token}"}), other
+    yield node, replace(api, pool=pool, credentials=lambda: {"Authorization": f"Bearer {token}"}), other
     api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{NAME}", {"gracePeriodSeconds": 0})
     for marked in (node, other):
         api.patch(f"/api/v1/nodes/{marked['metadata']['name']}", {"spec": {"taints": marked["spec"]["taints"]}})
@@ -136,14 +136,14 @@ def test_a_token_of_no_pod_can_mark_nothing(stack: Chain, trainer: tuple[Json, A
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
     token = stack.api.request("POST", account, {"spec": {}})["status"]["token"]
     with pytest.raises(ApiError, match="a trainer changes the node it runs on and no other"):
-        replace(api, headers={"Authorization": f"Bearer {token}"}).patch(path(node), marked(node))
+        replace(api, credentials=lambda: {"Authorization": f"Bearer {token}"}).patch(path(node), marked(node))
 
 
 def test_a_trainer_marks_its_own_node_and_says_why(
     stack: Chain, trainer: tuple[Json, ApiServer, Json], tmp_path: Path
 ) -> None:
     node, api, other = trainer
-    (tmp_path / "token").write_text(api.headers["Authorization"].removeprefix("Bearer "))
+    (tmp_path / "token").write_text(api.credentials()["Authorization"].removeprefix("Bearer "))
     (tmp_path / "ca.crt").write_bytes((stack.site.pki / "ca.crt").read_bytes())
     own = OwnNode(node["metadata"]["name"], stack.site.api_server_url, tmp_path)
     for cause in ("device 3 multiplied wrongly", "once more", "x" * 2 * BAD_HOST_CHARACTERS):

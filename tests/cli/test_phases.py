@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pulumi.automation import CommandError
@@ -80,3 +80,13 @@ def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Dis
     assert finished.is_set()
     assert caught.value.exit_status == INTERRUPTED
     assert "infrastructure: cancelling" in told(display)
+
+
+class _Unable:
+    def recover(self) -> str | None:
+        raise CommandError(CommandResult(stdout="", stderr="error: snapshot integrity failure", code=255))
+
+
+def test_a_stack_that_cannot_be_taken_up_again_is_told_with_what_to_do(display: Display) -> None:
+    with pytest.raises(Halt, match=r"(?s)snapshot integrity failure.*--delete-checkpoints"):
+        phases.recover(display, cast(Any, _Unable()))

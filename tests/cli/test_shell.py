@@ -32,7 +32,7 @@ from infra.api_server import ApiServer
 
 url, ca, certificate, key, token, host, command, form = sys.argv[1:]
 pool = urllib3.PoolManager(ca_certs=ca, cert_file=certificate, key_file=key)
-api = ApiServer(url, pool, headers={"Authorization": token})
+api = ApiServer(url, pool, credentials=lambda: {"Authorization": token})
 stack = Deployed("dev", {}, api, "", (JobPlace("train", "team", "team"),))
 sys.exit(exit_status(lambda: shell(stack, None, host or None, command or None, as_json=form == "json")))
 """

@@ -108,6 +108,13 @@ def test_aliases_that_grow_without_bound_are_refused_before_they_are_read(tmp_pa
     assert len(told) < 500
 
 
+def test_aliases_that_stand_for_more_values_than_a_float_can_count_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 1200))]
+    path = tmp_path / "Pulumi.bomb.yaml"
+    path.write_text("\n".join([*lines, "config: *a1199"]))
+    assert "must be YAML" in refused(path)
+
+
 def test_an_alias_within_itself_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.loop.yaml"
     path.write_text("config: &here\n  tpu-multislice:job: *here\n")

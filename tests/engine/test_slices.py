@@ -42,11 +42,13 @@ class Slices:
 
     site: Site
     groups: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
+    answers: bool = True
+    """Whether the cluster does."""
 
     def __call__(self) -> None:
         google = gcp.Provider("google", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
         groups = {name: SliceGroup.model_validate(group) for name, group in self.groups.items()}
-        endpoint = f"{self.site.address}:{self.site.api_server_port}"
+        endpoint = f"{self.site.address}:{self.site.api_server_port if self.answers else 1}"
         args = TpuSlicesArgs(CLOUD, "c", "c", endpoint, "nodes@x", groups, {"team": "a"}, None)
         TpuSlices("slices", args, pulumi.ResourceOptions(provider=google))
 
@@ -57,6 +59,18 @@ class Slices:
     @property
     def stock_out(self) -> Path:
         return self.site.cloud / "stock-out"
+
+
+class Warnings:
+    """What the engine warns of."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def __call__(self, event: automation.EngineEvent) -> None:
+        told = event.diagnostic_event
+        if told and told.severity == "warning":
+            self.messages.append(told.message)
 
 
 @pytest.fixture
@@ -100,6 +114,29 @@ def test_a_slice_that_google_had_no_machines_for_is_not_taken_for_made(slices: S
     assert replaced == {"same": 4, "replace": 1}
     assert slices.nodes == 4
     stack.preview(expect_no_changes=True)
+
+
+def test_a_change_of_a_slice_without_its_hosts_is_made_and_says_that_they_are_missing(
+    slices: Slices, stack: automation.Stack
+) -> None:
+    slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
+    slices.stock_out.write_text("trillium-0")
+    with pytest.raises(automation.CommandError, match="error state"):
+        stack.up()
+    slices.groups = {"trillium": {**FLAT, "capacity": "spot", "boot_disk_gb": 200}}
+    told = Warnings()
+    stack.up(on_event=told)
+    assert "slice trillium-0 has 0 of 2 hosts" in "".join(told.messages)
+
+
+def test_a_cluster_that_does_not_answer_is_told_with_the_slice(slices: Slices, stack: automation.Stack) -> None:
+    slices.groups = {"trillium": {**FLAT, "capacity": "spot"}}
+    slices.stock_out.write_text("trillium-0")
+    with pytest.raises(automation.CommandError, match="error state"):
+        stack.up()
+    slices.answers = False
+    with pytest.raises(automation.CommandError, match="slice trillium-0 may lack some of its 2 hosts"):
+        stack.preview()
 
 
 def test_a_slice_whose_hosts_came_late_is_taken_as_it_is(slices: Slices, stack: automation.Stack) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import runpy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast, override
 
 import yaml
@@ -82,7 +83,7 @@ class Recording:
 class _Cloud(mocks.Mocks):
     """Echoes inputs; adds the outputs that the program reads, which a first preview cannot know."""
 
-    def __init__(self, *, knows_outputs: bool, buckets: Collection[str]) -> None:
+    def __init__(self, *, knows_outputs: bool, buckets: Mapping[str, str]) -> None:
         self._knows_outputs = knows_outputs
         self._buckets = buckets
 
@@ -106,7 +107,7 @@ class _Cloud(mocks.Mocks):
         if args.token == "gcp:storage/getBucket:getBucket" and args.args["name"] not in self._buckets:
             return {}, [("name", "googleapi: Error 404: The specified bucket does not exist., notFound")]
         answers: dict[str, Values] = {
-            "gcp:storage/getBucket:getBucket": {"name": args.args.get("name")},
+            "gcp:storage/getBucket:getBucket": {"location": self._buckets.get(args.args.get("name", ""))},
             "gcp:organizations/getProject:getProject": {"number": PROJECT_NUMBER},
             "pulumi:pulumi:readStackOutputs": {"outputs": {}},
         }
@@ -132,11 +133,16 @@ class _Monitor(mocks.MockMonitor):
 
 
 def run_program(
-    values: Mapping[str, Any], *, preview: bool = False, secret: Sequence[str] = (), buckets: Collection[str] = ()
+    values: Mapping[str, Any],
+    *,
+    preview: bool = False,
+    secret: Sequence[str] = (),
+    buckets: Mapping[str, str] = MappingProxyType({}),
 ) -> Recording:
     """The registrations of `__main__.py` under a stack file with these values.
 
-    `preview` is that of a new stack; of the sections `secret` some part is secret, as Pulumi tells it; `buckets` exist.
+    `preview` is that of a new stack; of the sections `secret` some part is secret, as Pulumi tells it; `buckets` exist:
+    their locations by name.
     """
     # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.
     asyncio.set_event_loop(asyncio.new_event_loop())

@@ -96,6 +96,10 @@ def _volume(path: str, size_gib: int = 1) -> Values:
     return {"path": path, "size_gib": size_gib}
 
 
+def _in_memory(size_gib: int) -> Values:
+    return _volume("/a", size_gib) | {"medium": "memory"}
+
+
 @pytest.mark.parametrize(
     ("changes", "path", "words"),
     [
@@ -105,6 +109,8 @@ def _volume(path: str, size_gib: int = 1) -> Values:
         ({"volumes": {"a": _volume("/proc/1")}}, "volumes.a.path", "outside /datasets"),
         ({"volumes": {"a": _volume("/a"), "b": _volume("/a")}}, "volumes.b.path", "a folder that a does not have"),
         ({"volumes": {"a": _volume("/a", 51)}}, "volumes", "at most 50 GiB on disk together"),
+        ({"volumes": {"a": _in_memory(600)}}, "volumes", "at most 540 GiB in memory together"),
+        ({"volumes": {"a": _in_memory(218)}} | PATHWAYS_JOB, "volumes", "at most 217 GiB in memory together"),
         ({"resources": {"vcpus": 170}}, "resources.vcpus", "at most 153 of a ct6e-standard-4t"),
         ({"resources": {"memory_gib": 700}}, "resources.memory_gib", "at most 612 of a ct6e-standard-4t"),
         ({"resources": {"vcpus": 8}} | PATHWAYS_JOB, "resources.vcpus", "write jobs.serve.pathways.head_vcpus"),

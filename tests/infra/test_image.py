@@ -39,6 +39,14 @@ def test_a_built_image_goes_to_the_stacks_repository_and_is_run_by_digest(values
     assert image.urn in recording.closure(recording.named(*JOB))
 
 
+def test_a_refused_destroy_has_not_deleted_the_built_image_of_a_stack_without_jobs(values: Values) -> None:
+    recording = run_program(
+        {**{key: value for key, value in values.items() if key != "job"}, "jobs": {}, "image": {"build": True}}
+    )
+    mark = recording.named("kubernetes:core/v1:ConfigMap", "in-use")
+    assert recording.named(*IMAGE).urn in recording.closure(mark)
+
+
 def test_a_preview_builds_nothing_and_still_declares_the_job(values: Values) -> None:
     values["image"] = {"build": True}
     recording = run_program(values, preview=True)

@@ -40,6 +40,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("cloud.zone", "us-east1-b"), "cloud.zone", "a zone of us-east5, such as us-east5-b, got 'us-east1-b'"),
     (put("cluster.name", "a-very-very-long-name"), "cluster.name", "a name of at most 20 lower-case letters, digits"),
     (put("cluster.system_machine_type", "banana"), "cluster.system_machine_type", _CPUS),
+    (put("cluster.system_machine_type", "standard-4"), "cluster.system_machine_type", _CPUS),
     (put("cluster.system_machine_type", "ct6e-standard-4t"), "cluster.system_machine_type", _CPUS),
     (put("slices", {}), "slices", "at least one entry by name, got {}; add one to slices"),
     (put("slices.Lite", _LITE), "slices.Lite", "a name of at most 30 lower-case letters"),
@@ -143,7 +144,7 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
     assert any(words in line for line in told), raised.value
 
 
-@pytest.mark.parametrize("machine", ["n2-standard-64", "e2-medium", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
+@pytest.mark.parametrize("machine", ["n2-standard-64", "e2-standard-2", "n2d-custom-8-16384", "c3-highcpu-22-lssd"])
 def test_machine_types_of_cpus_are_accepted_for_the_system_nodes(values: Values, machine: str) -> None:
     put("cluster.system_machine_type", machine)(values)
     assert parse(values).cluster.system_machine_type == machine

@@ -1,5 +1,8 @@
 """The checkpoint bucket: what may delete from it, who may see it, where it lies."""
 
+import pytest
+from pulumi import RunError
+
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
@@ -24,7 +27,22 @@ def test_a_destroy_leaves_the_bucket_except_in_an_environment(program: Recording
 def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:
     name = run_program(two_teams).named(*BUCKET).inputs["name"]
     assert run_program(two_teams).named(*BUCKET).request.importId == ""
-    assert run_program(two_teams, buckets={name}).named(*BUCKET).request.importId == name
+    place = two_teams["cloud"]["region"].upper()
+    assert run_program(two_teams, buckets={name: place}).named(*BUCKET).request.importId == name
+
+
+def test_a_bucket_that_exists_in_another_region_is_refused_by_name(two_teams: Values) -> None:
+    name = run_program(two_teams).named(*BUCKET).inputs["name"]
+    with pytest.raises(RunError, match=f"{name} lies in ASIA-EAST1, and cloud.region is"):
+        run_program(two_teams, buckets={name: "ASIA-EAST1"})
+
+
+def test_an_environment_adopts_no_bucket_since_it_would_delete_what_is_in_it(values: Values) -> None:
+    values["teams"]["research"]["namespace"] = f"{values['cluster']['name']}-research"
+    environment = {**values, "environment": {"source": "dev", "expires_at": "2999-01-01T00:00:00Z"}}
+    name = run_program(environment).named(*BUCKET).inputs["name"]
+    place = values["cloud"]["region"].upper()
+    assert run_program(environment, buckets={name: place}).named(*BUCKET).request.importId == ""
 
 
 def test_the_bucket_is_closed_to_the_public_and_near_the_slices(program: Recording) -> None:

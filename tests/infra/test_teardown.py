@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from infra.flavors import KUEUE_NAMESPACE
+from infra.jobset import JOBSET_NAMESPACE
+from infra.kubernetes_objects import OURS
 from infra.settings import parse
-from infra.teardown import NO_JOB_RUNS, policies
+from infra.teardown import NO_FOREIGN, NO_JOB_RUNS, policies
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
@@ -20,17 +23,23 @@ def test_the_mark_goes_before_everything_else(program: Recording) -> None:
         assert found.name in {"google", "in-use"} or found.urn in before, found.name
 
 
-def test_the_mark_names_every_queue_and_flavor_of_the_stack(program: Recording) -> None:
-    for kind, names in program.named(*MARK).inputs["data"].items():
-        declared = program.of_type(f"kubernetes:kueue.x-k8s.io/v1beta2:{kind}")
-        assert set(names.split(",")) == {found.inputs["metadata"]["name"] for found in declared}
+def test_the_stacks_own_queues_flavors_and_namespaces_are_not_foreign(program: Recording) -> None:
+    for _, kind in NO_FOREIGN.values():
+        declared = [found for found in program.registrations if found.type.endswith(f":{kind}")]
+        names = {found.inputs["metadata"]["name"] for found in declared} - {KUEUE_NAMESPACE, JOBSET_NAMESPACE}
+        ours = {found.inputs["metadata"]["name"] for found in declared if _annotated(found.inputs)}
+        assert names == ours != set(), kind
 
 
-def test_jobs_of_every_team_are_looked_for(two_teams: Values) -> None:
+def _annotated(manifest: Values) -> bool:
+    return OURS.items() <= manifest["metadata"].get("annotations", {}).items()
+
+
+def test_jobs_of_every_team_and_of_none_are_looked_for(two_teams: Values) -> None:
     rendered: Any = policies(parse(two_teams))
     bindings = [item["spec"] for item in rendered.values() if item["spec"].get("policyName") == NO_JOB_RUNS]
     looked_in = {spec["paramRef"]["namespace"] for spec in bindings}
-    assert looked_in == {team["namespace"] for team in two_teams["teams"].values()}
+    assert looked_in == {"default", *(team["namespace"] for team in two_teams["teams"].values())}
 
 
 def test_all_in_the_cluster_but_marks_and_jobs_goes_with_it(program: Recording) -> None:

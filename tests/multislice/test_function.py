@@ -93,10 +93,16 @@ def test_all_that_is_wrong_with_a_wish_is_told_at_once() -> None:
         multislice.run("local", "trillium", **wrong)
     assert str(fault.value).splitlines() == [
         "count must be a number of slices from 1 on, got 1.5",
-        "max_hours must be above 0 and at most 8759, got nan",
+        "max_hours must be a number above 0 and at most 8759, got nan",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",
     ]
+
+
+@pytest.mark.parametrize("hours", [None, "2"])
+def test_a_limit_that_is_no_number_is_refused(hours: Any) -> None:
+    with pytest.raises(Refused, match=f"max_hours must be a number above 0 and at most 8759, got {hours!r}"):
+        multislice.run("local", "trillium", max_hours=hours)
 
 
 def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> None:

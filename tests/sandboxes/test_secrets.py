@@ -23,7 +23,7 @@ import pytest
 from pulumi.automation import CommandError, ConfigValue, EngineEvent
 
 from chaos.field import NAMESPACE
-from sandbox.engine import Engine, environment
+from sandbox.engine import Engine
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from tests.chain.stack import Chain, wait_until
 
@@ -52,10 +52,7 @@ class Opened(Engine):
 
     def printed(self, *command: str) -> str:
         """What a command of Pulumi prints about the stack; the Automation API itself asks for secrets in plain."""
-        workspace = self._stack().workspace
-        variables = environment(self._site) | {"PULUMI_HOME": str(self._site.pulumi_home)}
-        asked = [*command, "--stack", self._stack().name]
-        return workspace.pulumi_command.run(asked, workspace.work_dir, variables).stdout
+        return self._pulumi(*command)
 
 
 @dataclass

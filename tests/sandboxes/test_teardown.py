@@ -2,6 +2,7 @@
 
 import io
 import random
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -10,7 +11,8 @@ from rich.console import Console
 
 from cli.down import Consent, down
 from sandbox import daemon
-from tests.chain.stack import Chain, ignore
+from sandbox.engine import Engine
+from tests.chain.stack import Chain, Operations, ignore
 from tests.infra.recording import Values, stack_values
 
 pytestmark = pytest.mark.complete
@@ -56,6 +58,10 @@ class Killer:
     def __init__(self, operation: int) -> None:
         self._left = operation
 
+    @property
+    def struck(self) -> bool:
+        return self._left <= 0
+
     def __call__(self, event: EngineEvent) -> None:
         told = event.resource_pre_event
         if told and told.metadata.op.value in ("create", "delete"):
@@ -66,20 +72,40 @@ class Killer:
                         child.kill()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_down_goes_on_from_wherever_an_engine_was_killed(chain: Chain, seed: int):
+def _killed(operation: Callable[[Killer], object], killer: Killer) -> bool:
+    """Whether the engine was killed before it had finished."""
+    try:
+        operation(killer)
+    except CommandError:
+        if not killer.struck:
+            raise
+        return True
+    return False
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_up_and_down_go_on_from_wherever_an_engine_was_killed(chain: Chain, seed: int):
     drawn = random.Random(seed)  # noqa: S311
     values = _held()
-    engine, file, console = chain.engine_on(values), chain.written(values), Console(file=io.StringIO())
-    with pytest.raises(CommandError):
-        engine.up(Killer(drawn.randint(1, 90)))
-    assert down(file, chain.site.root, Consent(), console) == 0
-    assert engine.resources() == []
+    engine, operations = chain.engine_on(values), Operations()
+    while _killed(engine.up, Killer(drawn.randint(1, 40))):
+        engine.recover()
+    engine.up(operations)
+    assert operations.changes == set()
+    while _killed(engine.destroy, Killer(drawn.randint(1, 8))):
+        engine.recover()
+    _require_nothing_left(chain, engine)
+
+
+def test_down_removes_what_a_killed_up_had_made(chain: Chain):
+    values = _held()
+    engine, file = chain.engine_on(values), chain.written(values)
+    assert _killed(engine.up, Killer(60))
+    assert down(file, chain.site.root, Consent(), Console(file=io.StringIO())) == 0
+    _require_nothing_left(chain, engine)
     daemon.start(chain.site, ignore)
-    engine.up(ignore)
-    with pytest.raises(CommandError):
-        engine.destroy(Killer(drawn.randint(1, 12)))
-    assert down(file, chain.site.root, Consent(), console) == 0
+
+
+def _require_nothing_left(chain: Chain, engine: Engine) -> None:
     assert engine.resources() == []
     assert {record.name.partition("-")[0] for record in chain.site.cloud.iterdir()} <= {"storage.Bucket"}
-    daemon.start(chain.site, ignore)

@@ -93,13 +93,18 @@ class KerasOnAllHosts(MetaPathFinder):
 
     def __init__(self, call: str) -> None:
         self._seed = zlib.crc32(call.encode())
+        self._asks = False
+        """Whether this finder asks the others at the moment, which ask it in turn."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         """Let the other finders find Keras; any other module is theirs alone."""
-        if fullname != "keras":
+        if fullname != "keras" or self._asks:
             return None
-        sys.meta_path.remove(self)
-        found = importlib.util.find_spec(fullname)
+        self._asks = True
+        try:
+            found = importlib.util.find_spec(fullname)
+        finally:
+            self._asks = False
         if found and found.loader and os.environ["KERAS_BACKEND"] == "jax":
             found.loader.exec_module = partial(self._execute, found.loader.exec_module)
         return found

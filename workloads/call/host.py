@@ -125,7 +125,10 @@ def _too_late(missed: Expectation) -> str:
     if missed.what == _FUNCTION:
         return f"{hang(missed)}; raise max_hours if it needs longer"
     if _RETURNED_ON in missed.what:
-        return f"{hang(missed)}; every host must run the same collectives, as in examples/same_order.py"
+        return (
+            f"{hang(missed)}; every host must run the same collectives, as in examples/same_order.py, and work that one"
+            " host does alone must come before a collective of all hosts"
+        )
     return hang(missed)
 
 

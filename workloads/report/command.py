@@ -80,7 +80,7 @@ def report(asked: Asked, console: Console) -> int:
     """
     try:
         history = read_history(find_run(answering(asked.folder)))
-    except faults_of_storage() as fault:
+    except (*faults_of_storage(), ImportError) as fault:
         raise NoReport(
             f"{asked.folder}: expected files that can be read, got {type(fault).__name__}: {fault}; look at the name,"
             " the network and, for gs://, `gcloud auth application-default login`"

@@ -144,8 +144,16 @@ def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
     pool = {"name": "trillium-1", "status": "ERROR", "conditions": [{"message": "GCE_STOCKOUT"}]}
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
-        fix = "wait, or create it again: pulumi up --stack local --replace '**::slices-trillium-1'"
+        again = "pulumi up --stack local --replace '**::slices-trillium-1'"
+        fix = f"suspend the jobs on it, then create it again: {again}"
         assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
+
+
+def test_a_pool_that_google_repairs_is_waited_for(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
+    answers[POOLS] = {"nodePools": [{"name": "trillium-1", "status": "RUNNING_WITH_ERROR"}]}
+    with scope(healthy(), tmp_path, cloud) as found:
+        wait = "wait; GKE is still working on it, or repairs it"
+        assert ("nodes", "pool trillium-1", "RUNNING_WITH_ERROR: ", wait) in faults(found)
 
 
 def test_a_project_without_a_billing_account_is_told(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
@@ -164,6 +172,17 @@ def test_each_missing_login_is_a_fault_with_the_command_that_logs_in(
     desk = replace(found, sandbox=False, google=missing.value)
     told = [(subject, fix) for _, subject, _, fix in faults(desk) if fix.startswith("gcloud auth")]
     assert told == [("gcloud", "gcloud auth login"), ("application default", "gcloud auth application-default login")]
+
+
+def test_credentials_that_pulumis_provider_takes_from_the_environment_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _without_logins(tmp_path, monkeypatch)
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
+    with scope(healthy(), tmp_path) as found, pytest.raises(NotAsked) as missing:
+        google("p", "us-east5")
+    desk = replace(found, sandbox=False, google=missing.value)
+    assert "application default" not in {subject for _, subject, _, _ in faults(desk)}
 
 
 def test_what_google_refuses_is_not_asked_and_no_fault(cloud: Google) -> None:

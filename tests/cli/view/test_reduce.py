@@ -126,6 +126,16 @@ def test_a_host_that_the_others_heard_of_is_the_cause_though_it_ends_last() -> N
     assert cause.host == "slice-1-1"
 
 
+def test_a_record_with_fractions_of_a_second_comes_before_pods_that_ended_in_the_same_second() -> None:
+    ends = [pod(0, 1, "Failed", exit_code=24, ended=61), pod(1, 1, "Failed", exit_code=24, ended=64)]
+    record = Failure(START + 61.7, "tiny-slice-1-1.tiny", 24, "the step did not end", 0, 0)
+
+    cause = replace(see_pods(recordings.compiling(), ends), records=(record,)).first_cause(0)
+
+    assert cause
+    assert cause.evidence == ("tiny-slice-1-1.tiny: the step did not end",)
+
+
 def test_a_pod_that_is_ended_by_its_deletion_is_no_cause() -> None:
     snapshot = see_pods(recordings.compiling(), [pod(0, 0, "Failed", exit_code=143, deleting=True)])
 

@@ -3,17 +3,20 @@
 import io
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
 
+from cli.observed.files import Failure
 from cli.observed.pod import newest
 from cli.view import closing
 from cli.view.render import duration, exit_words, pods_table, screen, sparkline
 from cli.view.snapshot import Snapshot
 from sandbox.site import Site
 from tests.cli import api_objects
+from tests.cli.api_objects import START
 from tests.cli.view import recordings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -86,6 +89,16 @@ def test_the_failed_job_tells_the_reason_and_the_last_thirty_lines_of_the_host(t
     shown = text(closing.failed(snapshot, place), 80, soft_wrap=True)
 
     check("closing-failed", shown.replace(str(tmp_path), "/home/me/stack/.sandbox"))
+
+
+def test_the_log_of_another_host_is_not_shown_for_that_of_the_first_cause(tmp_path: Path) -> None:
+    record = Failure(START + 60, "tiny-slice-1-1.tiny", 22, "ValueError: no such preset", 0, 0)
+    snapshot = replace(recordings.failed(), records=(record,))
+    place = closing.Place(Site(tmp_path, 64), Path("/opt/programs/kubectl"), "research", "gs://checkpoints/tiny")
+    shown = text(closing.failed(snapshot, place), 200, soft_wrap=True)
+    assert "host slice-1-1 exited 22" in shown
+    assert "ValueError: no such preset" in shown
+    assert "its log ends" not in shown
 
 
 def test_a_stack_without_jobs_says_how_to_submit_one_to_each_queue() -> None:

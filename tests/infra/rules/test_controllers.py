@@ -26,7 +26,12 @@ def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
         ("scale", "e2-standard-8", 3, True),
         ("scale", "e2-standard-8", 1, False),
         ("scale", "e2-highcpu-8", 3, False),
-        ("scale", "e2-medium", 1, True),
+        ("scale", "m1-megamem-96", 1, True),
+        ("dev", "e2-medium", 1, False),
+        ("dev", "n2-custom-4-8192", 1, True),
+        ("dev", "n2-custom-2-2048", 1, False),
+        ("scale", "c3-standard-8-lssd", 3, True),
+        ("scale", "c3-standard-4-lssd", 3, False),
     ],
 )
 def test_a_machine_is_refused_where_the_controllers_would_take_more_than_half_of_it(

@@ -1,15 +1,24 @@
+import importlib.util
 import json
 import pickle
 import sys
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import cloudpickle
 import pytest
 
 from workloads.call.folder import ARGUMENTS, FUNCTION, TEXT
-from workloads.call.function import CALLER, OUTPUT_VARIABLE, Function, packed_exception, presentable
+from workloads.call.function import (
+    CALLER,
+    OUTPUT_VARIABLE,
+    Function,
+    KerasOnAllHosts,
+    packed_exception,
+    presentable,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +86,19 @@ def test_keras_computes_with_jax_unless_something_else_is_said(monkeypatch: pyte
     assert unpacked(backend)() == "jax"
     monkeypatch.setenv("KERAS_BACKEND", "numpy")
     assert unpacked(backend)() == "numpy"
+
+
+def test_keras_is_prepared_though_somebody_looked_for_it_before_it_was_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [KerasOnAllHosts("call"), *sys.meta_path])
+    for _ in range(2):
+        found = importlib.util.find_spec("keras")
+        assert found
+        assert found.loader
+        assert isinstance(found.loader.exec_module, partial)
 
 
 def test_a_function_may_end_by_leaving_the_program() -> None:
