@@ -41,7 +41,7 @@ _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _SECRETS = f"tpu-multislice:{SECTION}"
 _PROVIDER_PREFIX = "pulumi:providers:"
-_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Engine:
         refusing: list[str] = []
         # A cluster that does not answer refuses nothing, and the destroy says so itself.
         with suppress(*UNREACHABLE):
-            listed = administrator(self._site).request("GET", _BINDINGS)["items"] if policies else []
+            listed = administrator(self._site).request("GET", BINDINGS)["items"] if policies else []
             found = [each for each in listed if each["spec"]["policyName"] in policies]
             refusing = [each["metadata"]["name"] for each in found if "Deny" in each["spec"]["validationActions"]]
             self._set_action(refusing, "Warn")
@@ -196,7 +196,7 @@ class Engine:
 
     def _set_action(self, bindings: Iterable[str], action: str) -> None:
         for name in bindings:
-            administrator(self._site).patch(f"{_BINDINGS}/{name}", {"spec": {"validationActions": [action]}})
+            administrator(self._site).patch(f"{BINDINGS}/{name}", {"spec": {"validationActions": [action]}})
 
     def resources(self) -> list[dict[str, Any]]:
         """Resources in the state, without providers and the stack itself."""

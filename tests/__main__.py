@@ -46,7 +46,7 @@ def _pytest(*words: str) -> tuple[str, ...]:
 
 
 _QUICK = ("-m", "not complete")
-_COMMANDS = ("tests/cli", "tests/engine")
+_COMMANDS = ("tests/cli", "tests/engine", "tests/multislice", "tests/policy")
 _OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, *_COMMANDS))
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),

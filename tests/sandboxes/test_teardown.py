@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+import yaml
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
 from cli.down import Consent, down
+from infra.teardown import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon
-from sandbox.engine import Engine
+from sandbox.engine import BINDINGS, Engine
 from tests.chain.stack import Chain, Operations, ignore
 from tests.infra.recording import Values, stack_values
 
@@ -50,6 +52,22 @@ def test_a_cluster_that_is_gone_does_not_block_destroy(chain: Chain, monkeypatch
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
     _destroy(chain)
     assert engine.resources() == []
+    daemon.start(chain.site, ignore)
+
+
+FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "tutorial"}}
+
+
+def test_a_destroy_that_is_refused_leaves_the_guard_of_running_jobs_as_it_was(chain: Chain):
+    engine = chain.engine_on(_held())
+    engine.up(ignore)
+    chain.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(FLAVOR))
+    with pytest.raises(CommandError, match="tutorial was not made by this stack"):
+        engine.destroy(ignore, agreed=[NO_JOB_RUNS])
+    binding = chain.api.request("GET", f"{BINDINGS}/{NO_JOB_RUNS}-research")
+    assert binding["spec"]["validationActions"] == ["Deny"]
+    engine.destroy(ignore, agreed=[NO_JOB_RUNS, *NO_FOREIGN])
+    _require_nothing_left(chain, engine)
 
 
 class Killer:
@@ -92,8 +110,10 @@ def test_up_and_down_go_on_from_wherever_an_engine_was_killed(chain: Chain, seed
         engine.recover()
     engine.up(operations)
     assert operations.changes == set()
-    while _killed(engine.destroy, Killer(drawn.randint(1, 8))):
-        engine.recover()
+    for _ in range(3):
+        if _killed(engine.destroy, Killer(drawn.randint(1, 150))):
+            engine.recover()
+    engine.destroy(ignore)
     _require_nothing_left(chain, engine)
 
 
