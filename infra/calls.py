@@ -82,6 +82,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
         spec=None,
         folder=call.spec.folder,
         image=settings.image,
+        checking_image=None,
         namespace=settings.namespaces[call.team],
         groups={call.group: settings.slices[call.group]},
         placement=settings.placement,

@@ -193,6 +193,10 @@ class ContainerJob(Job):
     resources: HostShare = HostShare()
     volumes: Mapping[VolumeName, ScratchVolume] = {}
     """Folders for the program's files, by name. Apart from them only `/tmp` and `/dev/shm` can be written to."""
+    check_slices: bool = False
+    """Has an init container with the trainer's image check what all chips compute before the program starts. A host
+    with a bad one is named in the log and in the job's folder, and the job restarts, which counts against
+    `max_restarts`."""
     heartbeat: Heartbeat | None = None
     """Unset: a program that hangs holds its chips until it ends or `max_hours` are over."""
     pathways: Pathways | None = None

@@ -26,7 +26,7 @@ from infra import pathways, placement
 from infra.jobs import ContainerJob, Job, Pathways
 from infra.placement import HEAD, SLICES, Manifest
 from infra.pods import head_template, pod_template
-from infra.programs import PROGRAM, TRAINER, container_name
+from infra.programs import PROGRAM, SLICE_CHECK, TRAINER, container_name
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 
@@ -152,7 +152,8 @@ def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
     # that was killed leaves no word of its own.
     if isinstance(job, ContainerJob):
-        return [disrupted, _exit_rule(container, (ExitCode.DONE,), "NotIn")]
+        checks = [SLICE_CHECK] if job.check_slices else []
+        return [disrupted, *(_exit_rule(name, (ExitCode.DONE,), "NotIn") for name in (*checks, container))]
     return [
         _exit_rule(container, FATAL_CODES),
         disrupted,

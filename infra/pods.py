@@ -85,8 +85,10 @@ def pod_template(submission: Submission) -> Manifest:
     runtime = pathways.runtime(submission.job)
     if runtime is None:
         asked = submission.job.resources if isinstance(submission.job, ContainerJob) else _UNSAID
-        container = programs.program(submission) | {"resources": resources(submission.shape, asked=asked)}
-        return _template(submission, kept | _mount_annotations(submission), _place(submission), [container])
+        own = {"resources": resources(submission.shape, asked=asked)}
+        checks = [programs.slice_check(submission) | own] if submission.checking_image else []
+        annotations = kept | _mount_annotations(submission)
+        return _template(submission, annotations, _place(submission), [programs.program(submission) | own], checks)
     shared = pathways.colocated(submission.shape)
     own = resources(submission.shape, _HALF_THE_SHARE if shared else _REQUESTED_SHARE)
     container = pathways.worker(submission, runtime) | {"resources": own}
@@ -125,11 +127,12 @@ def _template(
     annotations: Mapping[str, str],
     place: Manifest,
     containers: Sequence[Manifest],
-    sidecars: Sequence[Manifest] = (),
+    before: Sequence[Manifest] = (),
     *,
     with_data: bool = True,
 ) -> Manifest:
-    """Pods that run `containers` on nodes that `place` names; `with_data`: they see the mounted bucket."""
+    """Pods that run `containers`, once those `before` have ended or, if they are sidecars, have started, on nodes that
+    `place` names; `with_data`: they see the mounted bucket."""
     bucket = submission.mounted_bucket if with_data else None
     own = _own_volumes(submission.job) if with_data else {}
     mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
@@ -143,7 +146,7 @@ def _template(
         **(_HOST_NETWORK if submission.job.host_network else {}),
         "terminationGracePeriodSeconds": submission.job.grace_seconds,
         **place,
-        **({"initContainers": [container | confined for container in sidecars]} if sidecars else {}),
+        **({"initContainers": [container | confined for container in before]} if before else {}),
         "containers": [container | confined for container in containers],
         "volumes": [*_volumes(submission, bucket), *(_empty_folder(name, own[name]) for name in own)],
     }

@@ -13,18 +13,20 @@ from typing import Any
 
 from infra import pathways
 from infra.jobs import ContainerJob, FunctionJob, Heartbeat, Job
-from infra.placement import Manifest
+from infra.placement import SLICES, Manifest
 from infra.submission import Submission
 from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
 from workloads.spec import (
     CALL_SPEC_VARIABLE,
     IMAGE_VARIABLE,
+    JOB_FOLDER_VARIABLE,
     JOB_SPEC_VARIABLE,
     METRICS_ADDRESS_VARIABLE,
     METRICS_PORT,
     NODE_VARIABLE,
     PRICE_VARIABLE,
     RUN_ID_VARIABLE,
+    SLICES_VARIABLE,
     START_VARIABLE,
     JobSpec,
 )
@@ -33,6 +35,8 @@ TRAINER = "trainer"
 """Name of the trainer's container."""
 PROGRAM = "program"
 """Name of the container of another program."""
+SLICE_CHECK = "slice-check"
+"""Name of the init container that checks the devices before that program."""
 PRICE_KEY = "usd_per_hour"
 """Of the ConfigMap with the job's price."""
 
@@ -51,8 +55,6 @@ _IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
 _PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
 """What is named must be there: without libtpu or chips JAX says so rather than train on the host's CPU. JAX's own
 choice on a host with both (jax/_src/cloud_tpu_init.py)."""
-FOLDER_VARIABLE = "JOB_FOLDER"
-"""Of the checkpoint bucket, where the files of a job that runs a program of its own belong."""
 _USUAL_VARIABLES = {
     # PyTorch/XLA asks which device it is on (https://docs.pytorch.org/xla/master/learn/pjrt.html); JAX finds out.
     "PJRT_DEVICE": "TPU",
@@ -64,7 +66,7 @@ TAKEN_VARIABLES = frozenset(
     (
         *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
         *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
-        *(FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, PARALLELISM_VARIABLE, _COMPILE_CACHE),
+        *(JOB_FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, PARALLELISM_VARIABLE, _COMPILE_CACHE),
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
@@ -139,7 +141,7 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
         "image": submission.image,
         **named,
         "env": [
-            {"name": FOLDER_VARIABLE, "value": submission.folder},
+            {"name": JOB_FOLDER_VARIABLE, "value": submission.folder},
             *_of_the_run(submission),
             *(() if by_pathways else of_a_tpu_container(submission)),
             *({"name": name, "value": value} for name, value in (usual | dict(job.env)).items()),
@@ -150,6 +152,29 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
         "ports": [
             *([] if by_pathways else [{"name": TPU_METRICS_PORT_NAME, "containerPort": TPU_METRICS_PORT}]),
             *({"name": name, "containerPort": port} for name, port in job.ports.items()),
+        ],
+    }
+
+
+def slice_check(submission: Submission) -> Manifest:
+    """The part of the init container that says what runs in it.
+
+    Whether GKE's webhook tells init containers their place in the slice is not documented, so it comes from labels.
+    """
+    name = submission.job.name
+    hosts = (f"{name}-{SLICES}-$(MEGASCALE_SLICE_ID)-{host}.{name}" for host in range(submission.slices.hosts))
+    return {
+        "name": SLICE_CHECK,
+        "image": submission.checking_image,
+        "command": ["python", "-m", "workloads.training.check_host"],
+        "env": [
+            {"name": SLICES_VARIABLE, "value": submission.slices.model_dump_json()},
+            {"name": JOB_FOLDER_VARIABLE, "value": submission.folder},
+            *_of_the_run(submission),
+            *of_a_tpu_container(submission),
+            field("TPU_WORKER_ID", "metadata.labels['batch.kubernetes.io/job-completion-index']"),
+            {"name": "TPU_WORKER_HOSTNAMES", "value": ",".join(hosts)},
+            _PLATFORMS,
         ],
     }
 

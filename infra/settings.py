@@ -62,7 +62,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
     sections = Sections({meant.get(key, key): value for key, value in raw.items()})
     sections.faults += unknown
     draft = _draft(sections)
-    containers = all(kind_of(job.written) == "container" for job in draft.jobs)
+    containers = all(kind_of(job.written) == "container" and not job.written.get("check_slices") for job in draft.jobs)
     written = {SHORT_FORM, JOBS} & sections.raw.keys()
     image = (sections.optional if written and containers else sections.required)("image", Image)
     options = sections.plain(Options)

@@ -28,6 +28,8 @@ class Submission:
     folder: str
     """Of the checkpoint bucket, the job's own: gs://BUCKET/JOB."""
     image: pulumi.Input[str]
+    checking_image: pulumi.Input[str] | None
+    """Image of the init container that checks the devices; None: there is no such check."""
     namespace: str
     groups: Mapping[str, SliceGroup]
     """Those that the job may run on, of equal slices."""
@@ -58,6 +60,7 @@ def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None)
         spec=spec,
         folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
         image=own,
+        checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
         namespace=settings.team_of(job).namespace,
         groups=settings.groups_of(job),
         placement=settings.scheduling.placement,

@@ -79,7 +79,7 @@ def pod_of(found: Object, at: float) -> Pod:
     """The pod of a JobSet; `at` stands for times that it does not tell."""
     metadata, status = found["metadata"], found.get("status", {})
     labels = metadata["labels"]
-    states: list[Mapping[str, Any]] = [container["state"] for container in status.get("containerStatuses", [])]
+    states = [container["state"] for container in status.get("containerStatuses", [])] + _unfinished(status)
     ends = [state["terminated"] for state in states if "terminated" in state]
     phase = status.get("phase", "Pending")
     leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
@@ -120,6 +120,12 @@ def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
     """
     selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
     return api.request("GET", PODS.format(namespace), query=selector)["items"]
+
+
+def _unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """States of init containers that keep the others from starting, or have failed."""
+    states: list[Mapping[str, Any]] = [container["state"] for container in status.get("initContainerStatuses", [])]
+    return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
 
 
 def _held_up(states: list[Mapping[str, Any]]) -> str:

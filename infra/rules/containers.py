@@ -22,6 +22,9 @@ _TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 
 def check(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) -> Iterator[Fault]:
     """Faults of one job, on slices of `shape` if that is known."""
+    if job.check_slices and job.backend == "pathways":
+        expected = "false next to backend: pathways, whose servers hold the chips"
+        yield Fault(f"{path}.check_slices", expected, "true", "remove it")
     yield from _variables(path, job, draft)
     yield from _ports(path, job)
     yield from _rights(path, job, draft)

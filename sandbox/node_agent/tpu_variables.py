@@ -32,9 +32,10 @@ def requested_chips(container: Json) -> int:
 def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, str]:
     """What GKE's webhook puts into the container's specification.
 
-    It acts on Indexed Jobs of several pods with a subdomain; other TPU pods are hosts of their own.
+    It acts on Indexed Jobs of several pods with a subdomain; other TPU pods are hosts of their own. That it acts on
+    init containers is not documented, so here it does not.
     """
-    if not requested_chips(container):
+    if not requested_chips(container) or container["name"] not in _tpu_containers(pod):
         return {}
     worker = _worker(container, pod, job) if job and _spans_hosts(job, pod) else SINGLE_HOST
     variables = cluster_variables(worker)

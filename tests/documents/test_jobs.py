@@ -10,11 +10,11 @@ import yaml
 from infra.job_spec import job_spec
 from infra.jobs import ContainerJob, TrainingJob
 from infra.jobset import render
-from infra.programs import FOLDER_VARIABLE
 from infra.settings import parse
 from infra.submission import submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values
+from workloads.spec import JOB_FOLDER_VARIABLE
 
 TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
@@ -82,7 +82,7 @@ def test_the_resources_it_names_are_declared() -> None:
 
 def test_variables_of_the_job_are_those_that_its_pods_declare() -> None:
     told = [*_variables("the job"), *_variables("the job, unless `env` sets them")]
-    assert FOLDER_VARIABLE in told
+    assert JOB_FOLDER_VARIABLE in told
     assert sorted(told) == sorted(_environment())
 
 

@@ -34,14 +34,14 @@ from workloads.call.parcel import read_parcel
 from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec, ExitCode
 from workloads.training import slice_check
+from workloads.training.check_host import check_devices
 from workloads.training.deadline import Expectation
 from workloads.training.ending import Ending, Failure
-from workloads.training.failures import BadHost, InvalidSpec, is_peer_lost
+from workloads.training.failures import InvalidSpec, is_peer_lost
 from workloads.training.joining import end, hang, joined
-from workloads.training.quarantine import OwnNode, set_aside
 from workloads.training.runtime import Place, Processes, require_coordinator_port
 from workloads.training.start import Start
-from workloads.training.start_check import Roll, open_devices, require_devices, require_place
+from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog
 
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
@@ -145,15 +145,8 @@ def _parts(spec: CallSpec, folder: CallFolder) -> Mapping[str, bytes]:
 
 
 def _check_devices(spec: CallSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
-    processes.deadline.expect("the opening of all devices", spec.start_minutes)
-    try:
-        devices = open_devices(place)
-        require_devices(spec.slices, devices, place, processes)
-        if spec.check_slices:
-            processes.deadline.expect("the slice check", slice_check.MINUTES)
-            slice_check.check_slices(spec.slices, devices, place, processes, slice_check.QUICK_SIZE)
-    except BadHost as bad:
-        raise set_aside(bad, OwnNode.of(environment), place, processes) from None
+    size = slice_check.QUICK_SIZE if spec.check_slices else None
+    check_devices(spec.slices, place, processes, environment, size)
     processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
 
 

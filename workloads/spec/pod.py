@@ -8,6 +8,13 @@ JOB_SPEC_VARIABLE = "JOB_SPEC"
 CALL_SPEC_VARIABLE = "CALL_SPEC"
 """Environment variable of the pod that holds the CallSpec as JSON."""
 
+SLICES_VARIABLE = "CHECKED_SLICES"
+"""Environment variable of the slice check that holds the SliceSpec as JSON."""
+
+JOB_FOLDER_VARIABLE = "JOB_FOLDER"
+"""Environment variable with the folder of the checkpoint bucket where the files of a program that is not the trainer
+belong."""
+
 RUN_ID_VARIABLE = "RUN_ID"
 """Environment variable that names this submission of the job (the JobSet's uid on a cluster)."""
 

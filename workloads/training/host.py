@@ -8,18 +8,18 @@ from collections.abc import Mapping
 
 from etils import epath
 
-from workloads.spec import JobSpec, SliceSpec
+from workloads.spec import JobSpec
 from workloads.training import slice_check
+from workloads.training.check_host import check_devices
 from workloads.training.ending import Ending, Failure
 from workloads.training.exporter import look_back, serve
-from workloads.training.failures import BadHost, TrainingStopped
+from workloads.training.failures import TrainingStopped
 from workloads.training.joining import end, hang, joined
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
-from workloads.training.quarantine import OwnNode, set_aside
 from workloads.training.runtime import Place, Processes, require_coordinator_port
 from workloads.training.start import Start
-from workloads.training.start_check import Roll, on_present_slices, open_devices, require_devices
+from workloads.training.start_check import Roll, on_present_slices
 from workloads.training.watchdog import Watchdog
 from workloads.training.writer import Writer
 
@@ -46,19 +46,8 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
         roll = Roll(storage, start.run_id, start.restart_attempt, job.slices)
         processes = joined(place, job.training.start_minutes, roll, ending)
         with Watchdog(processes, ending, hang):
-            _check(job.slices, place, processes, environment)
+            check_devices(job.slices, place, processes, environment, slice_check.SIZE)
             with Writer(storage, start.run_id, start.restart_attempt, processes, lost):
                 train(job, start, processes, live)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
         end(error, processes, ending)
-
-
-def _check(slices: SliceSpec, place: Place, processes: Processes, environment: Mapping[str, str]) -> None:
-    """Devices and what they compute; where they are bad, this host's part in setting them aside."""
-    processes.deadline.expect("the slice check", slice_check.MINUTES)
-    try:
-        devices = open_devices(place)
-        require_devices(slices, devices, place, processes)
-        slice_check.check_slices(slices, devices, place, processes, slice_check.SIZE)
-    except BadHost as bad:
-        raise set_aside(bad, OwnNode.of(environment), place, processes) from None

@@ -39,6 +39,11 @@ def test_a_jobset_worker_knows_its_slice_its_place_and_the_first_host_of_all() -
     }
 
 
+def test_an_init_container_is_not_told_its_place_since_gke_promises_it_to_containers_alone() -> None:
+    check = tpu_container() | {"name": "check"}
+    assert webhook_variables(check, worker(initContainers=[check]), job()) == {}
+
+
 def test_a_plain_indexed_job_is_one_slice_led_by_its_own_first_pod() -> None:
     index_only = {"labels": {"batch.kubernetes.io/job-completion-index": "1"}}
     found = webhook_variables(tpu_container(), worker(metadata=index_only), job())
