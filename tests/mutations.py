@@ -118,8 +118,15 @@ COMMANDS = (
         "tests/cli/explain",
         {
             "explain-silence": Change("quiet > max(", "quiet > min("),
-            "explain-victim-as-the-cause": Change("(pod.exit_code == _PEER_LOST, pod.host)", "pod.host"),
-            "explain-words-of-an-earlier-start": Change(" and fail.at >= max(since, job.created)", ""),
+        },
+    ),
+    *_of(
+        "cli/observed/first_cause.py",
+        "tests/cli/explain tests/cli/view",
+        {
+            "explain-victim-as-the-cause": Change("(*cause_order(end.code, end.at), end.host)", "(end.at, end.host)"),
+            "explain-words-of-an-earlier-start": Change(" and fail.at >= since", ""),
+            "explain-whole-seconds": Change("_WHOLE_SECOND = 1.0", "_WHOLE_SECOND = 0.0"),
         },
     ),
 )
