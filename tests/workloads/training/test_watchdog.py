@@ -1,0 +1,40 @@
+"""A process that does not go on ends, and leaves word of where it was."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workloads.spec import ExitCode
+
+BLOCKED = """
+import sys, threading
+from etils import epath
+from workloads.training.deadline import Deadline
+from workloads.training.ending import Ending
+from workloads.training.joining import hang
+from workloads.training.runtime import Processes
+from workloads.training.start import Start
+from workloads.training.watchdog import Watchdog
+
+def blocked():
+    threading.Event().wait()
+
+deadline = Deadline()
+start = Start("run-1", 0, 0.0, None, 1, None)
+with Watchdog(Processes(0, 1, "host-a", deadline), Ending(epath.Path(sys.argv[1]), start, "host-a"), hang):
+    deadline.expect("step 3", 0.01)
+    blocked()
+"""
+
+
+@pytest.mark.costs(cpu_seconds=10)
+def test_what_does_not_end_in_time_is_named_with_the_line_that_waits(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", BLOCKED, str(tmp_path)], timeout=120, check=False)
+    assert ended.returncode == ExitCode.HANG
+    (path,) = tmp_path.glob("failures/run-1/*.json")
+    record = json.loads(path.read_text())
+    assert record["cause"] == "step 3 did not end within 0.01 minutes"
+    assert any("in blocked" in line for line in record["details"])
