@@ -129,12 +129,15 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
 
-    def until(self, pattern: str) -> None:
+    def until(self, pattern: str, again: str = "") -> None:
+        """Wait for what is shown; type `again` after each second in which nothing is."""
         deadline = time.monotonic() + 120
         while not re.search(pattern, self.shown):
             assert time.monotonic() < deadline, self.shown
             if select.select([self.ours], [], [], 1)[0]:
                 self.shown += os.read(self.ours, 4096).decode()
+            else:
+                self.type(again)
 
 
 @pytest.fixture
@@ -161,8 +164,8 @@ def test_a_terminal_is_the_persons_own_keys_size_and_all_and_is_left_as_it_was(
     terminal.type("echo $((40+1)); sleep 600\n")
     # The shell may draw its line anew for the new size after the line was sent, and then begins no new one.
     terminal.until(r"41\r\n")
-    terminal.type("\x03")
-    terminal.until(r"\^C[^$#]*[#$] $")
+    # While the shell is starting `sleep`, nobody takes the signal.
+    terminal.until(r"\^C[^$#]*[#$] $", again="\x03")
     terminal.type("stty size; echo $((40+2))\n")
     terminal.until(r"\b40 120\b[^$#]*42")
     terminal.type("exit 5\n")

@@ -22,7 +22,7 @@ from sandbox.control_plane import ControlPlane
 from sandbox.engine import environment, stack_in
 from sandbox.providers import install
 from sandbox.providers.cloud import Cloud
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL
+from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE
 from sandbox.site import Site, create
 from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
@@ -42,6 +42,8 @@ class Slices:
 
     site: Site
     groups: Mapping[str, Mapping[str, object]] = field(default_factory=dict[str, Mapping[str, object]])
+    team: str = "a"
+    """Value of a label."""
     answers: bool = True
     """Whether the cluster does."""
 
@@ -49,7 +51,7 @@ class Slices:
         google = gcp.Provider("google", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
         groups = {name: SliceGroup.model_validate(group) for name, group in self.groups.items()}
         endpoint = f"{self.site.address}:{self.site.api_server_port if self.answers else 1}"
-        args = TpuSlicesArgs(CLOUD, "c", "c", endpoint, "nodes@x", groups, {"team": "a"}, None)
+        args = TpuSlicesArgs(CLOUD, "c", "c", endpoint, "nodes@x", groups, {"team": self.team}, None)
         TpuSlices("slices", args, pulumi.ResourceOptions(provider=google))
 
     @property
@@ -84,7 +86,11 @@ def slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Slices]
         monkeypatch.setenv(name, value)
     location = {"location": CLOUD.region, "nodeLocations": [CLOUD.zone]}
     cluster = f"projects/{CLOUD.project}/locations/{CLOUD.region}/clusters/c"
-    Cloud(site.cloud).keep(CLUSTER, cluster, {"name": "c", "masterVersion": "1.34.0-gke.0", **location})
+    cloud = Cloud(site.cloud)
+    cloud.keep(CLUSTER, cluster, {"name": "c", "masterVersion": "1.34.0-gke.0", **location})
+    cloud.keep(PROJECT_SERVICE, "streaming", {"service": "containerfilesystem.googleapis.com"})
+    granted = {"member": "serviceAccount:nodes@x", "role": "roles/serviceusage.serviceUsageConsumer"}
+    cloud.keep(PROJECT_MEMBER, "streaming", granted)
     with ExitStack() as ending:
         supervision = Supervision(site.servers)
         ending.callback(supervision.stop)
@@ -103,7 +109,7 @@ def test_a_slice_that_google_had_no_machines_for_is_not_taken_for_made(slices: S
     with pytest.raises(automation.CommandError, match='trillium-1 was created in the error state "ERROR"'):
         stack.up()
     assert slices.nodes == 2
-    missing = r"trillium-1 has 0 of 2 hosts: .* pulumi up --stack test --replace '\*\*::slices-trillium-1'"
+    missing = r"trillium-1 has 0 of 2 hosts\. .* pulumi up --stack test --replace '\*\*::slices-trillium-1'"
     later: list[Callable[[], object]] = [stack.up, stack.preview]
     for attempt in later:
         with pytest.raises(automation.CommandError, match=missing):
@@ -123,7 +129,7 @@ def test_a_change_of_a_slice_without_its_hosts_is_made_and_says_that_they_are_mi
     slices.stock_out.write_text("trillium-0")
     with pytest.raises(automation.CommandError, match="error state"):
         stack.up()
-    slices.groups = {"trillium": {**FLAT, "capacity": "spot", "boot_disk_gb": 200}}
+    slices.team = "b"
     told = Warnings()
     stack.up(on_event=told)
     assert "slice trillium-0 has 0 of 2 hosts" in "".join(told.messages)
