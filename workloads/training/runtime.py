@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import jax
@@ -62,7 +63,9 @@ class Place:
         """Return the place that the variables in `environment` name, of which JAX prefers the same
         (jax/_src/clusters/cloud_tpu_cluster.py)."""
         # Names with ports, on 7x.
-        addresses = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
+        named = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
+        path = environment.get("TPU_PROCESS_ADDRESSES_PATH")
+        addresses = Path(path).read_text().strip() if path else named
         return cls(
             tuple(address.partition(":")[0] for address in (addresses or socket.gethostname()).split(",")),
             int(environment.get("TPU_WORKER_ID", "0")),

@@ -3,6 +3,7 @@ import signal
 import socket
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster
@@ -53,10 +54,14 @@ def test_a_place_is_counted_slice_by_slice() -> None:
     assert not any(place.alone for place in places)
 
 
-def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "addresses").write_text("a:8476,b:8476\n")
+    in_file = {"TPU_PROCESS_ADDRESSES_PATH": str(tmp_path / "addresses"), "TPU_PROCESS_ADDRESSES": "c:8476"}
     told = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
     told |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
-    for environment in (told, told | {"TPU_WORKER_HOSTNAMES": "localhost"}):
+    for environment in (told, told | {"TPU_WORKER_HOSTNAMES": "localhost"}, told | in_file):
         assert Place.of(environment).hosts == ("a", "b")
         assert Place.of(environment).host == "b"
         with monkeypatch.context() as process:
