@@ -1,9 +1,9 @@
 """Rehearsed admissions held against the Kueue of a sandbox."""
 
-from benchmarks.kueue_situations import varied
+from benchmarks.kueue_situations import NAMESPACE, varied
 from benchmarks.kueue_trials import carry_out
 from sandbox.access import administrator
-from tests.chain.stack import Chain
+from tests.chain.stack import Chain, wait_until
 
 TRIALS = 12
 """Of rehearsed admissions; `benchmarks.admission` carries out hundreds."""
@@ -15,4 +15,8 @@ def disagreements(chain: Chain, *, fair_sharing: bool) -> list[str]:
     api = administrator(chain.site)
     doubtful = [result.trial for result in carry_out(api, drawn, fair_sharing=fair_sharing) if not result.agrees]
     again = carry_out(api, doubtful, fair_sharing=fair_sharing) if doubtful else []
+    # A destroy is refused while there is a namespace that the stack did not make.
+    namespace = f"/api/v1/namespaces/{NAMESPACE}"
+    api.delete(namespace, {})
+    wait_until(lambda: api.find(namespace) is None, lambda: str(api.find(namespace)))
     return [str(result) for result in again if not result.agrees]
