@@ -81,9 +81,9 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field:
     assert (left, last) == ("PREEMPTED", "DONE")
     assert stopped in ("HANG", "PEER_LOST")
     assert [loss.after for loss in spent.losses] == [stopped, "PREEMPTED"]
-    # A dollar a second. The API server counts whole seconds, at both ends.
+    # A dollar a second. What the API server counts beyond that is the start and the end of Python on a busy machine.
     assert spent.usd == pytest.approx(spent.seconds)
-    assert spent.seconds == pytest.approx(ended - began, abs=0.01 * (ended - began) + 2)
+    assert spent.seconds == pytest.approx(ended - began, rel=0.05, abs=5)
 
 
 def _moments(field: Field, job: str, state: str, name: str) -> list[float]:
