@@ -47,7 +47,8 @@ def _pytest(*words: str) -> tuple[str, ...]:
 
 _QUICK = ("-m", "not complete")
 _COMMANDS = ("tests/cli", "tests/engine", "tests/multislice", "tests/policy")
-_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, *_COMMANDS))
+_PROGRAM = ("tests/infra", "tests/documents", "tests/fuzz")
+_OTHERS = tuple(f"--ignore={folder}" for folder in (_CHAIN, _SANDBOXES, _TRAINING, *_COMMANDS, *_PROGRAM))
 LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
@@ -55,6 +56,7 @@ LANES = (
     Lane("training", "units", _pytest(_TRAINING, *_QUICK)),
     Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete")),
     Lane("commands", "units", _pytest(*_COMMANDS)),
+    Lane("program", "units", _pytest(*_PROGRAM)),
     Lane("the rest", "units", _pytest(*_OTHERS)),
 )
 """Of the complete tier. The quick tier is the same without what is marked `complete`."""

@@ -86,7 +86,7 @@ def test_a_shell_has_a_terminal_of_the_size_that_it_is_told(site: Site) -> None:
 
 
 def test_ctrl_c_in_a_terminal_ends_what_runs_in_it(site: Site) -> None:
-    command = begin(site, "sh", "-c", "echo ready; sleep 600", **TERMINAL)
+    command = begin(site, "sh", "-c", "echo ready; exec sleep 600", **TERMINAL)
     with command:
         assert first_words(command) == b"ready\r\n"
         command.send(b"\x03")
