@@ -26,7 +26,7 @@ _MACHINE = re.compile(
 )
 _SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _PORT = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
-_MOUNT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+")
+_ABSOLUTE_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+")
 _HTTP_PATH = re.compile(r"/[\x21-\x7e]*")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
@@ -106,16 +106,13 @@ def _port(name: str) -> str:
     return name
 
 
-def _mount_path(path: str) -> str:
-    if not _MOUNT_PATH.fullmatch(path):
-        raise ValueError("the absolute path of a folder, such as /var/cache, without . and ..")
-    return path
+def _absolute_path(of: str) -> Callable[[str], str]:
+    def check(path: str) -> str:
+        if not _ABSOLUTE_PATH.fullmatch(path):
+            raise ValueError(f"the absolute path of {of}, without . and ..")
+        return path
 
-
-def _file_path(path: str) -> str:
-    if not _MOUNT_PATH.fullmatch(path):
-        raise ValueError("the absolute path of a file, such as /tmp/alive, without . and ..")
-    return path
+    return check
 
 
 def _http_path(path: str) -> str:
@@ -137,8 +134,8 @@ def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 VARIABLE_RULE = "an environment variable's name of letters, digits and underscores, no digit first"
 VariableName = Annotated[str, AfterValidator(_variable)]
 PortName = Annotated[str, AfterValidator(_port)]
-MountPath = Annotated[str, AfterValidator(_mount_path)]
-FilePath = Annotated[str, AfterValidator(_file_path)]
+MountPath = Annotated[str, AfterValidator(_absolute_path("a folder, such as /var/cache"))]
+FilePath = Annotated[str, AfterValidator(_absolute_path("a file, such as /tmp/alive"))]
 HttpPath = Annotated[str, AfterValidator(_http_path)]
 VolumeName = Annotated[str, AfterValidator(_at_most(40))]
 ProjectName = Annotated[str, AfterValidator(_at_most(30))]
