@@ -70,7 +70,7 @@ def start_control_plane(display: Display, site: Site) -> None:
 
 
 def recover(display: Display, engine: "Engine") -> None:
-    """Take up the stack where a killed command left it, and say so beside the control plane.
+    """Complete the stack's state after a command was killed, and say so beside the control plane.
 
     Raises:
         Halt: that fails, with Pulumi's errors.
@@ -82,8 +82,9 @@ def recover(display: Display, engine: "Engine") -> None:
         told = engine.recover()
     except CommandError as error:
         raise Halt(
-            f"the stack cannot be taken up where a killed command left it: {error}\n"
-            "Run the command again; `make down ARGS=--delete-checkpoints` removes the sandbox with its checkpoints"
+            f"an earlier command was killed, and Pulumi cannot complete the stack's state: {error}\n"
+            "Run this command again. If it fails again, `make down ARGS=--delete-checkpoints` removes the sandbox and"
+            " its checkpoints"
         ) from None
     if told:
         display.change(lambda now: now.tell(Phase.CONTROL_PLANE, told))

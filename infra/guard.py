@@ -32,7 +32,7 @@ _WIDENED_IN_PLACE = "network.nodes"
 
 
 class InterruptionError(Exception):
-    """The change would stop a running job, or nobody can tell."""
+    """The change would stop a running job, or it is unknown whether one runs."""
 
 
 class NewClusterError(Exception):
@@ -168,9 +168,9 @@ class Guard:
             jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), pools))
         except live_jobs.UNREACHABLE as error:
             raise InterruptionError(
-                "this change takes slices away, and nobody can tell from whom, since the cluster does not answer"
-                f" ({error}):{because}\n"
-                f"run this where the cluster can be reached, or whatever runs there, {_AGREE}"
+                "this change takes slices away, and the cluster does not answer, so it is unknown whether a job runs"
+                f" on them ({error}):{because}\n"
+                f"run this where the cluster can be reached; to go on whatever runs there, {_AGREE}"
             ) from None
         if jobs:
             raise InterruptionError(

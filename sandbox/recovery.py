@@ -1,8 +1,8 @@
-"""What a killed engine leaves behind: its lock, and resources that it was about to write down.
+"""What a killed engine leaves behind: its lock, and resources that it had not recorded yet.
 
-After `kill -9`, or a power cut, Pulumi refuses every change until somebody lifts the lock, and does not know what the
-engine was creating at that moment. The sandbox knows both: the engine was a process of this machine, and everything
-that it can have made is here.
+After `kill -9`, or a power cut, Pulumi refuses every change until somebody lifts the lock, and does not know which
+resources the engine was creating at that moment. The sandbox can find out: the engine was a process of this machine,
+and everything that it created is on this machine.
 """
 
 import json

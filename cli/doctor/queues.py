@@ -12,11 +12,15 @@ _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 def active(scope: Scope) -> Findings:
     """Whether each queue of the stack admits jobs."""
     for name, namespace in scope.standing.outputs["queues"].items():
-        for kind, path in (
-            ("queue", f"/apis/{API_VERSION}/clusterqueues/{name}"),
-            ("local queue", f"/apis/{API_VERSION}/namespaces/{namespace}/localqueues/{name}"),
-        ):
-            yield _active(f"{kind} {name}", scope.api.find(path), scope.stack)
+        queue = scope.api.find(f"/apis/{API_VERSION}/clusterqueues/{name}")
+        local = scope.api.find(f"/apis/{API_VERSION}/namespaces/{namespace}/localqueues/{name}")
+        # A team's `admission: hold` makes both inactive; that is no fault.
+        stopped = queue["spec"].get("stopPolicy", "None") if queue else "None"
+        for subject, found in ((f"queue {name}", queue), (f"local queue {name}", local)):
+            if found and stopped != "None":
+                yield ok(subject, f"admits no job, as the queue's stopPolicy is {stopped}")
+            else:
+                yield _active(subject, found, scope.stack)
 
 
 def controllers(scope: Scope) -> Findings:

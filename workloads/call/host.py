@@ -5,7 +5,6 @@ hidden by the leader's success.
 """
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -36,12 +35,11 @@ from workloads.spec import CallSpec, ExitCode
 from workloads.training import slice_check
 from workloads.training.check_host import check_devices
 from workloads.training.deadline import Expectation
-from workloads.training.ending import Ending, Failure
+from workloads.training.ending import Failure
 from workloads.training.failures import InvalidSpec, is_peer_lost
-from workloads.training.joining import end, hang, joined
-from workloads.training.runtime import Place, Processes, require_coordinator_port
+from workloads.training.joining import HostProcess, hang
+from workloads.training.runtime import Place, Processes
 from workloads.training.start import Start
-from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog
 
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
@@ -53,38 +51,25 @@ _LEADER_POLL_SECONDS, _POLL_SECONDS = 0.05, 0.25
 
 
 @dataclass(frozen=True)
-class _Host:
-    """What one host knows of the call."""
+class _Caller:
+    """One host of the call, once it has joined the others."""
 
     spec: CallSpec
-    place: Place
-    processes: Processes
+    host: HostProcess
     seals: Seals
-    ending: Ending
 
 
 def run_host(spec: CallSpec, start: Start, environment: Mapping[str, str]) -> None:
     """Call the function, or end the process with the exit code of what happened."""
-    # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
-    logging.getLogger("gcsfs").setLevel(logging.ERROR)
-    place = Place.of(environment)
-    ending = Ending(epath.Path(spec.folder), start, place.host)
     folder = CallFolder.at(spec.folder)
-    # Until it has joined, a process has nobody to tell.
-    processes = Processes(0, 1, place.host)
-    try:
-        require_place(spec.slices, place)
-        require_coordinator_port(place, environment)
+    with HostProcess(epath.Path(spec.folder), start, environment) as host:
         parts = _parts(spec, folder)
-        roll = Roll(epath.Path(spec.folder), start.run_id, start.restart_attempt, spec.slices)
-        processes = joined(place, spec.start_minutes, roll, ending)
+        processes = host.join(spec.slices, spec.start_minutes)
         _end_when_told()
         returns = _Returns(spec, processes)
-        with Watchdog(processes, ending, _too_late, returns.look):
-            _check_devices(spec, place, processes, environment)
-            _call(_Host(spec, place, processes, Seals.of(spec, folder), ending), parts)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
-        end(error, processes, ending)
+        with Watchdog(processes, host.ending, _too_late, returns.look):
+            _check_devices(spec, host.place, processes, environment)
+            _call(_Caller(spec, host, Seals.of(spec, folder)), parts)
     _end_soon()
 
 
@@ -150,55 +135,55 @@ def _check_devices(spec: CallSpec, place: Place, processes: Processes, environme
     processes.deadline.expect(_FUNCTION, _MINUTES_PER_HOUR * spec.max_hours)
 
 
-def _call(host: _Host, parts: Mapping[str, bytes]) -> None:
-    print(FunctionBegins(host.spec.id).line(), flush=True)
-    if host.processes.count > 1:
-        sys.meta_path.insert(0, KerasOnAllHosts(host.spec.id))
+def _call(caller: _Caller, parts: Mapping[str, bytes]) -> None:
+    print(FunctionBegins(caller.spec.id).line(), flush=True)
+    if caller.host.processes.count > 1:
+        sys.meta_path.insert(0, KerasOnAllHosts(caller.spec.id))
     try:
-        value = Function.unpacked(parts, f"{host.spec.folder}/{OUTPUT}")()
-        result = packed_result(value) if host.processes.leads else b""
+        value = Function.unpacked(parts, f"{caller.spec.folder}/{OUTPUT}")()
+        result = packed_result(value) if caller.host.processes.leads else b""
     except BaseException as raised:  # noqa: BLE001 - functions raise what they like, SystemExit among it
         error = presentable(raised)
         if is_peer_lost(error):
             raise
-        _fail(host, error)
-    _end_of_function(host)
-    _hand_over(host, result)
+        _fail(caller, error)
+    _end_of_function(caller)
+    _hand_over(caller, result)
 
 
-def _end_of_function(host: _Host) -> None:
+def _end_of_function(caller: _Caller) -> None:
     """From here on what is printed is not the function's."""
     sys.stdout.flush()
     sys.stderr.flush()
-    print(FunctionEnded(host.spec.id).line(), flush=True)
+    print(FunctionEnded(caller.spec.id).line(), flush=True)
 
 
-def _hand_over(host: _Host, result: bytes) -> None:
+def _hand_over(caller: _Caller, result: bytes) -> None:
     """The leader's result, once all have returned; the others stay until it lies in the bucket."""
-    processes = host.processes
+    processes = caller.host.processes
     processes.put(_RETURNED_KEY, str(processes.index))
     if processes.leads:
         while processes.count > 1 and len(processes.left(_RETURNED_KEY)) < processes.count:
             time.sleep(_LEADER_POLL_SECONDS)
-        host.seals.write(RETURNED, result)
+        caller.seals.write(RETURNED, result)
         processes.put(_TAKEN_KEY, "")
     while processes.count > 1 and not processes.left(_TAKEN_KEY):
         time.sleep(_POLL_SECONDS)
 
 
-def _fail(host: _Host, error: BaseException) -> NoReturn:
-    _end_of_function(host)
-    host.seals.write_raised(host.processes.index, json.dumps(_record(host, error)).encode())
+def _fail(caller: _Caller, error: BaseException) -> NoReturn:
+    _end_of_function(caller)
+    caller.seals.write_raised(caller.host.processes.index, json.dumps(_record(caller, error)).encode())
     cause = "".join([type(error).__name__, f": {error}" if str(error) else ""])
-    failure = Failure(cause, own_traceback(error), host.place.host, ExitCode.FUNCTION_RAISED, time.time())
-    host.ending.fail(failure, host.processes)
+    failure = Failure(cause, own_traceback(error), caller.host.place.host, ExitCode.FUNCTION_RAISED, time.time())
+    caller.host.ending.fail(failure, caller.host.processes)
 
 
-def _record(host: _Host, error: BaseException) -> dict[str, Any]:
+def _record(caller: _Caller, error: BaseException) -> dict[str, Any]:
     """What the desk raises again."""
     exception = packed_exception(error)
     return {
-        "host": _host_name(host.spec, host.processes.index),
+        "host": _host_name(caller.spec, caller.host.processes.index),
         "time": time.time(),
         "type": type(error).__name__,
         "message": str(error),

@@ -14,13 +14,12 @@ from etils import epath
 
 from workloads.spec import JOB_FOLDER_VARIABLE, RUN_ID_VARIABLE, SLICES_VARIABLE, START_VARIABLE, ExitCode, SliceSpec
 from workloads.training import slice_check
-from workloads.training.ending import Ending
 from workloads.training.failures import BadHost
-from workloads.training.joining import end, hang, joined
+from workloads.training.joining import HostProcess, hang
 from workloads.training.quarantine import OwnNode, set_aside
-from workloads.training.runtime import Place, Processes, require_coordinator_port
+from workloads.training.runtime import Place, Processes
 from workloads.training.start import Start
-from workloads.training.start_check import Roll, open_devices, require_devices, require_place
+from workloads.training.start_check import open_devices, require_devices
 from workloads.training.watchdog import Watchdog
 
 _START_MINUTES = 30.0
@@ -52,20 +51,11 @@ def check_devices(
 
 def run_check(slices: SliceSpec, storage: epath.Path, start: Start, environment: Mapping[str, str]) -> None:
     """Check the devices, or end the process with the exit code of what is wrong."""
-    place = Place.of(environment)
-    ending = Ending(storage, start, place.host)
-    # Until it has joined, a process has nobody to tell.
-    processes = Processes(0, 1, place.host)
-    try:
-        require_place(slices, place)
-        require_coordinator_port(place, environment)
-        roll = Roll(storage, start.run_id, start.restart_attempt, slices)
-        processes = joined(place, _START_MINUTES, roll, ending)
-        with Watchdog(processes, ending, hang):
-            check_devices(slices, place, processes, environment, slice_check.SIZE)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the process must end now
-        end(error, processes, ending)
-    print(f"host {place.host}: all devices of the job compute rightly", flush=True)
+    with HostProcess(storage, start, environment) as host:
+        processes = host.join(slices, _START_MINUTES)
+        with Watchdog(processes, host.ending, hang):
+            check_devices(slices, host.place, processes, environment, slice_check.SIZE)
+    print(f"host {host.place.host}: all devices of the job compute rightly", flush=True)
 
 
 def main() -> None:

@@ -1,17 +1,66 @@
 """How a host process comes together with the others, and how it parts from them when it fails.
 
-Owns the roll and the watch around the join, and whose failure counts. Loads nothing of models or checkpoints.
+Owns the checks before the join, the roll and the watch around it, and whose failure counts. What a host does among
+the others is up to the caller. Loads nothing of models or checkpoints.
 """
 
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from etils import epath
+
+from workloads.spec import SliceSpec
 from workloads.training.deadline import Deadline, Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.failures import TrainingStopped
-from workloads.training.runtime import Place, Processes, join
-from workloads.training.start_check import Roll
+from workloads.training.runtime import Place, Processes, join, require_coordinator_port
+from workloads.training.start import Start
+from workloads.training.start_check import Roll, require_place
 from workloads.training.watchdog import Watchdog
 
 
-def joined(place: Place, start_minutes: float, roll: Roll, ending: Ending) -> Processes:
+class HostProcess:
+    """This process as one host of a job; a context manager that ends the process for whatever is raised within it."""
+
+    def __init__(self, storage: epath.Path, start: Start, environment: Mapping[str, str]):
+        """`storage` is the folder of the roll and of failures."""
+        # gcsfs warns at every call that it found no default credentials; what it cannot do, it raises.
+        logging.getLogger("gcsfs").setLevel(logging.ERROR)
+        self.place = Place.of(environment)
+        self.ending = Ending(storage, start, self.place.host)
+        self.processes = Processes(0, 1, self.place.host)
+        """Those it can tell of a failure: until it has joined, itself alone."""
+        self._storage = storage
+        self._start = start
+        self._environment = environment
+
+    def join(self, slices: SliceSpec, start_minutes: float) -> Processes:
+        """Join the other hosts of `slices`, which may come up to `start_minutes` later than this one.
+
+        Raises:
+            InvalidSpec: the JobSet has other slices.
+            BadHostStays: something else listens on the coordinator's port.
+        """
+        require_place(slices, self.place)
+        require_coordinator_port(self.place, self._environment)
+        present = slices.model_copy(update={"count": self.place.slice_count})
+        roll = Roll(self._storage, self._start.run_id, self._start.restart_attempt, present)
+        self.processes = _joined(self.place, start_minutes, roll, self.ending)
+        return self.processes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            _end(error, self.processes, self.ending)
+
+
+def _joined(place: Place, start_minutes: float, roll: Roll, ending: Ending) -> Processes:
     """This process among all others, which may come up to `start_minutes` later; ends it if they do not."""
     deadline = Deadline()
     deadline.expect("the join of all hosts", start_minutes)
@@ -36,7 +85,7 @@ def hang(missed: Expectation) -> str:
     return f"{missed.what} did not end within {missed.minutes:g} minutes"
 
 
-def end(error: BaseException, processes: Processes, ending: Ending) -> None:
+def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
     """End this process for `error`, or for the failure of another host that caused it."""
     failure = Failure.of(error, processes.host)
     if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():

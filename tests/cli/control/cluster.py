@@ -122,6 +122,40 @@ def created(**changed: Any) -> Json:
     return live
 
 
+_APPLIED_FIELDS: Json = {
+    "f:metadata": {"f:labels": {"f:kueue.x-k8s.io/priority-class": {}, "f:kueue.x-k8s.io/queue-name": {}}},
+    "f:spec": {
+        "f:replicatedJobs": {
+            'k:{"name":"slice"}': {
+                ".": {},
+                "f:replicas": {},
+                "f:template": {
+                    "f:spec": {
+                        "f:template": {
+                            "f:spec": {
+                                "f:terminationGracePeriodSeconds": {},
+                                "f:nodeSelector": {"f:topology": {}},
+                                "f:containers": {'k:{"name":"trainer"}': {".": {}, "f:image": {}}},
+                            }
+                        }
+                    }
+                },
+            }
+        }
+    },
+}
+_FIELDS_OF_KUEUE: Json = {
+    "f:spec": {
+        "f:suspend": {},
+        "f:replicatedJobs": {
+            'k:{"name":"slice"}': {
+                "f:template": {"f:spec": {"f:template": {"f:spec": {"f:nodeSelector": {"f:slice-group": {}}}}}}
+            }
+        },
+    }
+}
+
+
 def jobset(**changed: Any) -> Json:
     """A JobSet as Pulumi has applied it and Kueue admitted it."""
     pod = {
@@ -129,38 +163,6 @@ def jobset(**changed: Any) -> Json:
         "nodeSelector": {"topology": "2x4", "slice-group": "chosen-by-kueue"},
         "tolerations": [{"key": "google.com/tpu"}, {"key": "of-the-flavor"}],
         "containers": [{"name": "trainer", "image": "image:1"}],
-    }
-    owned = {
-        "f:metadata": {"f:labels": {"f:kueue.x-k8s.io/priority-class": {}, "f:kueue.x-k8s.io/queue-name": {}}},
-        "f:spec": {
-            "f:replicatedJobs": {
-                'k:{"name":"slice"}': {
-                    ".": {},
-                    "f:replicas": {},
-                    "f:template": {
-                        "f:spec": {
-                            "f:template": {
-                                "f:spec": {
-                                    "f:terminationGracePeriodSeconds": {},
-                                    "f:nodeSelector": {"f:topology": {}},
-                                    "f:containers": {'k:{"name":"trainer"}': {".": {}, "f:image": {}}},
-                                }
-                            }
-                        }
-                    },
-                }
-            }
-        },
-    }
-    kueues = {
-        "f:spec": {
-            "f:suspend": {},
-            "f:replicatedJobs": {
-                'k:{"name":"slice"}': {
-                    "f:template": {"f:spec": {"f:template": {"f:spec": {"f:nodeSelector": {"f:slice-group": {}}}}}}
-                }
-            },
-        }
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -172,8 +174,8 @@ def jobset(**changed: Any) -> Json:
             "resourceVersion": "7",
             "labels": {"kueue.x-k8s.io/queue-name": "team-queue", "kueue.x-k8s.io/priority-class": "normal"},
             "managedFields": [
-                {"manager": "kueue", "operation": "Update", "fieldsV1": kueues},
-                {"manager": APPLIED, "operation": "Apply", "fieldsV1": owned},
+                {"manager": "kueue", "operation": "Update", "fieldsV1": _FIELDS_OF_KUEUE},
+                {"manager": APPLIED, "operation": "Apply", "fieldsV1": _APPLIED_FIELDS},
             ],
         },
         "spec": {

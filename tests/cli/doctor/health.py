@@ -19,6 +19,7 @@ from tests.cli.control.cluster import JOBSETS, WORKLOADS, Cluster, running
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 NODE = "/api/v1/nodes/pool-0-host-0"
 QUEUE = f"{KUEUE}/clusterqueues/research"
+LOCAL_QUEUE = f"{KUEUE}/namespaces/research/localqueues/research"
 CONTROLLER = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pool-0-host-0"
@@ -36,7 +37,7 @@ def healthy() -> Cluster:
     resources = [{"name": "google.com/tpu", "nominalQuota": "16"}]
     group = {"flavors": [{"name": "trillium", "resources": resources}]}
     cluster.objects[QUEUE] = {"spec": {"resourceGroups": [group]}, **said("Active")}
-    cluster.objects[f"{KUEUE}/namespaces/research/localqueues/research"] = said("Active")
+    cluster.objects[LOCAL_QUEUE] = said("Active")
     flavor: Json = {"metadata": {"name": "trillium"}, "spec": {"nodeLabels": {"slice-group": "trillium"}}}
     cluster.objects[f"{KUEUE}/resourceflavors/trillium"] = flavor
     cluster.objects |= {KUEUE: {}, "/apis/jobset.x-k8s.io/v1alpha2": {}, "/version": {"gitVersion": "v1.36.2"}}

@@ -16,6 +16,7 @@ from tests.cli.doctor.health import (
     CONTROLLER,
     JOBSETS,
     LEASE,
+    LOCAL_QUEUE,
     NODE,
     QUEUE,
     WORKLOADS,
@@ -137,6 +138,15 @@ def test_what_is_wrong_is_named_with_what_repairs_it(
     assert (at, about) == (group, subject)
     assert says in what
     assert fix in remedy
+
+
+def test_a_queue_on_hold_is_no_fault(tmp_path: Path) -> None:
+    cluster = healthy()
+    stopped_queue(cluster)
+    cluster.objects[QUEUE]["spec"]["stopPolicy"] = "Hold"
+    cluster.objects[LOCAL_QUEUE] |= said("Active", "False", "the ClusterQueue is not active")
+    with scope(cluster, tmp_path) as found:
+        assert not faults(found)
 
 
 def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
