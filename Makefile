@@ -16,11 +16,11 @@ train: $(ENVIRONMENT) ## the same trainer in four processes, with no cluster and
 preview: $(ENVIRONMENT) programs ## settings, rules, price and queue of a plan: make preview STACK=dev
 	@$(PYTHON) -m cli.multislice preview -s $(STACK) $(ARGS)
 
-test: $(ENVIRONMENT) programs ## lint, types, import contracts, and tests with the whole chain once: at most 12 minutes
+test: $(ENVIRONMENT) $(if $(ARGS),programs) ## lint, types, import contracts, and tests with the whole chain once: at most 12 minutes
 	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
 
-test-all: $(ENVIRONMENT) programs ## all of that and every other test: at most 45 minutes
-	@$(PYTHON) -m cli.programs --previous && $(PYTHON) -m tests.chromium && $(PYTHON) -m tests --all $(ARGS)
+test-all: $(ENVIRONMENT) ## all of that and every other test: at most 45 minutes
+	@$(PYTHON) -m tests.chromium && $(PYTHON) -m tests --all $(ARGS)
 
 browser: $(ENVIRONMENT) ## fetch the browser in which tests open the dashboard
 	@$(PYTHON) -m tests.chromium

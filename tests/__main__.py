@@ -1,11 +1,13 @@
 """`make test` and `make test-all`: lint and tests in lanes side by side.
 
-The chain often waits for others: pods that start, leases that end. The other lanes run in these gaps.
+The chain often waits for others: pods that start, leases that end. The other lanes run in these gaps. On a machine
+without the Go programs, lanes that need none of them begin while they are built.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ some train until they are stopped, and would take whatever there is. Linux may s
 autogroup's value only (sched(7))."""
 _CHAIN, _SANDBOXES, _TRAINING = "tests/chain", "tests/sandboxes", "tests/workloads/training"
 _LINT = ("make", "--no-print-directory", "lint")
+_PROGRAMS = "programs"
 _GREW_SECONDS = 2.0
 _MOST_TOLD = 10
 
@@ -39,6 +42,8 @@ class Lane:
     command: tuple[str, ...]
     first: bool = False
     """Whether the others yield the cores to it."""
+    needs_programs: bool = True
+    """Whether it starts Go programs."""
 
 
 def _pytest(*words: str) -> tuple[str, ...]:
@@ -53,8 +58,8 @@ LANES = (
     Lane("chain", "chain", _pytest(_CHAIN), first=True),
     Lane("sandboxes", "sandboxes", _pytest(_SANDBOXES), first=True),
     Lane("lint", "units", _LINT),
-    Lane("training", "units", _pytest(_TRAINING, *_QUICK)),
-    Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete")),
+    Lane("training", "units", _pytest(_TRAINING, *_QUICK), needs_programs=False),
+    Lane("training in many processes", "units", _pytest(_TRAINING, "-m", "complete"), needs_programs=False),
     Lane("commands", "units", _pytest(*_COMMANDS)),
     Lane("program", "units", _pytest(*_PROGRAM)),
     Lane("the rest", "units", _pytest(*_OTHERS)),
@@ -69,12 +74,15 @@ class Tier:
     name: str
     minutes: float
     selection: tuple[str, ...]
+    programs: tuple[str, ...]
+    """The command that finds or builds the Go programs."""
     without: frozenset[str] = frozenset()
     """Lanes that have nothing to run."""
 
 
-QUICK = Tier("quick", 12, _QUICK, frozenset({"sandboxes", "training in many processes"}))
-COMPLETE = Tier("complete", 45, ())
+_BUILD = (sys.executable, "-m", "cli.programs")
+QUICK = Tier("quick", 12, _QUICK, _BUILD, frozenset({"sandboxes", "training in many processes"}))
+COMPLETE = Tier("complete", 45, (), (*_BUILD, "--previous"))
 
 
 def main() -> int:
@@ -89,11 +97,10 @@ def main() -> int:
     if not lanes:
         parser.error(f"{' and '.join(given.part)}: all of it is in the complete tier; add --all")
     with tempfile.TemporaryDirectory() as scratch:
-        started = time.monotonic()
-        failed = _run(lanes, tier, Path(scratch))
+        failed, seconds = run(lanes, tier, Path(scratch))
         records = [Record(**json.loads(path.read_text())) for path in Path(scratch).glob("*.json")]
         failed += judged_alone([name for record in records for name in record.over])
-        minutes = (time.monotonic() - started) / 60
+        minutes = seconds / 60
     costs = {name: used for record in records for name, used in record.seconds.items()}
     known = FOLDER / f"costs-{tier.name}.json"
     before: Mapping[str, float] = json.loads(known.read_text()) if known.exists() else {}
@@ -105,23 +112,37 @@ def main() -> int:
     return int(bool(failed))
 
 
-def _run(lanes: Sequence[Lane], tier: Tier, scratch: Path) -> list[str]:
-    """Run all lanes and print the output of each when it ends; names of those that failed."""
+def run(lanes: Sequence[Lane], tier: Tier, scratch: Path) -> tuple[list[str], float]:
+    """Run all lanes and print the output of each when it ends.
+
+    Returns:
+        Names of the lanes that failed, or `programs`; and the seconds since the programs were there.
+    """
     failed: list[str] = []
+    waiting = [lane for lane in lanes if lane.needs_programs]
     with ExitStack() as stack:
-        running = {lane: _started(lane, tier, scratch, stack) for lane in lanes}
+        # A lane that starts meanwhile gets as much of the cores as the build: its tests have deadlines.
+        build = stack.enter_context(subprocess.Popen((*_BESIDE, *tier.programs), start_new_session=True))
+        running = {lane: _started(lane, tier, scratch, stack) for lane in lanes if not lane.needs_programs}
+        began = time.monotonic()
         try:
-            while running:
-                ended = [lane for lane, process in running.items() if process.poll() is not None]
-                for lane in ended:
+            while running or waiting:
+                if waiting and build.poll() is not None:
+                    began = time.monotonic()
+                    failed += [_PROGRAMS] if build.returncode else []
+                    running |= {lane: _started(lane, tier, scratch, stack) for lane in waiting if not build.returncode}
+                    waiting = []
+                for lane in [lane for lane, process in running.items() if process.poll() is not None]:
                     failed += [lane.name] if running.pop(lane).returncode else []
                     print(f"--- {lane.name}\n{(scratch / lane.name).read_text(errors='replace')}", flush=True)
                 time.sleep(0.2)
         except KeyboardInterrupt:
+            if build.poll() is None:
+                os.killpg(build.pid, signal.SIGTERM)
             for process in running.values():
                 process.terminate()
             raise
-    return failed
+    return failed, time.monotonic() - began
 
 
 def _started(lane: Lane, tier: Tier, scratch: Path, stack: ExitStack) -> subprocess.Popen[bytes]:

@@ -2,12 +2,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import __main__ as runner
-from tests.__main__ import COMPLETE, QUICK, cost_report
+from tests.__main__ import COMPLETE, QUICK, Lane, cost_report
 from tests.cost import RECORD_VARIABLE, Record
 
 ROOT = Path(__file__).parent.parent
@@ -111,6 +112,19 @@ def test_a_run_over_its_time_without_an_earlier_one_names_the_most_expensive_tes
 
 def test_a_run_in_time_names_no_test() -> None:
     assert len(cost_report(QUICK, QUICK.minutes, {"large": 70.0}, {})) == 1
+
+
+def test_lanes_wait_for_the_programs_that_they_need(tmp_path: Path) -> None:
+    tier = replace(QUICK, programs=("sh", "-c", f"sleep 1; touch {tmp_path}/built"))
+    asks = ("sh", "-c", f"test -e {tmp_path}/built")
+    needs, needs_none = Lane("needs", "units", asks), Lane("needs none", "units", asks, needs_programs=False)
+    assert runner.run([needs, needs_none], tier, tmp_path)[0] == ["needs none"]
+
+
+def test_without_the_programs_the_lanes_that_need_them_do_not_run(tmp_path: Path) -> None:
+    lanes = [Lane("needs", "units", ("touch", f"{tmp_path}/ran")), Lane("no", "units", ("true",), needs_programs=False)]
+    assert runner.run(lanes, replace(QUICK, programs=("false",)), tmp_path)[0] == ["programs"]
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("tier", [QUICK, COMPLETE], ids=lambda tier: tier.name)
