@@ -15,6 +15,7 @@ WEIGHTS = jax.tree.map(
 )
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_segments_in_one_row_are_as_good_as_rows_of_their_own() -> None:
     logits = jax.jit(lambda tokens, segments=None: plain_logits(WEIGHTS, tokens, EXPERTS, segments))
     together = logits(TOKENS.reshape(1, 12), jnp.repeat(jnp.arange(2), 6)[None])
