@@ -1,12 +1,11 @@
 """The last checkpoint of a job, as the ledger in its storage tells it."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from etils import epath
 
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
+from workloads.report.history import newest_events
 from workloads.spec import Spec
 
 
@@ -40,21 +39,7 @@ def last_checkpoint(job_folder: str) -> Checkpoint:
 
 def _saved(run: epath.Path) -> Iterator[Checkpoint]:
     """From the newest word of the leaders of all starts on."""
-    ledgers = [path for path in (run / "ledger").iterdir() if path.name.endswith("-0.jsonl")]
-    for ledger in sorted(ledgers, key=lambda path: int(path.name.split("-")[0]), reverse=True):
-        for line in reversed(ledger.read_text().splitlines()):
-            event = _event(line)
-            folder = str(run / "checkpoints")
-            if event.get("event") == "CheckpointSaved":
-                yield Checkpoint(known=True, step=event.get("step"), folder=folder)
-            elif event.get("event") == "RunStarted" and event.get("step"):
-                yield Checkpoint(known=True, step=event["step"], folder=folder)
-
-
-def _event(line: str) -> dict[str, Any]:
-    """A crash may have cut a line short."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, dict) else {}
+    for event in newest_events(run):
+        # A start may begin from no checkpoint, at step 0.
+        if event.name == "CheckpointSaved" or (event.name == "RunStarted" and event.facts["step"]):
+            yield Checkpoint(known=True, step=event.facts["step"], folder=str(run / "checkpoints"))

@@ -191,6 +191,11 @@ def read_history(run: epath.Path) -> History:
     return _Reader(run).history()
 
 
+def newest_events(run: epath.Path) -> Iterator[Event]:
+    """The events of the leaders of all starts, the newest first; lines that cannot be believed are passed over."""
+    return _Reader(run).leader_events()
+
+
 @dataclass
 class _Reader:
     run: epath.Path
@@ -208,37 +213,41 @@ class _Reader:
         facts = manifest.model_dump() if manifest else {}
         return History(self.run, facts, starts, self._placement(), tuple(self.notes), unopened)
 
+    def leader_events(self) -> Iterator[Event]:
+        """Of all starts, the newest event first; reads no more files than are asked for."""
+        for (_, process), path in reversed(self._files("ledger")):
+            if process == 0:
+                yield from reversed(self._events(path))
+
     def _ledgers(self) -> dict[int, dict[int, tuple[Event, ...]]]:
         found: dict[int, dict[int, tuple[Event, ...]]] = {}
-        for (start, process), lines in self._numbered("ledger", must_hold):
-            events: list[Event] = []
-            for line in lines:
-                facts = {name: value for name, value in line.items() if name not in ("time", "event")}
-                events.append(Event(line["time"], line["event"], facts))
-            found.setdefault(start, {})[process] = tuple(events)
+        for (start, process), path in self._files("ledger"):
+            found.setdefault(start, {})[process] = self._events(path)
         return found
+
+    def _events(self, path: epath.Path) -> tuple[Event, ...]:
+        lines = self._lines(path, must_hold)
+        return tuple(Event(line.pop("time"), line.pop("event"), line) for line in lines)
 
     def _steps(self) -> dict[int, list[Step]]:
         found: dict[int, list[Step]] = {}
-        for (start, _), lines in self._numbered("steps", StepLine.model_validate):
+        for (start, _), path in self._files("steps"):
+            lines = self._lines(path, StepLine.model_validate)
             found.setdefault(start, []).extend(_step(StepLine.model_validate(line)) for line in lines)
         return found
 
-    def _numbered(
-        self, folder: str, believed: Callable[[Any], object]
-    ) -> Iterator[tuple[tuple[int, int], list[dict[str, Any]]]]:
-        """The JSON lines of the files `<number>-<number>.jsonl`, in order."""
+    def _files(self, folder: str) -> list[tuple[tuple[int, int], epath.Path]]:
+        """The files `<number>-<number>.jsonl`, in order."""
         where = self.run / folder
         if not where.exists():
             self.notes.append(f"{folder}/ is missing")
-            return
+            return []
         files: dict[tuple[int, int], epath.Path] = {}
         for path in where.iterdir():
             first, _, second = path.name.removesuffix(".jsonl").partition("-")
             if path.name.endswith(".jsonl") and first.isdecimal() and second.isdecimal():
                 files[int(first), int(second)] = path
-        for numbers, path in sorted(files.items()):
-            yield numbers, list(self._lines(path, believed))
+        return sorted(files.items())
 
     def _lines(self, path: epath.Path, believed: Callable[[Any], object]) -> Iterator[dict[str, Any]]:
         for number, text in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):

@@ -105,6 +105,7 @@ class PaceFacts(Record):
 FACTS: dict[str, type[Record]] = {
     "start": StartFacts,
     "RunStarted": StepFacts,
+    "CheckpointSaved": StepFacts,
     "CheckpointSkipped": StepFacts,
     "Evaluation": EvaluationFacts,
     "pace": PaceFacts,

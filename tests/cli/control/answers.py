@@ -27,6 +27,7 @@ def saved(storage: Path, step: int) -> None:
     """The job `train` has saved a checkpoint of this step."""
     ledger = storage / "train" / "runs" / "r1" / "ledger" / "0-0.jsonl"
     ledger.parent.mkdir(parents=True)
-    events = [{"event": "RunStarted", "step": 0}, {"event": "CheckpointSaved", "step": step}, {"event": "pace"}]
-    ledger.write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "Checkp')
+    events = [{"event": "RunStarted", "step": 0}, {"event": "CheckpointSaved", "step": step}, {"event": "other"}]
+    lines = [json.dumps({"time": 1.0, **event}) for event in events]
+    ledger.write_text("\n".join(lines) + '\n{"event": "Checkp')
     (storage / "train" / "current.json").write_text('{"run": "r1"}')
