@@ -22,6 +22,7 @@ from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
 from infra.teardown import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
+from workloads.terminal import Terminal
 
 _DESTROY_ADVICE = (
     "The sandbox is still running. Fix the cause and run `make down` again. `make down ARGS=--stop-jobs` stops running"
@@ -141,7 +142,7 @@ def main() -> int:
     )
     parser.add_argument("--yes", action="store_true", help="delete without asking")
     given = parser.parse_args()
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     consent = Consent(given.delete_checkpoints, given.yes, given.stop_jobs, given.foreign_objects)
     return exit_status(lambda: down(stack_file.find(given.stack), given.sandbox, consent, console))
 

@@ -25,6 +25,7 @@ from infra.review.drift import Difference, Drift, Drifted, drift_tables
 from infra.review.previewed import Change
 from sandbox import programs
 from sandbox.engine import Engine
+from workloads.terminal import Terminal
 
 DRIFTED = 2
 """Exit status when something is not as declared."""
@@ -52,7 +53,7 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     path = stack_file.find(stack)
     stack_file.read(path)
     # Progress goes beside the answer, which another program may read.
-    waiting = Console(stderr=True).status(f"the engine looks at every object of {stack}")
+    waiting = Terminal(stderr=True).status(f"the engine looks at every object of {stack}")
     with _engine(path, sandbox) as engine, waiting:
         found = drifted(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)

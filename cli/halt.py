@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from sandbox.catalog import ProgramsError
 from sandbox.daemon import SandboxError
 from sandbox.site import Site
+from workloads.terminal import inert
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells give it."""
@@ -63,7 +64,7 @@ def exit_status(command: Callable[[], int]) -> int:
         sys.stdout.flush()
     except (Halt, ProgramsError, SandboxError) as error:
         told, status = (error.options, error.exit_status) if isinstance(error, Halt) else ("", 1)
-        sys.stderr.write(f"{error}{told}\n")
+        sys.stderr.write(inert(f"{error}{told}\n"))
         return status
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")

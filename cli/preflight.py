@@ -26,6 +26,7 @@ from infra.review.review import Known, review
 from sandbox.daemon import CHECKOUT
 from workloads.preflight_result import PreflightResult, cache_folder, cached
 from workloads.spec import JobSpec
+from workloads.terminal import Terminal
 
 _STOP_SECONDS = 10
 _TOLD_LINES = 12
@@ -47,7 +48,7 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
             f"{path} must have a training job, for no other has a step to compile, got {', '.join(settings.jobs)}"
         )
     # Progress goes beside the answer, which another program may read.
-    beside = Console(stderr=True, highlight=False)
+    beside = Terminal(stderr=True, highlight=False)
     found = {name: run(spec, cache_folder(os.environ), compile_cache, beside) for name, spec in specs.items()}
     known = Known(at=datetime.now(UTC), preflights=found, deployed=None, workloads=None)
     reviewed = review(stack_file.stack_name(path), settings, known)

@@ -33,6 +33,7 @@ from policy.rules import ALL_RULES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
+from workloads.terminal import Terminal
 
 _NOT_ASKED = (
     "expected the engine to ask the policy pack, got a preview without it; what it prints in full, with"
@@ -70,7 +71,7 @@ def preview(asked: Asked, form: Form, console: Console) -> int:
     stack_file.read(path)
     policy = _policy(asked.stack)
     # Progress goes beside the answer, which another program may read.
-    waiting = Console(stderr=True).status(f"the engine plans {asked.stack}")
+    waiting = Terminal(stderr=True).status(f"the engine plans {asked.stack}")
     with _engine(asked, path, policy) as engine, waiting:
         found = previewed(asked.stack, engine, asked.save_plan)
     if form is Form.MARKDOWN:

@@ -3,11 +3,10 @@
 import argparse
 import sys
 
-from rich.console import Console
-
 from sandbox.builds import BuildProgress
 from sandbox.catalog import ACTIONLINT, API_DOCUMENTS, PROMTOOL, ProgramsError, cache_folder
 from sandbox.programs import prepare, prepare_copy, prepare_one, prepare_previous
+from workloads.terminal import Terminal
 
 
 def main() -> int:
@@ -17,7 +16,7 @@ def main() -> int:
         "--previous", action="store_true", help="also JobSet and Kueue of the minor before, for upgrades"
     )
     previous = parser.parse_args().previous
-    console = Console()
+    console = Terminal()
     told: set[tuple[str, str]] = set()
 
     def line(progress: BuildProgress) -> str:

@@ -33,6 +33,7 @@ from workloads.spec import (
     load_preset,
     preset_names,
 )
+from workloads.terminal import Terminal
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("; ".join(error["msg"] for error in fault.errors()))
     except ValueError as fault:
         parser.error(str(fault))
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print(_plan(spec), soft_wrap=True)
     began = time.monotonic()
     logs = options.storage / "logs"

@@ -24,6 +24,7 @@ from cli.watch import Target, Watcher
 from sandbox import daemon
 from sandbox.programs import Programs
 from sandbox.site import Site, create
+from workloads.terminal import Terminal
 
 _APPLY_ADVICE = (
     "The sandbox goes on running. Repair the cause and run `make up` again; `make down` removes what is there"
@@ -121,7 +122,7 @@ def main() -> int:
     parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
     parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
     options = parser.parse_args()
-    return exit_status(lambda: up(stack_file.find(options.stack), options.sandbox, Console(highlight=False)))
+    return exit_status(lambda: up(stack_file.find(options.stack), options.sandbox, Terminal(highlight=False)))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ValidationError
 
 from workloads.call.folder import CallFolder
 from workloads.spec import ExitCode, cause_order
+from workloads.terminal import inert
 
 _FOLDER = "failures"
 _SHOWN_LINES = 40
@@ -22,7 +23,7 @@ def host_failure(folder: CallFolder) -> str | None:
         return None
     first = min(own, key=lambda record: cause_order(record.code, record.time))
     code = ExitCode(first.code).name if first.code in list(ExitCode) else first.code
-    return "\n".join([f"host {first.host} ended ({code}): {first.cause}", *first.details[:_SHOWN_LINES]])
+    return inert("\n".join([f"host {first.host} ended ({code}): {first.cause}", *first.details[:_SHOWN_LINES]]))
 
 
 class _Record(BaseModel):

@@ -19,6 +19,7 @@ from multislice.errors import CallError
 from multislice.function_log import FunctionLog
 from multislice.outcome import Outcome
 from multislice.status import State, Status
+from workloads.terminal import inert
 
 Shown = Literal["leader", "all"]
 """The first host of the first slice, whose value is the result; or every host, with its name."""
@@ -44,7 +45,8 @@ class Screen:
         log = self._logs.setdefault(line.host, FunctionLog(self._call))
         text = log.line(line.text)
         if text is not None and not self.closed:
-            print(text if self._shown == "leader" else f"[{line.host}] {text}", flush=True)
+            shown = text if self._shown == "leader" else f"[{line.host}] {text}"
+            print(inert(shown) if sys.stdout.isatty() else shown, flush=True)
         if log.ended and line.host == LEADER:
             self.ended.set()
 
@@ -112,4 +114,4 @@ def tell_input(call: Call, value: str) -> None:
 
 
 def _say(words: str) -> None:
-    print(f"multislice: {words}", file=sys.stderr, flush=True)
+    print(inert(f"multislice: {words}"), file=sys.stderr, flush=True)

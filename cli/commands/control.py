@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cli.commands.options import Job, Json, On, Sandbox, Stack, folder_of, run
+from workloads.terminal import Terminal
 
 commands = typer.Typer()
 
@@ -29,7 +29,7 @@ def cancel(
         from cli.deployed import deployed
 
         found = deployed(stack, folder_of(engine, sandbox))
-        return command(found, job, Console(highlight=False), yes=yes, as_json=json)
+        return command(found, job, Terminal(highlight=False), yes=yes, as_json=json)
 
     run(answer)
 
@@ -42,7 +42,7 @@ def retry(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = N
         from cli.control.retry import retry as command
         from cli.deployed import deployed
 
-        return command(deployed(stack, folder_of(engine, sandbox)), job, Console(highlight=False), as_json=json)
+        return command(deployed(stack, folder_of(engine, sandbox)), job, Terminal(highlight=False), as_json=json)
 
     run(answer)
 
@@ -55,7 +55,7 @@ def suspend(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
         from cli.control.suspension import suspend as command
         from cli.deployed import deployed
 
-        return command(deployed(stack, folder_of(engine, sandbox)), job, Console(highlight=False), as_json=json)
+        return command(deployed(stack, folder_of(engine, sandbox)), job, Terminal(highlight=False), as_json=json)
 
     run(answer)
 
@@ -68,7 +68,7 @@ def resume(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = 
         from cli.control.suspension import resume as command
         from cli.deployed import deployed
 
-        return command(deployed(stack, folder_of(engine, sandbox)), job, Console(highlight=False), as_json=json)
+        return command(deployed(stack, folder_of(engine, sandbox)), job, Terminal(highlight=False), as_json=json)
 
     run(answer)
 
@@ -88,7 +88,7 @@ def priority(
         from cli.control.priority import priority as command
         from cli.deployed import deployed
 
-        return command(deployed(stack, folder_of(engine, sandbox)), job, name, Console(highlight=False), as_json=json)
+        return command(deployed(stack, folder_of(engine, sandbox)), job, name, Terminal(highlight=False), as_json=json)
 
     run(answer)
 
@@ -138,7 +138,7 @@ def profile(
         from cli.profile.command import profile as command
 
         found = deployed(stack, folder_of(engine, sandbox))
-        return command(found, job, output, wait, Console(highlight=False), as_json=json)
+        return command(found, job, output, wait, Terminal(highlight=False), as_json=json)
 
     run(answer)
 
@@ -150,6 +150,6 @@ def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json 
     def answer() -> int:
         from cli.doctor.command import doctor as command
 
-        return command(stack, folder_of(engine, sandbox), Console(highlight=False), as_json=json)
+        return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
 
     run(answer)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from cli.commands.options import Engine, Json, Markdown, On, Sandbox, folder_of, form_of, run
+from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
     from cli.environments.backend import Backend
@@ -33,7 +33,7 @@ def create_environment(
     def answer() -> int:
         wish = command.Wish(name, source, ttl)
         backend = None if only_file else _backend(engine, sandbox)
-        return command.create(wish, backend, OURS, _now(), form(as_json=json), Console(highlight=False))
+        return command.create(wish, backend, OURS, _now(), form(as_json=json), Terminal(highlight=False))
 
     run(answer)
 
@@ -54,7 +54,7 @@ def destroy_environment(
     from cli.environments import destroy as command
     from cli.environments.files import OURS
 
-    run(lambda: command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Console(highlight=False)))
+    run(lambda: command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False)))
 
 
 @commands.command("list")
@@ -72,7 +72,7 @@ def list_environments(
 
     def answer() -> int:
         backend = _backend(engine, sandbox)
-        return command.show(backend, OURS, _now(), form, Console(highlight=False), expired=expired)
+        return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
 
     run(answer)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from cli.commands.options import Engine, Job, Json, On, Sandbox, Stack, folder_of, run
+from workloads.terminal import Terminal
 
 if TYPE_CHECKING:
     from cli.deployed import Deployed
@@ -33,7 +33,7 @@ def status(
     from cli.status import command
 
     def answer() -> int:
-        found, console = _deployed(stack, engine, sandbox), Console(highlight=False)
+        found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
         if watch:
             return command.Watch(found, job, console, json).run()
         return command.status(found, job, console, json=json)
@@ -46,7 +46,7 @@ def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Js
     """The jobs in the namespaces of a stack's teams: state, place in the queue, age, step."""
     from cli.status import command
 
-    run(lambda: command.jobs(_deployed(stack, engine, sandbox), Console(highlight=False), json=json))
+    run(lambda: command.jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=json))
 
 
 @commands.command()
@@ -82,7 +82,7 @@ def logs(
         span = command.span(since) if since else None
         asked = command.Asked(job, every, host, follow, previous, tail, span, json)
         folder = folder_of(engine, sandbox)
-        return command.logs(_deployed(stack, engine, sandbox), asked, folder, Console(highlight=False))
+        return command.logs(_deployed(stack, engine, sandbox), asked, folder, Terminal(highlight=False))
 
     run(answer)
 
@@ -92,7 +92,7 @@ def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
     """Why a job waits, was put back into its queue, restarted or failed; and what to do about it."""
     from cli.explain import command
 
-    run(lambda: command.command(_deployed(stack, engine, sandbox), job, Console(highlight=False), json=json))
+    run(lambda: command.command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=json))
 
 
 @commands.command()
@@ -108,7 +108,7 @@ def dashboard(
 
     def answer() -> int:
         found = _deployed(stack, engine, sandbox)
-        return command.dashboard(found, port, Console(highlight=False), command.feed_of(found), json=json)
+        return command.dashboard(found, port, Terminal(highlight=False), command.feed_of(found), json=json)
 
     run(answer)
 
@@ -139,7 +139,7 @@ def report(
 
     def answer() -> int:
         folder = command.folder(target, stack, folder_of(engine, sandbox))
-        return command.report(Asked(folder, output, json), Console(highlight=False))
+        return command.report(Asked(folder, output, json), Terminal(highlight=False))
 
     run(answer)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cli.commands.options import Engine, Json, Markdown, On, Sandbox, Stack, folder_of, form_of, run
+from workloads.terminal import Terminal
 
 commands = typer.Typer()
 
@@ -43,7 +43,7 @@ def review(
     form = form_of(json, markdown)
     from cli import review as command
 
-    run(lambda: command.review(stack, outputs, workloads, form, Console(highlight=False)))
+    run(lambda: command.review(stack, outputs, workloads, form, Terminal(highlight=False)))
 
 
 @commands.command()
@@ -67,7 +67,7 @@ def preview(
     from cli import preview as command
 
     asked = command.Asked(stack, engine.value, save_plan, sandbox)
-    run(lambda: command.preview(asked, form, Console(highlight=False)))
+    run(lambda: command.preview(asked, form, Terminal(highlight=False)))
 
 
 @commands.command()
@@ -84,7 +84,7 @@ def preflight(
     form = form_of(json, markdown)
     from cli import preflight as command
 
-    run(lambda: command.preflight(stack, form, compile_cache, Console(highlight=False)))
+    run(lambda: command.preflight(stack, form, compile_cache, Terminal(highlight=False)))
 
 
 def _amount(text: str) -> float:
@@ -115,7 +115,7 @@ def plan(
 
     def answer() -> int:
         prices = command.chip_prices(zone, capacity.value)
-        return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Console(highlight=False))
+        return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Terminal(highlight=False))
 
     run(answer)
 
@@ -132,4 +132,4 @@ def drift(
     form = form_of(json, markdown)
     from cli import drift as command
 
-    run(lambda: command.drift(stack, folder_of(engine, sandbox), form, Console(highlight=False)))
+    run(lambda: command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False)))

@@ -29,6 +29,7 @@ from cli.observed.pod import leader_of, newest, pods_of
 from cli.sandbox_folder import existing
 from infra.api_server import UNREACHABLE, ApiError
 from sandbox.site import Site
+from workloads.terminal import inert
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -142,7 +143,7 @@ def _status(ended: Outcome | None, deployed: Deployed, place: JobPlace) -> int:
     if ended is None or ended.state == "Completed":
         return 0
     why = f"multislice explain {place.name} {deployed.options}"
-    sys.stderr.write(f"job {place.name} has failed: {ended.reason}: {ended.message}\nSay why: {why}\n")
+    sys.stderr.write(inert(f"job {place.name} has failed: {ended.reason}: {ended.message}\nSay why: {why}\n"))
     return FAILED
 
 

@@ -35,6 +35,7 @@ def test_the_sandbox_is_free_again_after_a_command_that_failed(tmp_path: Path) -
         (Halt("cancelled", INTERRUPTED), 130, "cancelled\n"),
         (SandboxError("port"), 1, "port\n"),
         (ProgramsError("Go"), 1, "Go\n"),
+        (Halt("event: \x1b[2J"), 1, "event: \N{SYMBOL FOR ESCAPE}[2J\n"),
         (KeyboardInterrupt(), 130, "stopped\n"),
     ],
 )

@@ -33,3 +33,9 @@ def test_what_is_no_record_is_passed_over(tmp_path: Path) -> None:
     assert host_failure(folder) is None
     folder.write("failures/run/9.json", json.dumps({**RECORD, "code": 99}).encode())
     assert (host_failure(folder) or "").startswith("host host-1 ended (99)")
+
+
+def test_a_record_does_nothing_to_the_terminal_that_shows_it(tmp_path: Path) -> None:
+    folder = CallFolder.at(str(tmp_path))
+    folder.write("failures/run/0.json", json.dumps({**RECORD, "cause": "\x1b[2Jgone", "details": ["\x9b2J"]}).encode())
+    assert host_failure(folder) == f"host host-1 ended ({ExitCode(24).name}): \N{SYMBOL FOR ESCAPE}[2Jgone\n\ufffd2J"

@@ -24,6 +24,7 @@ from workloads.report.mesh_text import counted
 from workloads.report.page import page
 from workloads.report.tables import duration, write
 from workloads.spec import Spec
+from workloads.terminal import Terminal, inert
 
 _ANSWER_SECONDS = 10
 DESCRIPTION = """\
@@ -64,9 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return report(Asked(options.folder, options.output, options.json), Console(highlight=False))
+        return report(Asked(options.folder, options.output, options.json), Terminal(highlight=False))
     except NoReport as fault:
-        print(fault, file=sys.stderr)
+        print(inert(str(fault)), file=sys.stderr)
         return 1
 
 
@@ -99,7 +100,7 @@ def report(asked: Asked, console: Console) -> int:
     if fault and asked.output:
         raise NoReport(fault)
     if fault:
-        print(fault, file=sys.stderr)
+        print(inert(str(fault)), file=sys.stderr)
     return 0
 
 
