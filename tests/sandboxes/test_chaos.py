@@ -80,7 +80,10 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field:
     # JAX may see before the watchdog that a host is silent.
     assert (left, last) == ("PREEMPTED", "DONE")
     assert stopped in ("HANG", "PEER_LOST")
-    assert [loss.after for loss in spent.losses] == [stopped, "PREEMPTED"]
+    assert {loss.after for loss in spent.losses} == {stopped, "PREEMPTED"}
+    assert spent.losses[0].seconds > spent.losses[1].seconds
+    # If JAX sees it, a start on a busy machine may take as long.
+    assert spent.losses[0].after == "HANG" or stopped == "PEER_LOST"
     # A dollar a second. What the API server counts beyond that is the start and the end of Python on a busy machine.
     assert spent.usd == pytest.approx(spent.seconds)
     assert spent.seconds == pytest.approx(ended - began, rel=0.05, abs=5)

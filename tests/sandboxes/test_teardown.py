@@ -2,6 +2,7 @@
 
 import io
 import random
+import shutil
 from collections.abc import Callable
 
 import psutil
@@ -52,6 +53,8 @@ def test_a_cluster_that_is_gone_does_not_block_destroy(chain: Chain, monkeypatch
     monkeypatch.setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
     _destroy(chain)
     assert engine.resources() == []
+    # A cluster that is gone has no objects, and neither has the next one.
+    shutil.rmtree(chain.site.etcd_data)
     daemon.start(chain.site, ignore)
 
 
