@@ -30,6 +30,11 @@ class JobPlace:
     queue: str
     """Name of its LocalQueue, which is its team's."""
 
+    @property
+    def full_name(self) -> str:
+        """The name that no other job of the cluster has."""
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True)
 class Deployed:

@@ -18,8 +18,12 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 def inert(text: str) -> str:
-    """Return the text with a visible sign in place of each character that would act on a terminal."""
-    return _ACTS.sub(lambda found: chr(_PICTURES.get(ord(found[0]), ord(_UNKNOWN))), text)
+    """Return the text with a visible sign in place of each character that would act on a terminal.
+
+    Where a line would be written over, as by a progress bar, a new one begins.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _ACTS.sub(lambda found: chr(_PICTURES.get(ord(found[0]), ord(_UNKNOWN))), lines)
 
 
 class Terminal(Console):

@@ -19,7 +19,11 @@ Json = Annotated[bool, typer.Option("--json", help="Everything, as one JSON obje
 Markdown = Annotated[bool, typer.Option("--markdown", help="For a comment on a pull request.")]
 Job = Annotated[
     str | None,
-    typer.Argument(metavar="JOB", help="Name of a job. Unset: the stack's only one.", autocompletion=jobs),
+    typer.Argument(
+        metavar="JOB",
+        help="Name of a job, or NAMESPACE/JOB where several namespaces have one. Unset: the stack's only one.",
+        autocompletion=jobs,
+    ),
 ]
 
 

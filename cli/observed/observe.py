@@ -9,6 +9,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.observed.cluster import Cluster, read_cluster
 from cli.observed.files import UNREAD, Files, read_files
 from cli.observed.kind import Kind
+from cli.observed.place import meant
 from cli.observed.slices import without_hosts
 from cli.observed.snapshot import Job, Snapshot
 
@@ -53,26 +54,24 @@ def _files_of(deployed: Deployed, job: Job) -> Files:
 
 
 def job_of(deployed: Deployed, snapshot: Snapshot, name: str | None) -> Job:
-    """The job of that name; None: the stack's only one.
+    """The job that `NAME` or `NAMESPACE/NAME` means; None: the stack's only one.
 
     Raises:
-        Halt: there is none, or it takes a name to know; names those there are.
+        Halt: there is none, several namespaces have one of that name, or it takes a name to know.
     """
-    # The stack's own come first, and are meant where somebody else's has the same name.
-    found = [job for job in snapshot.jobs if name in (None, job.place.name)]
-    if found and (name is not None or len(deployed.jobs) == 1):
-        return found[0]
-    jobs = deployed.jobs if name is None else tuple(job.place for job in snapshot.jobs)
-    return snapshot.job(replace(deployed, jobs=jobs).job(name).name)
+    places = tuple(job.place for job in snapshot.jobs)
+    wanted = deployed.job(None).full_name if name is None else name
+    place = meant(wanted, places) or replace(deployed, jobs=places).job(wanted)
+    return next(job for job in snapshot.jobs if job.place == place)
 
 
 def named(deployed: Deployed, name: str | None) -> tuple[str, ...]:
-    """The jobs to look at when somebody asks for `name`; None: the stack's only one.
+    """The jobs to look at when somebody asks for `NAME` or `NAMESPACE/NAME`; None: the stack's only one.
 
     Raises:
         Halt: it takes a name to know which.
     """
-    return (deployed.job(None).name,) if name is None else (name,)
+    return (deployed.job(None).name,) if name is None else (name.rpartition("/")[2],)
 
 
 def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:

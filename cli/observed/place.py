@@ -1,6 +1,9 @@
 """Which job is meant by a name: one of the stack's, or one that somebody submitted by hand."""
 
+from collections.abc import Sequence
+
 from cli.deployed import Deployed, JobPlace
+from cli.halt import Halt
 from cli.observed.objects import Object
 from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError
@@ -9,22 +12,43 @@ _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def place_of(deployed: Deployed, name: str | None) -> JobPlace:
-    """The stack's job of that name, None: its only one; or else the job of that name in a namespace of its teams.
+    """The job that `NAME` or `NAMESPACE/NAME` means, of the stack or submitted by hand; None: the stack's only one.
 
     Raises:
-        Halt: there is no such job, or it takes a name to know.
+        Halt: there is no such job, several namespaces have one of that name, or it takes a name to know.
         urllib3.exceptions.HTTPError, OSError: the cluster does not answer.
     """
-    if name is None or any(job.name == name for job in deployed.jobs):
-        return deployed.job(name)
-    for namespace in deployed.namespaces:
-        try:
-            found = deployed.api.find(f"{JOBSETS.format(namespace)}/{name}")
-        except ApiError:
-            continue  # A namespace that one may not look into has no job of one's own.
-        if found:
-            return place_in(found, namespace)
-    return deployed.job(name)
+    if name is None:
+        return deployed.job(None)
+    namespace, _, short = name.rpartition("/")
+    namespaces = [each for each in deployed.namespaces if namespace in ("", each)]
+    own = [job for job in deployed.jobs if job.name == short]
+    others = sorted({*namespaces} - {job.namespace for job in own})
+    submitted = [found for each in others if (found := _submitted(deployed, each, short))]
+    return meant(name, [*own, *submitted]) or deployed.job(name)
+
+
+def meant(name: str, places: Sequence[JobPlace]) -> JobPlace | None:
+    """Which of these jobs `NAME` or `NAMESPACE/NAME` means.
+
+    Raises:
+        Halt: several namespaces have a job of that name.
+    """
+    found = [place for place in places if name in (place.name, place.full_name)]
+    if len(found) > 1:
+        names = " or ".join(place.full_name for place in found)
+        raise Halt(
+            f"expected the name of one job, got {name!r}, which several namespaces have; name one of them: {names}"
+        )
+    return next(iter(found), None)
+
+
+def _submitted(deployed: Deployed, namespace: str, name: str) -> JobPlace | None:
+    try:
+        found = deployed.api.find(f"{JOBSETS.format(namespace)}/{name}")
+    except ApiError:
+        return None  # A namespace that one may not look into has no job of one's own.
+    return place_in(found, namespace) if found else None
 
 
 def place_in(jobset: Object, namespace: str) -> JobPlace:

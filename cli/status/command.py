@@ -33,9 +33,9 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
     Raises:
         Halt: there is no such job, or the cluster does not answer.
     """
-    names = (name,) if name else tuple(place.name for place in deployed.jobs)
-    snapshot = answered(Observer(deployed).look(*names))
-    found = tuple(job_of(deployed, snapshot, each) for each in names)
+    wanted = [name] if name else [place.full_name for place in deployed.jobs]
+    snapshot = answered(Observer(deployed).look(*(each for full in wanted for each in named(deployed, full))))
+    found = tuple(job_of(deployed, snapshot, each) for each in wanted)
     if json:
         console.out(_object(snapshot, found))
     else:

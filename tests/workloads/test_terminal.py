@@ -30,6 +30,10 @@ def test_markup_in_text_of_others_makes_no_link() -> None:
     assert "https" not in shown("[link=https://example.com]here[/link]")
 
 
+def test_each_state_of_a_progress_bar_is_a_line() -> None:
+    assert inert("10%\r20%\r\ndone\n") == "10%\n20%\ndone\n"
+
+
 def test_other_text_stays_as_it_is() -> None:
     text = "losses: 1.5 → 1.4\n\tworse on “slice-0-1” 各"
     assert inert(text) == text

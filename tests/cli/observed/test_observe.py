@@ -169,4 +169,7 @@ def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server:
     found = Observer(theirs).look("tiny")
     steps = {job.place.namespace: job.files.training.step for job in found.jobs if job.place.name == "tiny"}
     assert steps == {"research": 5, "product": 0}
-    assert job_of(theirs, found, "tiny").place.namespace == "research"
+    assert job_of(theirs, found, "product/tiny").place.namespace == "product"
+    assert job_of(theirs, found, None).place.namespace == "research"
+    with pytest.raises(Halt, match="name one of them: research/tiny or product/tiny"):
+        job_of(theirs, found, "tiny")
