@@ -17,52 +17,70 @@ from workloads.spec import CallSpec
 _FORBIDDEN = 403
 
 
-def attach(call: str, *, stack: str, sandbox: str | Path | None = None) -> Call:
+def attach(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> Call:
     """The call of that name, from any process or machine that can ask the stack.
 
+    Args:
+        call: its `id`.
+        stack: the stack that took it.
+        team: whose call it is; unset, that of the only team whose namespace you may look into. A JobSet says where
+            its result lies and with which key it is sealed, so one of another team must not be taken for it.
+        sandbox: folder of the sandbox that has the stack; unset, your own Pulumi has it.
+
     Raises:
-        multislice.CallGone: there is none in any namespace of the stack's teams that you may look into.
+        multislice.Refused: there is no such team, or it takes a team to know.
+        multislice.CallGone: the team has no such call.
         multislice.NoSuchStack: the stack cannot be asked.
     """
-    return found_call(call, place(stack, None if sandbox is None else Path(sandbox)))
+    return found_call(call, place(stack, None if sandbox is None else Path(sandbox)), team)
 
 
-def forget(call: str, *, stack: str, sandbox: str | Path | None = None) -> None:
+def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> None:
     """Cancel the call of that name and remove all its files, also if it ended so long ago that they alone are left.
 
+    The arguments are those of `attach`.
+
     Raises:
-        multislice.Refused: no call has such a name.
+        multislice.Refused: no call has such a name, there is no such team, or it takes a team to know.
         multislice.NoSuchStack: the stack cannot be asked.
         multislice.BucketFailed: the bucket cannot be written.
     """
     if not is_call_name(call):
         raise Refused(f"expected the name of a call, such as train-1f2e3d4c, got {call!r}; nothing was removed")
-    forget_call(call, place(stack, None if sandbox is None else Path(sandbox)))
+    forget_call(call, place(stack, None if sandbox is None else Path(sandbox)), team)
 
 
-def found_call(call: str, stack: Place) -> Call:
+def found_call(call: str, stack: Place, team: str | None = None) -> Call:
     """The call of that name on a stack; raises as `attach` does."""
+    namespaces = stack.settings.namespaces if team is None else {team: stack.settings.namespaces[stack.team(team)]}
+    seen: dict[str, CallSpec | None] = {}
     hidden: list[str] = []
-    for namespace in sorted(set(stack.settings.namespaces.values())):
+    for namespace in sorted(set(namespaces.values())):
         with cluster(stack.stack):
             try:
-                spec = _spec(stack, namespace, call)
+                seen[namespace] = _spec(stack, namespace, call)
             except ApiError as error:
                 # Members of one team may not look into the namespaces of others.
                 if error.status != _FORBIDDEN:
                     raise
                 hidden.append(namespace)
-                continue
+    if len(seen) > 1:
+        teams = ", ".join(name for name, namespace in namespaces.items() if namespace in seen)
+        raise Refused(
+            f"expected the team that call {call!r} is of, since you may see those of several teams of stack"
+            f" {stack.stack} ({teams}); say team="
+        )
+    for namespace, spec in seen.items():
         if spec is not None:
             return Call(call, namespace, stack, spec)
-    seen = f" that you may see; not yours to look into: {', '.join(hidden)}" if hidden else ""
-    raise CallGone(f"stack {stack.stack} has no call {call!r}{seen}; it was cancelled, or ended more than a day ago")
+    besides = f" that you may see; not yours to look into: {', '.join(hidden)}" if hidden else ""
+    raise CallGone(f"stack {stack.stack} has no call {call!r}{besides}; it was cancelled, or ended more than a day ago")
 
 
-def forget_call(call: str, stack: Place) -> None:
+def forget_call(call: str, stack: Place, team: str | None = None) -> None:
     """Remove what is left of the call of that name on a stack; raises as `forget` does."""
     try:
-        found_call(call, stack).forget()
+        found_call(call, stack, team).forget()
     except CallGone:
         with bucket(stack.settings.bucket):
             stack.folder(call).remove()

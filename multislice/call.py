@@ -50,6 +50,11 @@ class Call:
     """What its hosts were told."""
 
     @property
+    def again(self) -> str:
+        """The expression by which any process finds it again."""
+        return self.place.again(self.id, self.namespace)
+
+    @property
     def output(self) -> str:
         """Folder for what the function writes, which it finds in `os.environ["MULTISLICE_OUTPUT"]`."""
         return f"{self.spec.folder}/{OUTPUT}"
@@ -175,7 +180,7 @@ class Call:
             with bucket(self.place.settings.bucket):
                 return found_outcome(seals)
         except BucketFailed as fault:
-            fault.add_note(f"call {self.id} has ended; later, {self.place.again(self.id)}.result() may give its result")
+            fault.add_note(f"call {self.id} has ended; later, {self.again}.result() may give its result")
             raise
 
     def _found_early(self, seals: Seals) -> Outcome | None:

@@ -38,10 +38,13 @@ class Place:
         """The same folder, as hosts find it."""
         return f"gs://{self.settings.bucket}/{CALLS}/{call}"
 
-    def again(self, call: str) -> str:
+    def again(self, call: str, namespace: str) -> str:
         """The expression by which a call is found again."""
+        teams = self.settings.namespaces
+        team = next((team for team in teams if teams[team] == namespace), "")
+        whose = f", team={team!r}" if len(teams) > 1 else ""
         where = "" if self.sandbox is None else f", sandbox={str(self.sandbox)!r}"
-        return f"multislice.attach({call!r}, stack={self.stack!r}{where})"
+        return f"multislice.attach({call!r}, stack={self.stack!r}{whose}{where})"
 
     def require(self, group: str, count: int) -> None:
         """See that the stack has the slices.

@@ -86,12 +86,12 @@ def cancel(calls: Sequence[Call]) -> None:
             left.pop(0)
     except KeyboardInterrupt:
         for call in left:
-            _say(f"call {call.id} may run on; find it by {call.place.again(call.id)}")
+            _say(f"call {call.id} may run on; find it by {call.again}")
         raise
 
 
 def _cancel(call: Call) -> None:
-    again = call.place.again(call.id)
+    again = call.again
     try:
         if (status := call.status()).state in (State.RETURNED, State.FAILED):
             _say(f"call {call.id} has ended ({status.state}); {again}.result() tells how")

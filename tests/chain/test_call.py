@@ -21,8 +21,8 @@ def place_of_processes(scale: int) -> dict[str, Any]:
 def test_a_call_goes_on_without_its_caller_and_is_found_again_by_its_name(stack: Chain) -> None:
     function = multislice.run("local", "trillium", team="research", sandbox=stack.site.root)(place_of_processes)
     started = function.start(1)
-    call = multislice.attach(started.id, stack="local", sandbox=stack.site.root)
+    call = multislice.attach(started.id, stack="local", team="research", sandbox=stack.site.root)
     assert call.result(PATIENCE_SECONDS) == {"processes": [0, 1]}
     assert call.logs().splitlines()[0] == "process 0 sees 8 devices"
     with pytest.raises(CallGone, match="has no call"):
-        multislice.attach("no-such-call", stack="local", sandbox=stack.site.root)
+        multislice.attach("no-such-call", stack="local", team="research", sandbox=stack.site.root)

@@ -29,6 +29,22 @@ def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(tmp_path: P
         found_call("other", both)
 
 
+def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, objects: Objects) -> None:
+    """Members of another team make a JobSet of that name, which may name any result and any key."""
+    call = submit(PACKED, WISH, place(tmp_path, objects))
+    both = place(tmp_path, objects, another="another")
+    theirs = {path.replace(f"/{NAMESPACE}/", "/another/"): jobset for path, jobset in objects.found.items()}
+    own = next(team for team, namespace in both.settings.namespaces.items() if namespace == NAMESPACE)
+    for jobsets in (objects.found | theirs, theirs):
+        objects.found = jobsets
+        with pytest.raises(Refused, match="expected the team that call .* is of.* another.*say team="):
+            found_call(call.id, both)
+    with pytest.raises(CallGone):
+        found_call(call.id, both, own)
+    with pytest.raises(Refused, match="expected a team of stack local"):
+        found_call(call.id, both, "nobody")
+
+
 def test_a_cluster_that_cannot_be_asked_is_told(tmp_path: Path, objects: Objects) -> None:
     objects.fails["GET"] = OSError("no route to host")
     with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be asked: no route to host; see that you"):
