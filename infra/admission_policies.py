@@ -10,12 +10,16 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from infra.accelerators import TPU_RESOURCE
-from infra.flavors import API_VERSION, Manifest
+from infra.flavors import API_VERSION, NODE_POOL_LABEL, Manifest
+from infra.jobs import MOST_GRACE_SECONDS
+from infra.placement import EXCLUSIVE, HOST_LABEL, JOB_KEY, JOBSET_LABEL, SYSTEM_POOL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.stack_file import Team
 
 TRAINERS = "trainers-hold-chips"
 PRIORITIES = "jobs-without-pod-priority"
+NEIGHBOURS = "pods-leave-others-their-hosts"
+ENDS = "jobs-leave-others-their-hosts"
 HOST_NETWORK = "nothing-of-the-host-but-its-network"
 SUSPENSION = "workloads-active-or-not"
 
@@ -37,6 +41,8 @@ _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 type Rule = tuple[str, str, str]
 """API group, resource and operation."""
 _NEW_PODS: Rule = ("", "pods", "CREATE")
+_CHIPS = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
+_HOLDS_CHIPS = f"object.spec.containers.exists(c, quantity({_CHIPS}).isGreaterThan(quantity('0')))"
 
 
 def of_teams(teams: Mapping[str, Team], host_network_teams: Collection[str]) -> dict[str, Manifest]:
@@ -46,6 +52,8 @@ def of_teams(teams: Mapping[str, Team], host_network_teams: Collection[str]) -> 
         TRAINERS: _trainers(namespaces),
         PRIORITIES: _priorities(namespaces),
         SUSPENSION: _suspension(namespaces),
+        NEIGHBOURS: _neighbours(namespaces),
+        ENDS: _ends(namespaces),
     }
     if host_network_teams:
         policies[HOST_NETWORK] = _host_network(sorted(teams[name].namespace for name in host_network_teams))
@@ -123,13 +131,12 @@ def _trainers(namespaces: Sequence[str]) -> Manifest:
     One without a token marks none, such as the head of a job that runs by Pathways, wherever it is.
     """
     token = "s, has(s.serviceAccountToken)"
-    chips = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
     return policy(
         TRAINERS,
         [_NEW_PODS],
         {
             f"a pod of the account {SERVICE_ACCOUNT} holds {TPU_RESOURCE}, or has no token": (
-                f"object.spec.containers.exists(c, quantity({chips}).isGreaterThan(quantity('0')))"
+                f"{_HOLDS_CHIPS}"
                 f" || !object.spec.?volumes.orValue([]).exists(v, v.?projected.?sources.orValue([]).exists({token}))"
             ),
             f"a pod of the account {SERVICE_ACCOUNT} leaves nodeName to the scheduler": "!has(object.spec.nodeName)",
@@ -173,6 +180,61 @@ def _suspension(namespaces: Sequence[str]) -> Manifest:
         versions=[version],
         namespaces=namespaces,
         only=f"!authorizer.group('{group}').resource('clusterqueues').check('update').allowed()",
+    )
+
+
+def _neighbours(namespaces: Sequence[str]) -> Manifest:
+    """A required term of one pod's anti-affinity keeps all pods that it selects from every place of its topology key.
+
+    Terms across namespaces are those by which a slice has its node pool alone, of pods with its chips, and a head its
+    system node (`infra.placement`, and JobSet's exclusive topology). They select pods of jobs.
+    """
+    on_system = f"object.spec.?nodeSelector[?'{NODE_POOL_LABEL}'].orValue('') == '{SYSTEM_POOL}'"
+    place = (
+        f"(t.topologyKey == '{NODE_POOL_LABEL}' && {_HOLDS_CHIPS} || t.topologyKey == '{HOST_LABEL}' && {on_system})"
+        f" && t.?labelSelector.?matchExpressions.orValue([])"
+        f".exists(e, e.key in ['{JOB_KEY}', '{JOBSET_LABEL}'] && e.operator in ['In', 'Exists'])"
+    )
+    own = "!has(t.namespaceSelector) && t.?namespaces.orValue([]).all(n, n == request.namespace)"
+    terms = [f"object.spec.?affinity.?{kind}" for kind in ("podAffinity", "podAntiAffinity")]
+    required = [f"{kind}.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])" for kind in terms]
+    preferred = [f"{kind}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])" for kind in terms]
+    within = [f"{found}.all(t, {own} || {place})" for found in required]
+    within += [f"{found}.map(p, p.podAffinityTerm).all(t, {own})" for found in preferred]
+    return policy(
+        NEIGHBOURS,
+        [_NEW_PODS],
+        {
+            "affinity to pods of other namespaces is that of a slice to its pool, or of a head to its system node": (
+                " && ".join(f"({said})" for said in within)
+            ),
+            f"a pod ends within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
+                f"object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MOST_GRACE_SECONDS}"
+            ),
+        },
+        namespaces=namespaces,
+    )
+
+
+def _ends(namespaces: Sequence[str]) -> Manifest:
+    """The same, where a member sees it: pods are made later, by controllers."""
+    grace = "job.?template.?spec.?template.?spec.?terminationGracePeriodSeconds.orValue(0)"
+    keys = [NODE_POOL_LABEL, HOST_LABEL]
+    owners = ("object.metadata", "job.?template.?metadata")
+    of_job, of_one = (f"{owner}.?annotations[?'{EXCLUSIVE}'].orValue('{HOST_LABEL}') in {keys}" for owner in owners)
+    jobs = "object.spec.?replicatedJobs.orValue([])"
+    return policy(
+        ENDS,
+        [("jobset.x-k8s.io", "jobsets", "CREATE")],
+        {
+            f"a job has node pools or hosts alone, and nothing larger ({EXCLUSIVE})": (
+                f"{of_job} && {jobs}.all(job, {of_one})"
+            ),
+            f"the pods of a job end within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
+                f"{jobs}.all(job, {grace} <= {MOST_GRACE_SECONDS})"
+            ),
+        },
+        namespaces=namespaces,
     )
 
 

@@ -21,6 +21,8 @@ PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
 
 HOURS_PER_YEAR = 8760
+MOST_GRACE_SECONDS = 3600
+"""The longest time that a pod may take to end: until then it holds chips that others have a quota of."""
 
 
 class JobSlices(Spec):
@@ -55,7 +57,7 @@ class Job(Spec):
     """A higher one may evict a lower one of the same team."""
     max_restarts: Annotated[WholeNumber, Field(ge=0)]
     """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
-    grace_seconds: Annotated[WholeNumber, Field(ge=1, le=3600)] = 60
+    grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
     """Time between the request to stop and the end, which must cover a save; a restart waits as long
     for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
     here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""

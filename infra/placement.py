@@ -32,11 +32,12 @@ longer of them, twice the job's name and what JobSet adds make a label of 63 cha
 SYSTEM_POOL = "system"
 """The node pool of the cluster's CPU nodes."""
 
-_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-_HOST = "kubernetes.io/hostname"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""JobSet's annotation with the label of the places that each of its Jobs has alone."""
+HOST_LABEL = "kubernetes.io/hostname"
 JOBSET_LABEL, REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
 """Labels of pods and Jobs with the names of their JobSet and of their replicated job."""
-_JOB_KEY = "jobset.sigs.k8s.io/job-key"
+JOB_KEY = "jobset.sigs.k8s.io/job-key"
 """Pod label that is the same for the hosts of one slice and for no others."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -70,12 +71,12 @@ def request_annotations(groups: Groups) -> dict[str, str]:
 
 def slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
     """Annotations that keep each slice in one node pool: of the JobSet, or of its slices alone if it has a head."""
-    return {_EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
+    return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
 
 
 def head_annotations() -> dict[str, str]:
     """Annotations that keep two heads from one system node."""
-    return {_EXCLUSIVE: _HOST}
+    return {EXCLUSIVE: HOST_LABEL}
 
 
 def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
@@ -83,7 +84,7 @@ def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
     if not colocated:
         return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}
     of_slice: Manifest = {"matchLabels": {JOBSET_LABEL: job, REPLICATED_JOB_LABEL: SLICES}}
-    beside: Manifest = {"topologyKey": _HOST, "labelSelector": of_slice}
+    beside: Manifest = {"topologyKey": HOST_LABEL, "labelSelector": of_slice}
     return {
         "nodeSelector": node_selector(groups),
         "tolerations": tolerations(groups),
@@ -147,6 +148,6 @@ def _one_pool_for_each_slice(colocated: bool) -> Manifest:
     if colocated:
         others.append({"key": REPLICATED_JOB_LABEL, "operator": "NotIn", "values": [HEAD]})
     term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": {"matchExpressions": others}}
-    together = {**term, "matchLabelKeys": [_JOB_KEY]}
-    apart = {**term, "mismatchLabelKeys": [_JOB_KEY], "namespaceSelector": {}}
+    together = {**term, "matchLabelKeys": [JOB_KEY]}
+    apart = {**term, "mismatchLabelKeys": [JOB_KEY], "namespaceSelector": {}}
     return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}

@@ -17,6 +17,7 @@ from cli.observed.paths import JOBSETS, WORKLOADS
 from cli.observed.place import place_of
 from cli.observed.pod import pods_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
+from infra.jobs import MOST_GRACE_SECONDS
 
 REFUSED = 2
 """Exit status when the job's state does not allow what was asked."""
@@ -99,8 +100,8 @@ class Job:
 
     @property
     def patience_seconds(self) -> float:
-        """How long its end may take."""
-        return self.grace_seconds + _SLACK_SECONDS
+        """How long its end may take; admission refuses jobs that would take longer."""
+        return min(self.grace_seconds, MOST_GRACE_SECONDS) + _SLACK_SECONDS
 
     def pods(self) -> list[Json]:
         """Those that are there, ending ones too."""

@@ -251,6 +251,57 @@ def test_a_pod_that_acts_as_a_trainer_gets_to_a_node_by_its_chips_alone(
     assert admission(admin, changed | {"serviceAccountName": "default"}, "first") == ""
 
 
+EVERYWHERE: Json = {"namespaceSelector": {}, "labelSelector": {}}
+APART = "requiredDuringSchedulingIgnoredDuringExecution"
+BESIDES = {"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}
+OTHER_SLICES: Json = {"namespaceSelector": {}, "labelSelector": {"matchExpressions": [BESIDES]}}
+WEIGHED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms"),
+    [
+        ("podAntiAffinity", {APART: [{**EVERYWHERE, "topologyKey": "topology.kubernetes.io/zone"}]}),
+        ("podAntiAffinity", {APART: [{**OTHER_SLICES, "topologyKey": "topology.kubernetes.io/zone"}]}),
+        ("podAntiAffinity", {APART: [{**EVERYWHERE, "topologyKey": "kubernetes.io/hostname"}]}),
+        ("podAntiAffinity", {APART: [{**OTHER_SLICES, "topologyKey": "cloud.google.com/gke-nodepool"}]}),
+        ("podAntiAffinity", {APART: [{**OTHER_SLICES, "topologyKey": "kubernetes.io/hostname"}]}),
+        ("podAffinity", {APART: [{"namespaces": ["second"], "topologyKey": "topology.kubernetes.io/zone"}]}),
+        (
+            "podAntiAffinity",
+            {WEIGHED: [{"weight": 9, "podAffinityTerm": {**EVERYWHERE, "topologyKey": "kubernetes.io/hostname"}}]},
+        ),
+    ],
+)
+def test_a_pod_without_chips_keeps_no_pod_of_others_from_any_node(admin: ApiServer, kind: str, terms: Json) -> None:
+    pod = _changed(_trainer_on_the_pod_network(admin), {"affinity": {kind: terms}}, {"resources": {}})
+    assert "affinity to pods of other namespaces" in admission(admin, pod | {"serviceAccountName": "default"}, "first")
+
+
+def test_a_pod_has_the_node_pool_of_its_chips_alone_and_affinity_within_its_namespace(admin: ApiServer) -> None:
+    trainer = _trainer_on_the_pod_network(admin)
+    alone = {APART: [{**OTHER_SLICES, "topologyKey": "cloud.google.com/gke-nodepool"}]}
+    assert admission(admin, trainer | {"affinity": {"podAntiAffinity": alone}}, "first") == ""
+    within = {APART: [{"labelSelector": {}, "topologyKey": "topology.kubernetes.io/zone", "namespaces": ["first"]}]}
+    assert admission(admin, trainer | {"affinity": {"podAntiAffinity": within}}, "first") == ""
+
+
+def test_a_pod_that_would_hold_chips_long_after_its_end_is_refused(admin: ApiServer) -> None:
+    pod = _trainer_on_the_pod_network(admin) | {"terminationGracePeriodSeconds": 31_536_000}
+    assert "a pod ends within 3600 seconds" in admission(admin, pod, "first")
+
+
+def test_a_job_that_would_have_a_zone_alone_or_take_long_to_end_is_refused(ada: ApiServer) -> None:
+    key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+    large, slow = (jobset("first", name, queue="first") for name in ("large", "slow"))
+    large["metadata"]["annotations"] = {key: "topology.kubernetes.io/zone"}
+    (job,) = slow["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 31_536_000
+    for refused, says in ((large, "node pools or hosts alone"), (slow, "end within 3600 seconds")):
+        with pytest.raises(ApiError, match=says):
+            ada.request("POST", JOBSETS.format("first"), refused, {"dryRun": "All"})
+
+
 def test_a_pod_that_would_push_others_off_their_hosts_is_refused(admin: ApiServer) -> None:
     pod = _trainer_on_the_pod_network(admin) | {"priorityClassName": "system-node-critical"}
     assert "exceeded quota: no-pod-priority" in admission(admin, pod, "first")
