@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policy.rule import Declared, StackRule
@@ -31,6 +31,8 @@ def says(rule_id: str, *plan: Declared) -> list[str]:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 20), st.integers(0, 3))
+@example(16, 1)
+@example(17, 1)
 def test_chips_that_are_bought_on_demand_are_counted_and_no_others(bought: int, others: int) -> None:
     makes = (spot_pool, reserved_pool, flex_start_pool, queued_pool)
     plan = [on_demand_pool(str(index)) for index in range(bought)]
