@@ -1,5 +1,6 @@
 """The way back to a call that was submitted before, by its name."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -53,17 +54,7 @@ def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
 def found_call(call: str, stack: Place, team: str | None = None) -> Call:
     """The call of that name on a stack; raises as `attach` does."""
     namespaces = stack.settings.namespaces if team is None else {team: stack.settings.namespaces[stack.team(team)]}
-    seen: dict[str, CallSpec | None] = {}
-    hidden: list[str] = []
-    for namespace in sorted(set(namespaces.values())):
-        with cluster(stack.stack):
-            try:
-                seen[namespace] = _spec(stack, namespace, call)
-            except ApiError as error:
-                # Members of one team may not look into the namespaces of others.
-                if error.status != _FORBIDDEN:
-                    raise
-                hidden.append(namespace)
+    seen, hidden = _seen(stack, namespaces, call)
     if len(seen) > 1:
         teams = ", ".join(name for name, namespace in namespaces.items() if namespace in seen)
         raise Refused(
@@ -82,8 +73,31 @@ def forget_call(call: str, stack: Place, team: str | None = None) -> None:
     try:
         found_call(call, stack, team).forget()
     except CallGone:
+        # The files of all teams lie side by side.
+        seen, _ = _seen(stack, stack.settings.namespaces, call)
+        if others := [namespace for namespace, spec in seen.items() if spec is not None]:
+            raise Refused(
+                f"expected the team of call {call!r}, which is in namespace {', '.join(others)}, got {team!r}; nothing"
+                " was removed"
+            ) from None
         with bucket(stack.settings.bucket):
             stack.folder(call).remove()
+
+
+def _seen(stack: Place, namespaces: Mapping[str, str], call: str) -> tuple[dict[str, CallSpec | None], list[str]]:
+    """What the teams' namespaces that one may look into have under that name, and the other namespaces."""
+    seen: dict[str, CallSpec | None] = {}
+    hidden: list[str] = []
+    for namespace in sorted(set(namespaces.values())):
+        with cluster(stack.stack):
+            try:
+                seen[namespace] = _spec(stack, namespace, call)
+            except ApiError as error:
+                # Members of one team may not look into the namespaces of others.
+                if error.status != _FORBIDDEN:
+                    raise
+                hidden.append(namespace)
+    return seen, hidden
 
 
 def _spec(stack: Place, namespace: str, call: str) -> CallSpec | None:

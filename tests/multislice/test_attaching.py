@@ -45,6 +45,16 @@ def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, object
         found_call(call.id, both, "nobody")
 
 
+def test_the_files_of_another_teams_call_are_not_removed(tmp_path: Path, objects: Objects) -> None:
+    call = submit(PACKED, WISH, place(tmp_path, objects))
+    both = place(tmp_path, objects, another="another")
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    with pytest.raises(Refused, match=f"is in namespace {NAMESPACE}, got 'another'; nothing was removed"):
+        forget_call(call.id, both, "another")
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+    assert objects.found
+
+
 def test_a_cluster_that_cannot_be_asked_is_told(tmp_path: Path, objects: Objects) -> None:
     objects.fails["GET"] = OSError("no route to host")
     with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be asked: no route to host; see that you"):
