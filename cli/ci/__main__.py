@@ -14,6 +14,9 @@ from cli.halt import exit_status
 
 app = typer.Typer(name="cli.ci", help="What the workflows call.", no_args_is_help=True, pretty_exceptions_enable=False)
 
+STACKS = ("dev", "staging", "prod")
+"""Those that `deploy.yml` brings up, in its order."""
+
 Stack = Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")]
 Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to post.")]
 
@@ -44,6 +47,32 @@ def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]
     from cli.ci import github, post
 
     _run(lambda: post.require_newest(branch, github.current_run(os.environ)))
+
+
+@app.command()
+def set_up(
+    repository: Annotated[str, typer.Option(help="OWNER/NAME on GitHub.")],
+    reviewer: Annotated[list[str], typer.Option(help="Login or ORGANIZATION/TEAM; may be repeated.")],
+    stack: Annotated[
+        list[str] | None, typer.Option(help="One that is deployed; may be repeated.", show_default=", ".join(STACKS))
+    ] = None,
+    ephemeral: Annotated[str, typer.Option(help="The stack that pull requests get copies of.")] = STACKS[0],
+    unattended: Annotated[list[str] | None, typer.Option(help="A stack that is deployed without a review.")] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Do what is printed. Without this option, nothing changes.")
+    ] = False,
+) -> None:
+    """Set up the GitHub environments, and the accounts and rights of Google Cloud that their jobs act with."""
+    from cli import stack_file
+    from cli.ci import github
+    from cli.ci import set_up as command
+
+    def done() -> None:
+        wish = command.Wish(stack or STACKS, ephemeral, reviewer, unattended or ())
+        for line in command.set_up(wish, stack_file.FOLDER, github.desk(repository, os.environ), apply=apply):
+            print(line, flush=True)
+
+    _run(done)
 
 
 @app.command()

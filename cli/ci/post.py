@@ -26,7 +26,7 @@ class Drift(IntEnum):
 def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
     """Post or update the preview's comment; its address."""
     marked = mark("preview", stack)
-    return Repository(run).put_comment(pull_request, marked, _body(marked, text, run))
+    return Repository(run.access).put_comment(pull_request, marked, _body(marked, text, run))
 
 
 def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
@@ -38,9 +38,9 @@ def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
     marked = mark("drift", stack)
     if status == Drift.FOUND:
         title = f"{stack}: what is there differs from what was declared"
-        return f"drift: {Repository(run).put_issue(marked, title, _body(marked, text, run), LABEL)}"
+        return f"drift: {Repository(run.access).put_issue(marked, title, _body(marked, text, run), LABEL)}"
     if status == Drift.NONE:
-        closed = Repository(run).close_issue(marked, LABEL, f"No drift any more, says [this run]({run.link}).")
+        closed = Repository(run.access).close_issue(marked, LABEL, f"No drift any more, says [this run]({run.link}).")
         return f"no drift; closed {closed}" if closed else "no drift"
     raise Halt(
         f"`multislice drift -s {stack}` ended with status {status}, so nobody knows whether there is drift; its"
@@ -55,7 +55,7 @@ def require_newest(branch: str, run: Run) -> None:
     Raises:
         Halt: the branch has gone on.
     """
-    newest = Repository(run).head(branch)
+    newest = Repository(run.access).head(branch)
     if newest != run.commit:
         raise Halt(
             f"expected the newest commit of {branch}, got {run.commit}; the newest is {newest}.\n"

@@ -112,8 +112,9 @@ def test_a_wrong_token_is_told_with_how_to_pass_it(hub: GitHub, text: Path) -> N
 def test_no_answer_at_all_is_told_without_a_traceback(hub: GitHub, text: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nowhere = replace(hub.run(), api_url=f"http://127.0.0.1:{unused.getsockname()[1]}")
-        with pytest.raises(Halt, match=r"no answer from http://127.*\nrun the job again"):
+        unheard = replace(hub.access(), api_url=f"http://127.0.0.1:{unused.getsockname()[1]}")
+        nowhere = replace(hub.run(), access=unheard)
+        with pytest.raises(Halt, match=r"no answer from http://127.*\ntry again"):
             comment("dev", text, 5, nowhere)
 
 

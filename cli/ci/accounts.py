@@ -1,0 +1,189 @@
+"""The accounts of the workflows: which GitHub environment has which rights of Google Cloud in which stack's project.
+
+Owns the environments, their protection and their roles, and writes them as commands of `gcloud`. Pure. An account
+belongs to one stack and has rights in that stack's project alone: on its state, its key and what stands there. So no
+two stacks may share a project.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from infra.identity import NODE_ROLES
+
+MAIN = "main"
+_PULL_REQUESTS = "refs/pull/*/merge"
+"""What a run of `pull_request` is a run of, as the protection of environments names it."""
+_SECRETS_READER = "secretsReader"
+_POOL, _PROVIDER = "github", "repository"
+_SERVICES = ("cloudkms", "iam", "iamcredentials", "sts")
+_GRANTS = "roles/resourcemanager.projectIamAdmin"
+_DEPLOYS = (
+    "roles/artifactregistry.admin",
+    "roles/compute.admin",
+    "roles/container.admin",
+    "roles/iam.serviceAccountAdmin",
+    "roles/iam.serviceAccountUser",
+    _GRANTS,
+    "roles/serviceusage.serviceUsageAdmin",
+    "roles/storage.admin",
+)
+_READS = (
+    "roles/artifactregistry.reader",
+    "roles/compute.viewer",
+    "roles/container.viewer",
+    "roles/iam.securityReviewer",
+    "roles/storage.bucketViewer",
+)
+_ENCRYPTS, _DECRYPTS = "roles/cloudkms.cryptoKeyEncrypterDecrypter", "roles/cloudkms.cryptoKeyDecrypter"
+_WRITES_STATE, _READS_STATE = "roles/storage.objectUser", "roles/storage.objectViewer"
+
+
+class Work(Enum):
+    """What the jobs of an environment do with its stack."""
+
+    PREVIEW = "previews"
+    DRIFT = "drift"
+    DEPLOY = "deployments"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stack lies."""
+
+    stack: str
+    project: str
+    key: str
+    """Full name of the KMS key of its secrets."""
+
+    @property
+    def state(self) -> str:
+        """The bucket of its state."""
+        return f"{self.project}-pulumi-state"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A GitHub environment, and the account that its jobs act as."""
+
+    name: str
+    place: Place
+    work: Work
+    account_id: str
+    branches: tuple[str, ...]
+    """From which alone its jobs run."""
+    reviewed: bool
+    """Whether a job waits until a reviewer has approved it."""
+
+    @property
+    def account(self) -> str:
+        """The service account's address."""
+        return f"{self.account_id}@{self.place.project}.iam.gserviceaccount.com"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One of `gcloud`."""
+
+    words: tuple[str, ...]
+    makes: bool = False
+    """Whether it makes something that may be there already."""
+
+
+def environments(places: Sequence[Place], ephemeral: str, unattended: Sequence[str]) -> list[Environment]:
+    """All that the workflows name. `ephemeral` is the stack whose copies they make, in that stack's project.
+
+    Whatever runs code of a branch that is not `main` is reviewed, and so are deployments but those of `unattended`.
+    """
+    made: list[Environment] = []
+    for place in places:
+        both, attended = (MAIN, _PULL_REQUESTS), place.stack not in unattended
+        for name, work, branches, reviewed in (
+            (f"preview-{place.stack}", Work.PREVIEW, both, True),
+            (f"drift-{place.stack}", Work.DRIFT, (MAIN,), False),
+            (place.stack, Work.DEPLOY, (MAIN,), attended),
+        ):
+            made.append(Environment(name, place, work, f"github-{name}", branches, reviewed))
+        if place.stack == ephemeral:
+            account = "github-ephemeral"
+            made.append(Environment("ephemeral", place, Work.DEPLOY, account, both, reviewed=True))
+            made.append(Environment("expiry", place, Work.DEPLOY, account, (MAIN,), reviewed=False))
+    return made
+
+
+def provider(number: str) -> str:
+    """The identity provider of the project with this number, as GitHub's action wants it."""
+    return f"{_pool(number)}/providers/{_PROVIDER}"
+
+
+def of_project(project: str, repository_id: int) -> Iterator[Command]:
+    """What a project needs once, before its accounts: it believes this repository alone."""
+    inside = ("--project", project)
+    yield Command(("services", "enable", *(f"{service}.googleapis.com" for service in _SERVICES), *inside))
+    pool = ("iam", "workload-identity-pools")
+    everywhere = ("--location", "global", *inside)
+    yield Command((*pool, "create", _POOL, *everywhere), makes=True)
+    yield Command(
+        (
+            *(*pool, "providers", "create-oidc", _PROVIDER, *everywhere, "--workload-identity-pool", _POOL),
+            *("--issuer-uri", "https://token.actions.githubusercontent.com"),
+            *("--attribute-mapping", "google.subject=assertion.sub"),
+            *("--attribute-condition", f"assertion.repository_id == '{repository_id}'"),
+        ),
+        makes=True,
+    )
+    role = ("iam", "roles", "create", _SECRETS_READER, *inside, "--permissions", "container.secrets.get")
+    yield Command(role, makes=True)
+
+
+def of_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:
+    """Its account, what that may do, and last, that its jobs may act as it."""
+    place = environment.place
+    member = ("--member", f"serviceAccount:{environment.account}")
+    inside = ("--project", place.project)
+    yield Command(("iam", "service-accounts", "create", environment.account_id, *inside), makes=True)
+    deploys = environment.work is Work.DEPLOY
+    key_role, state_role = (_ENCRYPTS, _WRITES_STATE) if deploys else (_DECRYPTS, _READS_STATE)
+    yield Command(("kms", "keys", "add-iam-policy-binding", place.key, "--role", key_role, *member))
+    bucket = ("storage", "buckets", "add-iam-policy-binding", f"gs://{place.state}")
+    yield Command((*bucket, "--role", state_role, *member))
+    for role in _roles(environment):
+        condition = ("--condition", _BOUND if role == _GRANTS else "None")
+        yield Command(
+            ("projects", "add-iam-policy-binding", place.project, "--role", role, *member, *condition),
+        )
+    subject = f"principal://iam.googleapis.com/{_pool(number)}/subject/repo:{repository}:environment:{environment.name}"
+    acts = ("iam", "service-accounts", "add-iam-policy-binding", environment.account, *inside)
+    yield Command((*acts, "--role", "roles/iam.workloadIdentityUser", "--member", subject))
+
+
+def variables(environment: Environment, number: str) -> Mapping[str, str]:
+    """What the jobs of the environment read from `vars`."""
+    return {
+        "WORKLOAD_IDENTITY_PROVIDER": provider(number),
+        "SERVICE_ACCOUNT": environment.account,
+        "PULUMI_BACKEND_URL": f"gs://{environment.place.state}",
+    }
+
+
+def _pool(number: str) -> str:
+    return f"projects/{number}/locations/global/workloadIdentityPools/{_POOL}"
+
+
+def _roles(environment: Environment) -> Sequence[str]:
+    match environment.work:
+        case Work.PREVIEW:
+            return ("roles/container.viewer", "roles/storage.bucketViewer")
+        case Work.DRIFT:
+            return (*_READS, f"projects/{environment.place.project}/roles/{_SECRETS_READER}")
+        case Work.DEPLOY:
+            return _DEPLOYS
+
+
+_BOUND = (
+    # A delimiter of its own, for the expression has commas: https://cloud.google.com/sdk/gcloud/reference/topic/escaping
+    "^;^title=roles-of-the-nodes;expression=api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', [])"
+    f".hasOnly([{', '.join(repr(role) for role in sorted(NODE_ROLES.values()))}])"
+)
+"""An account that deploys grants and takes the roles of the nodes alone, so it cannot make itself an owner:
+https://cloud.google.com/iam/docs/setting-limits-on-granting-roles."""
