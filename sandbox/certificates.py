@@ -1,7 +1,7 @@
 """The sandbox's own certificate authority and every key pair below it.
 
-All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. Nothing
-here is a secret outside the machine: every server listens on loopback.
+All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. They are for the sandbox's
+owner alone: every server listens on loopback, where other users of the machine reach it too.
 """
 
 import base64
@@ -103,15 +103,23 @@ def ensure(site: Site) -> None:
     """Make the site's certificates, keys and kubeconfigs unless they exist.
 
     Files in `site.pki`: `ca`, `apiserver`, `apiserver-kubelet-client`, `kubelet`, `admin`,
-    `controller-manager`, `scheduler` (each `.crt` and `.key`), `sa.key` and `sa.pub` for
+    `controller-manager`, `scheduler`, `etcd` (each `.crt` and `.key`), `sa.key` and `sa.pub` for
     ServiceAccount tokens, `trust.crt` (this CA beside the public ones), a `.kubeconfig` for each client,
     and `admin.token`, which the API server knows from `tokens.csv`.
     """
     _ensure_token(site.pki)
     # The bundle is written last, so its presence says that all is complete.
     complete = site.pki / "trust.crt"
-    if complete.exists():
-        return
+    if not complete.exists():
+        _make(site)
+        ca_certificate = (site.pki / "ca.crt").read_bytes()
+        complete.write_bytes(Path(certifi.where()).read_bytes() + ca_certificate)
+    # A sandbox that an earlier version made has none.
+    if not (site.pki / "etcd.key").exists():
+        write(signed(_read(site.pki, "ca"), "etcd", addresses=[site.address]), site.pki, "etcd")
+
+
+def _make(site: Site) -> None:
     ca = authority("tpu-multislice-sandbox")
     write(ca, site.pki, "ca")
     server_names = {"apiserver": API_SERVER_NAMES, "kubelet": ("localhost",)}
@@ -120,7 +128,12 @@ def ensure(site: Site) -> None:
     write(signed(ca, "apiserver-kubelet-client", organization=_ADMINS), site.pki, "apiserver-kubelet-client")
     _write_clients(site, ca)
     _write_service_account_keys(site.pki)
-    complete.write_bytes(Path(certifi.where()).read_bytes() + ca.certificate_pem)
+
+
+def _read(folder: Path, name: str) -> KeyPair:
+    key = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    return KeyPair(x509.load_pem_x509_certificate((folder / f"{name}.crt").read_bytes()), key)
 
 
 def kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:

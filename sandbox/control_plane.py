@@ -10,9 +10,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-import urllib3
-
-from sandbox.access import administrator
+from sandbox.access import administrator, etcd
 from sandbox.programs import Programs
 from sandbox.server_process import ServerError, ServerProcess, answers
 from sandbox.site import Site
@@ -56,8 +54,8 @@ class ControlPlane:
             ServerError: one of them did not become ready.
         """
         site = self.site
-        etcd = self._start("etcd", _etcd_flags(site))
-        etcd.wait_ready(lambda: answers(f"http://{site.address}:{site.etcd_port}/health"), _READY_SECONDS)
+        health, pool = f"{site.etcd_url}/health", etcd(site)
+        self._start("etcd", _etcd_flags(site)).wait_ready(lambda: answers(health, pool), _READY_SECONDS)
         api_server = self._start("kube-apiserver", _api_server_flags(site))
         api_server.wait_ready(administrator(site).ready, _READY_SECONDS)
 
@@ -93,7 +91,7 @@ def erase(site: Site) -> None:
     """
     first = base64.b64encode(b"\0").decode()
     every_key = {"key": first, "range_end": first}
-    urllib3.request("POST", f"http://{site.address}:{site.etcd_port}/v3/kv/deleterange", json=every_key, retries=False)
+    etcd(site).request("POST", f"{site.etcd_url}/v3/kv/deleterange", json=every_key, retries=False)
     ended = {name: (site.servers / name).read_text() for name in ("kube-controller-manager", "kube-apiserver")}
     for pid in ended.values():
         os.kill(int(pid), signal.SIGKILL)
@@ -109,11 +107,14 @@ def _ready(site: Site) -> bool:
 
 
 def _etcd_flags(site: Site) -> list[str]:
-    clients = f"http://{site.address}:{site.etcd_port}"
-    peers = f"http://{site.address}:{site.etcd_peer_port}"
+    pki, clients = site.pki, site.etcd_url
+    peers = f"https://{site.address}:{site.etcd_peer_port}"
+    keys = [f"cert-file={pki / 'etcd.crt'}", f"key-file={pki / 'etcd.key'}", f"trusted-ca-file={pki / 'ca.crt'}"]
     return [
         "--name=sandbox",
         f"--data-dir={site.etcd_data}",
+        # Whoever reads it reads every Secret, and whoever writes it is the cluster's administrator.
+        *(f"--{part}{key}" for part in ("", "peer-") for key in (*keys, "client-cert-auth")),
         f"--listen-client-urls={clients}",
         f"--advertise-client-urls={clients}",
         f"--listen-peer-urls={peers}",
@@ -127,7 +128,10 @@ def _etcd_flags(site: Site) -> list[str]:
 def _api_server_flags(site: Site) -> list[str]:
     pki = site.pki
     return [
-        f"--etcd-servers=http://{site.address}:{site.etcd_port}",
+        f"--etcd-servers={site.etcd_url}",
+        f"--etcd-cafile={pki / 'ca.crt'}",
+        f"--etcd-certfile={pki / 'etcd.crt'}",
+        f"--etcd-keyfile={pki / 'etcd.key'}",
         f"--bind-address={site.address}",
         f"--advertise-address={site.address}",
         f"--secure-port={site.api_server_port}",

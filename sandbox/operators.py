@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import urllib3
 import yaml
 
 from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
@@ -64,6 +65,7 @@ class Operators:
         self._site = site
         self._programs = programs
         self._api = administrator(site)
+        self._pool = urllib3.PoolManager()
         self._running: dict[str, _Operator] = {}
 
     def run(self, stop: threading.Event) -> None:
@@ -209,7 +211,7 @@ class Operators:
         return folder
 
     def _report(self, operator: _Operator) -> None:
-        if not operator.available and answers(operator.health_url):
+        if not operator.available and answers(operator.health_url, self._pool):
             self._publish(operator.deployment)
             operator.available = True
 

@@ -2,11 +2,11 @@
 
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import urllib3
 
 _POLL_SECONDS = 0.05
 _LOG_LINES_TOLD = 8
@@ -82,12 +82,9 @@ class ServerProcess:
         return "".join(["; the end of ", str(self.log), ":", *(f"\n  {line}" for line in lines)])
 
 
-def answers(url: str) -> bool:
-    """Whether an HTTP server of this machine answers `url` with 200."""
-    # No proxy of the environment stands between a process and its own loopback.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def answers(url: str, pool: urllib3.PoolManager) -> bool:
+    """Whether an HTTP server of this machine answers `url` with 200, asked by a pool that knows no proxy."""
     try:
-        with opener.open(url, timeout=_PROBE_SECONDS) as response:
-            return response.status == 200
-    except (urllib.error.URLError, OSError):
+        return pool.request("GET", url, timeout=_PROBE_SECONDS, retries=False).status == 200
+    except (urllib3.exceptions.HTTPError, OSError):
         return False

@@ -53,6 +53,10 @@ class Site:
         return 2379
 
     @property
+    def etcd_url(self) -> str:
+        return f"https://{self.address}:{self.etcd_port}"
+
+    @property
     def etcd_peer_port(self) -> int:
         return 2380
 
@@ -169,9 +173,11 @@ def create(root: Path) -> Site:
     Raises:
         RuntimeError: every block is in use.
     """
+    root.mkdir(parents=True, exist_ok=True)
+    # Logs, buckets and Pulumi's state hold what other users of the machine must not read.
+    root.chmod(0o700)
     if (root / "site.json").exists():
         return load(root)
-    root.mkdir(parents=True, exist_ok=True)
     site = Site(root.resolve(), _free_block())
     (root / "site.json").write_text(json.dumps({"block": site.block}) + "\n")
     return site

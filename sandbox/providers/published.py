@@ -50,9 +50,10 @@ def local_charts(programs: Programs, folder: Path) -> Transform:
     """A transform that makes each chart of the program one of the sandbox's, copied below `folder`."""
 
     def transform(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-        if args.type_ != CHART:
-            return None
         inputs = cast("dict[str, Any]", args.props)
+        # The plugin registers the component once more, without inputs, when it begins to make it.
+        if args.type_ != CHART or "chart" not in inputs:
+            return None
         name = str(inputs["chart"]).rpartition("/")[2]
         chart = programs.operator(name, inputs.get("version")).chart
         copy = folder / chart.parent.parent.name / name

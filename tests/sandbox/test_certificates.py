@@ -61,6 +61,16 @@ def test_a_sandbox_that_has_certificates_only_gets_a_token(site: Site):
     assert (site.pki / "tokens.csv").exists()
 
 
+def test_a_sandbox_of_an_earlier_version_gets_the_keys_of_its_etcd(site: Site):
+    before = (site.pki / "apiserver.key").read_bytes()
+    for name in ("etcd.crt", "etcd.key"):
+        (site.pki / name).unlink()
+    certificates.ensure(site)
+    assert (site.pki / "apiserver.key").read_bytes() == before
+    context = ssl.create_default_context(cafile=str(site.pki / "trust.crt"))
+    context.load_cert_chain(site.pki / "etcd.crt", site.pki / "etcd.key")
+
+
 def test_a_second_call_changes_nothing(site: Site):
     before = {path: path.read_bytes() for path in site.pki.iterdir()}
     certificates.ensure(site)

@@ -1,4 +1,5 @@
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,13 @@ NAME = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=63)
 def test_a_site_keeps_its_address_block(tmp_path: Path):
     first = create(tmp_path / "one")
     assert create(tmp_path / "one") == first
+
+
+def test_nobody_but_its_owner_looks_into_a_sandbox(tmp_path: Path):
+    create(tmp_path / "one")
+    (tmp_path / "one").chmod(0o755)
+    create(tmp_path / "one")
+    assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o700
 
 
 def test_a_new_site_takes_a_block_whose_ports_are_free(tmp_path: Path):

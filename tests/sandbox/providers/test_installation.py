@@ -77,6 +77,8 @@ def test_the_published_plugin_gets_the_sandboxs_charts_without_what_no_server_he
         return pulumi.ResourceTransformArgs(False, resource_type, "kueue", props, pulumi.ResourceOptions())
 
     assert transform(declared("kubernetes:core/v1:Namespace")) is None
+    # The plugin registers each chart once more, without inputs.
+    assert transform(declared("kubernetes:helm.sh/v4:Chart")) is None
     for _ in range(2):
         changed = transform(
             declared("kubernetes:helm.sh/v4:Chart", chart="oci://example.org/charts/kueue", version="1")
