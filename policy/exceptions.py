@@ -15,6 +15,9 @@ from policy.rule import About, Group, Level, Severity
 NOTICE = timedelta(days=60)
 """How long before its last day an exception is reported as ending."""
 
+LONGEST = timedelta(days=366)
+"""How far ahead the last day of an exception may lie: what is excused is looked at again once a year."""
+
 ENDING = About(
     id="exceptions-ending",
     group=Group.RELIABILITY,
@@ -46,6 +49,10 @@ SCHEMA: Mapping[str, Any] = {
 """JSON schema that Pulumi holds the list to before any rule runs."""
 
 
+NONE: Mapping[str, Any] = {"type": "array", "maxItems": 0}
+"""The same for a rule that nobody is excused from."""
+
+
 @dataclass(frozen=True)
 class GrantedException:
     """Resources on which a rule may be broken."""
@@ -60,8 +67,14 @@ class GrantedException:
         """Whether it is about the resource of this name; the stack as a whole has an empty one."""
         return fnmatchcase(name, self.resource)
 
-    def expired(self, today: date) -> bool:
-        return today > self.expires_on
+    def void(self, today: date) -> str | None:
+        """Why it does not count on this day, or None if it does."""
+        told = f"The exception until {self.expires_on} ({self.reason})"
+        if today > self.expires_on:
+            return f"{told} has expired."
+        if self.expires_on - today > LONGEST:
+            return f"{told} does not count yet: its last day may be {today + LONGEST} at the latest."
+        return None
 
     def ends_soon(self, today: date) -> bool:
         """Whether its last day is within the next `NOTICE`."""
@@ -77,17 +90,15 @@ def granted(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
     return tuple(_granted(entry) for entry in settings.get(KEY, ()))
 
 
-def lapsed(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[GrantedException, ...] | None:
-    """Of the exceptions that cover a resource those that have expired; None if one of them counts."""
-    covering = [exception for exception in exceptions if exception.covers(name)]
-    if any(not exception.expired(today) for exception in covering):
-        return None
-    return tuple(covering)
+def void(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[str, ...] | None:
+    """Why the exceptions that cover a resource do not count; None if one of them does."""
+    reasons = [exception.void(today) for exception in exceptions if exception.covers(name)]
+    return None if None in reasons else tuple(reason for reason in reasons if reason)
 
 
-def longest(exceptions: Iterable[GrantedException], name: str) -> GrantedException | None:
-    """The exception that covers a resource longer than the others do, if any covers it."""
-    covering = [exception for exception in exceptions if exception.covers(name)]
+def longest(exceptions: Iterable[GrantedException], name: str, today: date) -> GrantedException | None:
+    """The exception that covers a resource longer than the others do, if any that counts covers it."""
+    covering = [exception for exception in exceptions if exception.covers(name) and not exception.void(today)]
     return max(covering, key=lambda exception: exception.expires_on, default=None)
 
 

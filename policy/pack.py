@@ -22,7 +22,7 @@ from pulumi_policy import (
 )
 from pulumi_policy import proxy as sdk
 
-from policy.exceptions import ENDING, KEY, SCHEMA, GrantedException, granted, lapsed, longest
+from policy.exceptions import ENDING, KEY, NONE, SCHEMA, GrantedException, granted, longest, void
 from policy.rule import About, Broken, Declared, ResourceRule, Rule, StackRule
 from policy.values import NotKnownYetError, Unknown
 
@@ -51,12 +51,12 @@ def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
     return [*asked, _ending_policy(plan, today)]
 
 
-def finding(about: About, broken: Broken, expired: Iterable[GrantedException]) -> str:
+def finding(about: About, broken: Broken, void_exceptions: Iterable[str]) -> str:
     """What a person reads below the rule's title: what is wrong, why it matters, what to do, where to read on."""
     return "\n".join(
         [
             broken.says,
-            *(f"The exception until {each.expires_on} ({each.reason}) has expired." for each in expired),
+            *void_exceptions,
             f"Why: {about.why}",
             f"Fix: {about.fix}",
             f"See: {about.link}",
@@ -126,7 +126,7 @@ def _described(about: About) -> dict[str, Any]:
         "description": about.title,
         "enforcement_level": EnforcementLevel(about.level),
         "severity": Severity(about.severity),
-        "config_schema": PolicyConfigSchema({KEY: dict(SCHEMA)}),
+        "config_schema": PolicyConfigSchema({KEY: dict(SCHEMA if about.excusable else NONE)}),
         "tags": [about.group],
         "remediation_steps": about.fix,
         "url": about.link,
@@ -136,13 +136,13 @@ def _described(about: About) -> dict[str, Any]:
 def _tell(
     about: About, faults: Iterable[Broken], settings: Mapping[str, Any], plan: _Plan, day: date, report: Report
 ) -> None:
-    exceptions = granted(settings)
+    exceptions = granted(settings) if about.excusable else ()
     for broken in faults:
         name = _name(broken.urn)
-        expired = lapsed(exceptions, name, day)
-        if expired is not None:
-            report(finding(about, broken, expired), broken.urn)
-        elif needed := longest(exceptions, name):
+        reasons = void(exceptions, name, day)
+        if reasons is not None:
+            report(finding(about, broken, reasons), broken.urn)
+        elif needed := longest(exceptions, name, day):
             plan.needed[about.id, needed] = None
 
 

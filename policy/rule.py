@@ -80,6 +80,8 @@ class About:
     fix: str
     """What to change in the stack file or the program."""
     link: str
+    excusable: bool = True
+    """Whether a policy file may name exceptions."""
 
 
 @dataclass(frozen=True)

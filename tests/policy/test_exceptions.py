@@ -2,29 +2,39 @@ from datetime import date
 
 import pytest
 
-from policy.exceptions import GrantedException, granted, lapsed
+from policy.exceptions import LONGEST, GrantedException, granted, void
 
 LAST_DAY = date(2027, 1, 31)
 GRANTED = GrantedException("slices-*", "An old partner.", LAST_DAY)
 
 
 def test_an_exception_counts_until_the_end_of_its_last_day() -> None:
-    assert lapsed([GRANTED], "slices-trillium-0", LAST_DAY) is None
-    assert lapsed([GRANTED], "slices-trillium-0", date(2027, 2, 1)) == (GRANTED,)
+    assert void([GRANTED], "slices-trillium-0", LAST_DAY) is None
+    assert void([GRANTED], "slices-trillium-0", date(2027, 2, 1)) == (
+        "The exception until 2027-01-31 (An old partner.) has expired.",
+    )
+
+
+def test_an_exception_counts_from_a_year_before_its_last_day() -> None:
+    assert void([GRANTED], "slices-trillium-0", LAST_DAY - LONGEST) is None
+    assert void([GRANTED], "slices-trillium-0", date(2026, 1, 29)) == (
+        "The exception until 2027-01-31 (An old partner.) does not count yet: its last day may be 2027-01-30 at the"
+        " latest.",
+    )
 
 
 def test_an_exception_is_for_the_names_of_its_pattern_alone() -> None:
-    assert lapsed([GRANTED], "cluster", LAST_DAY) == ()
-    assert lapsed([GRANTED], "", LAST_DAY) == ()
+    assert void([GRANTED], "cluster", LAST_DAY) == ()
+    assert void([GRANTED], "", LAST_DAY) == ()
 
 
 def test_a_pattern_for_everything_holds_for_the_stack_as_a_whole() -> None:
-    assert lapsed([GrantedException("*", "All of it.", LAST_DAY)], "", LAST_DAY) is None
+    assert void([GrantedException("*", "All of it.", LAST_DAY)], "", LAST_DAY) is None
 
 
 def test_one_exception_that_counts_is_enough() -> None:
     expired = GrantedException("*", "Earlier.", date(2020, 1, 1))
-    assert lapsed([expired, GRANTED], "slices-trillium-0", LAST_DAY) is None
+    assert void([expired, GRANTED], "slices-trillium-0", LAST_DAY) is None
 
 
 def test_a_day_that_the_calendar_does_not_have_is_told_with_its_exception() -> None:

@@ -1,6 +1,7 @@
 """What Pulumi's SDK hands over, and what it is handed back; the engine itself is in tests/chain."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -23,16 +24,26 @@ ABOUT = About("named", Group.SECURITY, Severity.LOW, Level.ADVISORY, "It has a n
 OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
 
 
-def told(check: Any, properties: dict[str, Any], settings: Mapping[str, Any], urn: str = "u::v::t::b") -> list[str]:
+def told(
+    check: Any,
+    properties: dict[str, Any],
+    settings: Mapping[str, Any],
+    urn: str = "u::v::t::b",
+    about: About = ABOUT,
+) -> list[str]:
     """What a policy reports of one resource."""
-    return told_with_warnings(check, properties, settings, urn)[0]
+    return told_with_warnings(check, properties, settings, urn, about)[0]
 
 
 def told_with_warnings(
-    check: Any, properties: dict[str, Any], settings: Mapping[str, Any], urn: str = "u::v::t::b"
+    check: Any,
+    properties: dict[str, Any],
+    settings: Mapping[str, Any],
+    urn: str = "u::v::t::b",
+    about: About = ABOUT,
 ) -> tuple[list[str], list[str]]:
     """What a policy reports of one resource, and what is reported of exceptions that end soon."""
-    policy, ending = policies([ResourceRule(ABOUT, ("gcp:*Bucket",), check)], lambda: TODAY)
+    policy, ending = policies([ResourceRule(about, ("gcp:*Bucket",), check)], lambda: TODAY)
     assert isinstance(policy, ResourceValidationPolicy)
     assert isinstance(ending, StackValidationPolicy)
     handed = sdk.unknown_checking_proxy(properties)
@@ -83,6 +94,13 @@ def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
     assert told(nameless, {}, {"exceptions": [entry]}) == []
     (message,) = told(nameless, {}, {"exceptions": [{**entry, "expires_on": "2027-01-14"}]})
     assert "The exception until 2027-01-14 (It is old.) has expired." in message
+
+
+def test_nobody_is_excused_from_a_rule_that_knows_no_exceptions() -> None:
+    entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
+    assert told(nameless, {}, {"exceptions": [entry]}) == []
+    strict = replace(ABOUT, excusable=False)
+    assert len(told(nameless, {}, {"exceptions": [entry]}, about=strict)) == 1
 
 
 def test_an_exception_is_not_for_a_name_that_ends_in_the_one_it_names() -> None:

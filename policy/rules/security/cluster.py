@@ -3,13 +3,16 @@
 Owns what is decided for a control plane as a whole. Who reaches it is in `access`, its machines are in `nodes`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from policy.resources import CLUSTER, at, switched_on
-from policy.rule import Declared, ResourceRule, Rule, Severity
+from policy.kueue import team_namespaces
+from policy.resources import CLUSTER, at, namespace, object_name, of_kind, of_type, switched_on
+from policy.rule import Broken, Declared, ResourceRule, Rule, Severity, StackRule
 from policy.rules.security.about import must, should
 from policy.values import is_known
 
+_ENCRYPTION = "https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets"
 _HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
 
 
@@ -66,6 +69,15 @@ def _encrypted_secrets(cluster: Declared) -> Iterator[str]:
     state = at(cluster.properties, "databaseEncryption", "state")
     if state not in ("ENCRYPTED", "ALL_OBJECTS_ENCRYPTION_ENABLED"):
         yield f"expected databaseEncryption.state ENCRYPTED, got {state}"
+
+
+def _encrypted_job_secrets(resources: Sequence[Declared]) -> Iterator[Broken]:
+    teams = {object_name(team) for team in team_namespaces(resources)}
+    held = sorted(str(object_name(secret)) for secret in of_kind(resources, "Secret") if namespace(secret) in teams)
+    if held:
+        for cluster in of_type(resources, CLUSTER):
+            for says in _encrypted_secrets(cluster):
+                yield Broken(f"{says}, and the jobs' secrets {', '.join(held)}", cluster.urn)
 
 
 def _signed_images(cluster: Declared) -> Iterator[str]:
@@ -177,11 +189,25 @@ RULES: tuple[Rule, ...] = (
             Severity.LOW,
             "Secrets of the cluster are encrypted with a key of your own",
             why="Whoever gets at a backup of the control plane's database could read them.",
-            fix="Set databaseEncryption to a Cloud KMS key, or grant an exception where no Secret matters.",
-            link="https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets",
+            fix="Set cluster.encryption_key to a Cloud KMS key, or grant an exception where jobs have no secrets.",
+            link=_ENCRYPTION,
         ),
         (CLUSTER,),
         _encrypted_secrets,
+    ),
+    StackRule(
+        replace(
+            must(
+                "encrypted-job-secrets",
+                Severity.HIGH,
+                "Secrets of jobs are encrypted with a key of your own",
+                why="They open what lies outside the cluster, such as a data hub, and outlive it in its backups.",
+                fix="Set cluster.encryption_key to a Cloud KMS key. Nobody is excused.",
+                link=_ENCRYPTION,
+            ),
+            excusable=False,
+        ),
+        _encrypted_job_secrets,
     ),
     ResourceRule(
         should(

@@ -7,6 +7,7 @@ from policy.resources import BUCKET, CLUSTER, NETWORK, NODE_POOL, REPOSITORY
 from policy.rules.security.access import SERVICE
 from policy.rules.security.roles import RBAC
 from tests.policy.example import Example, declared
+from tests.policy.examples.plan import configuration, namespace
 from tests.policy.examples.security_grants import EXAMPLES as OF_GRANTS
 from tests.policy.examples.security_namespaces import EXAMPLES as OF_NAMESPACES
 from tests.policy.examples.security_pods import EXAMPLES as OF_PODS
@@ -25,6 +26,11 @@ def _pair(
     return rule, Example((declared(resource_type, rule, passing),), plan, says)
 
 
+_HOLDING_SECRETS = (
+    namespace("team"),
+    configuration("team"),
+    declared("kubernetes:core/v1:Secret", "secrets", {"metadata": {"name": "pretrain-secrets", "namespace": "team"}}),
+)
 _CLUSTERS = (
     _pair(CLUSTER, "workload-identity", {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}}, {}, "got none"),
     _pair(
@@ -67,6 +73,14 @@ _CLUSTERS = (
         {"databaseEncryption": {"state": "ENCRYPTED", "keyName": "k"}},
         {"databaseEncryption": {"state": "DECRYPTED"}},
         "got DECRYPTED",
+    ),
+    (
+        "encrypted-job-secrets",
+        Example(
+            (*_HOLDING_SECRETS, declared(CLUSTER, "cluster", {"databaseEncryption": {"state": "ENCRYPTED"}})),
+            (*_HOLDING_SECRETS, declared(CLUSTER, "cluster", {})),
+            "got None, and the jobs' secrets pretrain-secrets",
+        ),
     ),
     _pair(
         CLUSTER,
