@@ -1,6 +1,6 @@
 """What the members of a team may do in the cluster.
 
-Owns the role of a team's namespace, its binding, and the bound on their pods in the scheduler. Pure. It says
+Owns the role of a team's namespace, its binding, and the bounds on what it holds. Pure. It says
 nothing of Google Cloud: a role there, such as `roles/container.developer`, adds its own rights in every namespace.
 
 A member's only way to a pod is a JobSet, which Kueue admits to the team's own queue, and whose pods the
@@ -14,6 +14,11 @@ from infra.flavors import Manifest
 from infra.stack_file import Members
 
 NAME = "members"
+
+_PODS_BESIDE = 100
+"""Pods of a team that need no TPU host, such as heads of jobs that run by Pathways."""
+_MOST_JOBS = 10_000
+"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end."""
 
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
@@ -67,6 +72,21 @@ def no_pod_priority(namespace: str) -> Manifest:
         "kind": "ResourceQuota",
         "metadata": {"name": "no-pod-priority", "namespace": namespace},
         "spec": {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}},
+    }
+
+
+def bounds(namespace: str, hosts: int) -> Manifest:
+    """What the namespace may hold, in a cluster with so many TPU hosts: no disks, and pods and Jobs without filling
+    the API server's storage. Chips are counted by the team's queue.
+
+    Pods of a job may end while those of its next start begin, so there is room for both.
+    """
+    hard = {"pods": str(2 * hosts + _PODS_BESIDE), "count/jobs.batch": str(_MOST_JOBS), "persistentvolumeclaims": "0"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "bounds", "namespace": namespace},
+        "spec": {"hard": hard},
     }
 
 

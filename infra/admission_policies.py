@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from infra.accelerators import TPU_RESOURCE
 from infra.flavors import API_VERSION, NODE_POOL_LABEL, Manifest
 from infra.jobs import MOST_GRACE_SECONDS
-from infra.placement import EXCLUSIVE, HOST_LABEL, JOB_KEY, JOBSET_LABEL, SYSTEM_POOL
+from infra.placement import EXCLUSIVE, HOST_LABEL, JOB_KEY, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES, SYSTEM_POOL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.stack_file import Team
 
@@ -187,7 +187,8 @@ def _neighbours(namespaces: Sequence[str]) -> Manifest:
     """A required term of one pod's anti-affinity keeps all pods that it selects from every place of its topology key.
 
     Terms across namespaces are those by which a slice has its node pool alone, of pods with its chips, and a head its
-    system node (`infra.placement`, and JobSet's exclusive topology). They select pods of jobs.
+    system node (`infra.placement`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
+    slice's hosts are its job's own as well: a pod that takes none of their chips comes there as a head beside its job.
     """
     on_system = f"object.spec.?nodeSelector[?'{NODE_POOL_LABEL}'].orValue('') == '{SYSTEM_POOL}'"
     place = (
@@ -199,6 +200,12 @@ def _neighbours(namespaces: Sequence[str]) -> Manifest:
     terms = [f"object.spec.?affinity.?{kind}" for kind in ("podAffinity", "podAntiAffinity")]
     required = [f"{kind}.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])" for kind in terms]
     preferred = [f"{kind}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])" for kind in terms]
+    tolerated = f"object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{TPU_RESOURCE}'])"
+    beside = (
+        f"{required[0]}.exists(t, t.topologyKey == '{HOST_LABEL}' && {own}"
+        f" && '{JOBSET_LABEL}' in t.?labelSelector.?matchLabels.orValue({{}})"
+        f" && t.labelSelector.matchLabels[?'{REPLICATED_JOB_LABEL}'].orValue('') == '{SLICES}')"
+    )
     within = [f"{found}.all(t, {own} || {place})" for found in required]
     within += [f"{found}.map(p, p.podAffinityTerm).all(t, {own})" for found in preferred]
     return policy(
@@ -207,6 +214,9 @@ def _neighbours(namespaces: Sequence[str]) -> Manifest:
         {
             "affinity to pods of other namespaces is that of a slice to its pool, or of a head to its system node": (
                 " && ".join(f"({said})" for said in within)
+            ),
+            f"a pod without {TPU_RESOURCE} gets to hosts of slices beside those of its own job alone": (
+                f"{_HOLDS_CHIPS} || !{tolerated} || {beside}"
             ),
             f"a pod ends within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
                 f"object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MOST_GRACE_SECONDS}"

@@ -101,6 +101,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         rbac_binding_config=container.ClusterRbacBindingConfigArgs(
             enable_insecure_binding_system_authenticated=False, enable_insecure_binding_system_unauthenticated=False
         ),
+        database_encryption=_encryption(args.settings),
         logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
         monitoring_config=_monitoring(),
     )
@@ -142,6 +143,12 @@ def _authorized_networks(
         # Any machine that anyone rents from Google Cloud would be let in besides.
         gcp_public_cidrs_access_enabled=False,
     )
+
+
+def _encryption(settings: stack_file.Cluster) -> gcp.container.ClusterDatabaseEncryptionArgs | None:
+    if settings.encryption_key is None:
+        return None
+    return gcp.container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=settings.encryption_key)
 
 
 def _groups(settings: stack_file.Cluster) -> gcp.container.ClusterAuthenticatorGroupsConfigArgs | None:

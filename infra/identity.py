@@ -13,11 +13,12 @@ import pulumi_gcp as gcp
 from infra.image import RepositoryPlace
 from infra.pods import SERVICE_ACCOUNT
 
-_NODE_ROLES = {
+NODE_ROLES = {
     "role": "roles/container.defaultNodeServiceAccount",
     # Image streaming asks whether the node may use the project's services, which the role above does not allow.
     "streaming": "roles/serviceusage.serviceUsageConsumer",
 }
+"""All that the program grants in a project, by the names of the grants."""
 _CHECKPOINT_ROLES = {
     "objects": "roles/storage.objectUser",
     # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
@@ -51,7 +52,7 @@ class NodeIdentity(pulumi.ComponentResource):
             name, account_id=args.account_id, display_name="Nodes of the TPU cluster", opts=inside
         )
         member = _service_account(account.email)
-        for grant, role in _NODE_ROLES.items():
+        for grant, role in NODE_ROLES.items():
             gcp.projects.IAMMember(f"{name}-{grant}", project=args.project, role=role, member=member, opts=inside)
         for grant, repository in {"images": args.repository, **args.foreign_repositories}.items():
             gcp.artifactregistry.RepositoryIamMember(

@@ -16,6 +16,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
+_KMS_KEY = re.compile(r"projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+")
 _DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _EMAIL = re.compile(r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
@@ -60,6 +61,12 @@ def _bucket(name: str) -> str:
 def _disk_image(name: str) -> str:
     if not _DISK_IMAGE.fullmatch(name):
         raise ValueError("a disk image by its full name, projects/PROJECT/global/images/IMAGE")
+    return name
+
+
+def _kms_key(name: str) -> str:
+    if not _KMS_KEY.fullmatch(name):
+        raise ValueError("a key by its full name, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY")
     return name
 
 
@@ -149,6 +156,7 @@ JobName = Annotated[str, AfterValidator(_at_most(26))]
 DnsLabel = Annotated[str, AfterValidator(_at_most(63))]
 BucketName = Annotated[str, AfterValidator(_bucket)]
 DiskImage = Annotated[str, AfterValidator(_disk_image)]
+KmsKey = Annotated[str, AfterValidator(_kms_key)]
 CpuMachine = Annotated[str, AfterValidator(_machine)]
 PinnedImage = Annotated[str, AfterValidator(_pinned)]
 Email = Annotated[str, AfterValidator(_email)]

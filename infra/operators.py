@@ -49,7 +49,7 @@ class Operators(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
-        resources = chart_resources(sum(group.count * group.shape.hosts for group in args.groups))
+        resources = chart_resources(sum(group.hosts for group in args.groups))
         values: dict[str, object] = {"controller": {"resources": resources}}
         jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, values, [])
         # When it starts, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.

@@ -98,10 +98,12 @@ class Queues(pulumi.ComponentResource):
             automount_service_account_token=False,
             opts=self._after([namespace]),
         )
+        hosts = sum(group.hosts for group in args.groups.values())
         border = network_policy.of_team(team.namespace, args.network, monitored=args.monitored)
         borders = [
             self._declare(f"network-{name}", border, [namespace]),
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
+            self._declare(f"bounds-{name}", access.bounds(team.namespace, hosts), [namespace]),
         ]
         self._open(name, team, borders)
 

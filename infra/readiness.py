@@ -12,7 +12,7 @@ from infra.pricing import price_table
 from infra.stack_file import DATASETS_FOLDER, Settings
 from workloads.spec import TokenFileSpec
 
-_EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
+EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
 """Projects and buckets of the stack files in `stacks/`."""
 _NO_DIGEST = f"@sha256:{'0' * 64}"
 
@@ -27,7 +27,7 @@ def _placeholders(path: str, value: object) -> Iterator[Fault]:
         case dict():
             for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
                 yield from _placeholders(f"{path}.{key}" if path else str(key), item)
-        case str() if value in _EXAMPLES:
+        case str() if value in EXAMPLES:
             yield Fault(path, "a name of your own", f"{value}, which is that of an example", "write your own")
         case str() if value.endswith(_NO_DIGEST):
             build = ", or write image.build: true in place of it" if path == "image.reference" else ""

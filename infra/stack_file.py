@@ -24,6 +24,7 @@ from infra.names import (
     DiskImage,
     DnsLabel,
     Email,
+    KmsKey,
     Labels,
     PinnedImage,
     ProjectName,
@@ -62,6 +63,10 @@ class Cluster(Spec):
     """The Google group that holds the groups of all teams, `gke-security-groups@DOMAIN`
     (https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac). Unset: GKE knows people alone.
     A cluster that has one keeps it when it is removed here."""
+    encryption_key: KmsKey | None = None
+    """Full name of the Cloud KMS key that encrypts the cluster's Secrets; it must be in `cloud.region`, and GKE's own
+    account must be allowed to use it (https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets).
+    Unset: Google's key. A stack whose jobs have secrets needs one."""
     maintenance: MaintenanceWindow | None = None
     """Unset: GKE maintains control plane and system nodes at any time. TPU nodes are left alone either way."""
 
@@ -98,6 +103,11 @@ class SliceGroup(Spec):
     def shape(self) -> SliceShape:
         """What one slice of the group is made of."""
         return resolve(self.generation, self.topology, self.machine_type)
+
+    @property
+    def hosts(self) -> int:
+        """Of all its slices."""
+        return self.count * self.shape.hosts
 
     @property
     def chips(self) -> int:

@@ -53,7 +53,7 @@ def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
 
 def found_call(call: str, stack: Place, team: str | None = None) -> Call:
     """The call of that name on a stack; raises as `attach` does."""
-    namespaces = stack.settings.namespaces if team is None else {team: stack.settings.namespaces[stack.team(team)]}
+    namespaces = _namespaces(stack, team)
     seen, hidden = _seen(stack, namespaces, call)
     if len(seen) > 1:
         teams = ", ".join(name for name, namespace in namespaces.items() if namespace in seen)
@@ -73,15 +73,14 @@ def forget_call(call: str, stack: Place, team: str | None = None) -> None:
     try:
         found_call(call, stack, team).forget()
     except CallGone:
-        # The files of all teams lie side by side.
-        seen, _ = _seen(stack, stack.settings.namespaces, call)
-        if others := [namespace for namespace, spec in seen.items() if spec is not None]:
-            raise Refused(
-                f"expected the team of call {call!r}, which is in namespace {', '.join(others)}, got {team!r}; nothing"
-                " was removed"
-            ) from None
+        seen, _ = _seen(stack, _namespaces(stack, team), call)
         with bucket(stack.settings.bucket):
-            stack.folder(call).remove()
+            for namespace in seen:
+                stack.folder(namespace, call).remove()
+
+
+def _namespaces(stack: Place, team: str | None) -> Mapping[str, str]:
+    return stack.settings.namespaces if team is None else {team: stack.settings.namespaces[stack.team(team)]}
 
 
 def _seen(stack: Place, namespaces: Mapping[str, str], call: str) -> tuple[dict[str, CallSpec | None], list[str]]:

@@ -24,7 +24,7 @@ from multislice.outcome import Outcome, found_outcome
 from multislice.place import Place
 from multislice.reaching import bucket, cluster
 from multislice.status import State, Status, queued, starting, status_of
-from workloads.call.folder import OUTPUT, Seals
+from workloads.call.folder import OUTPUT, CallFolder, Seals
 from workloads.spec import CallSpec
 
 _POLL_SECONDS = 0.5
@@ -53,6 +53,11 @@ class Call:
     def again(self) -> str:
         """The expression by which any process finds it again."""
         return self.place.again(self.id, self.namespace)
+
+    @property
+    def files(self) -> CallFolder:
+        """Its folder in the bucket."""
+        return self.place.folder(self.namespace, self.id)
 
     @property
     def output(self) -> str:
@@ -100,7 +105,7 @@ class Call:
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         ended = ended or threading.Event()
-        seals, pause = Seals.of(self.spec, self.place.folder(self.id)), _FIRST_LOOK_SECONDS
+        seals, pause = Seals.of(self.spec, self.files), _FIRST_LOOK_SECONDS
         before: Status | None = None
         while True:
             if ended.is_set() and (found := self._found_early(seals)):
@@ -125,7 +130,7 @@ class Call:
         if found.error is None:
             # Whoever has the value shall not lose it because a copy of it stays.
             with suppress(BucketFailed), bucket(self.place.settings.bucket):
-                self.place.folder(self.id).remove(keep=OUTPUT)
+                self.files.remove(keep=OUTPUT)
         return found
 
     def logs(self, host: str = LEADER) -> str:
@@ -162,7 +167,7 @@ class Call:
         """
         self.cancel()
         with bucket(self.place.settings.bucket):
-            self.place.folder(self.id).remove()
+            self.files.remove()
 
     @property
     def _path(self) -> str:
@@ -211,7 +216,7 @@ class Call:
                 None, error=CallGone(f"the result of call {self.id} was fetched before; it is kept no longer")
             )
         with bucket(self.place.settings.bucket):
-            told = host_failure(self.place.folder(self.id)) or status.reason or "no host says why"
+            told = host_failure(self.files) or status.reason or "no host says why"
         return Outcome(None, error=HostFailed(f"call {self.id}: {told}"))
 
 

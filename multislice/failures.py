@@ -4,12 +4,13 @@ from contextlib import suppress
 
 from pydantic import BaseModel, ValidationError
 
-from workloads.call.folder import CallFolder
+from workloads.call.folder import CallFolder, Damaged
 from workloads.spec import ExitCode, cause_order
 from workloads.terminal import inert
 
 _FOLDER = "failures"
 _SHOWN_LINES = 40
+_MOST_RECORDS, _MOST_RECORD_BYTES = 10_000, 1 << 20
 
 
 def host_failure(folder: CallFolder) -> str | None:
@@ -17,7 +18,8 @@ def host_failure(folder: CallFolder) -> str | None:
 
     The records are not sealed, and are shown alone. What is no record is passed over.
     """
-    records = [record for name in folder.names(_FOLDER) if (record := _record(folder.read(name)))]
+    names = sorted(folder.names(_FOLDER))[:_MOST_RECORDS]
+    records = [record for name in names if (record := _record(folder, name))]
     own = [record for record in records if not record.elsewhere] or records
     if not own:
         return None
@@ -37,7 +39,8 @@ class _Record(BaseModel):
     elsewhere: bool
 
 
-def _record(content: bytes | None) -> _Record | None:
-    with suppress(ValidationError):
+def _record(folder: CallFolder, name: str) -> _Record | None:
+    with suppress(ValidationError, Damaged):
+        content = folder.read(name, _MOST_RECORD_BYTES)
         return None if content is None else _Record.model_validate_json(content)
     return None

@@ -30,13 +30,13 @@ class Place:
     sandbox: Path | None
     """Folder of the sandbox that has the stack; None: it is one of the user's own Pulumi."""
 
-    def folder(self, call: str) -> CallFolder:
+    def folder(self, namespace: str, call: str) -> CallFolder:
         """Of a call's files."""
-        return CallFolder(self.filesystem, f"{self.settings.bucket}/{CALLS}/{call}")
+        return CallFolder(self.filesystem, f"{self.settings.bucket}/{CALLS}/{namespace}/{call}")
 
-    def url(self, call: str) -> str:
+    def url(self, namespace: str, call: str) -> str:
         """The same folder, as hosts find it."""
-        return f"gs://{self.settings.bucket}/{CALLS}/{call}"
+        return f"gs://{self.folder(namespace, call).path}"
 
     def again(self, call: str, namespace: str) -> str:
         """The expression by which a call is found again."""

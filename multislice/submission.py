@@ -57,11 +57,11 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
     """
     place.require(wish.slices, wish.count)
     team = place.team(wish.team)
-    name = call_name(packed.function)
+    name, namespace = call_name(packed.function), place.settings.namespaces[team]
     parcel = Parcel.of(name, packed.function, packed.parts)
     spec = CallSpec(
         id=name,
-        folder=place.url(name),
+        folder=place.url(namespace, name),
         manifest_sha256=parcel.sha256,
         key=secrets.token_hex(_KEY_BYTES),
         slices=place.settings.slices_of(wish.slices, wish.count),
@@ -71,7 +71,7 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
         return_minutes=RETURN_MINUTES,
     )
     manifest = call_jobset(CallJob(spec, packed.function, team, wish.slices, wish.priority), place.settings)
-    call = Call(name, place.settings.namespaces[team], place, spec)
+    call = Call(name, namespace, place, spec)
     _write(parcel, call)
     _create(manifest, call)
     return call
@@ -90,10 +90,9 @@ def is_call_name(name: str) -> bool:
 
 
 def _write(parcel: Parcel, call: Call) -> None:
-    folder = call.place.folder(call.id)
     try:
         with bucket(call.place.settings.bucket):
-            parcel.write(folder)
+            parcel.write(call.files)
     except BaseException:
         _remove_files(call)
         raise
@@ -131,4 +130,4 @@ def _undo(call: Call) -> str:
 
 def _remove_files(call: Call) -> None:
     with suppress(BucketFailed), bucket(call.place.settings.bucket):
-        call.place.folder(call.id).remove()
+        call.files.remove()

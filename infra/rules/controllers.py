@@ -16,7 +16,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     machine = machine_size(draft.cluster.system_machine_type) if draft.cluster else None
     if draft.cluster is None or machine is None:
         return
-    hosts = sum(draft.slices[name].count * shape.hosts for name, shape in shapes.items())
+    hosts = sum(draft.slices[name].hosts for name in shapes)
     on_one_node = _CONTROLLERS if draft.cluster.system_nodes == 1 else 1
     wanted = controller_request(hosts)
     millicores, memory_mib = wanted.millicores * on_one_node, wanted.memory_mib * on_one_node

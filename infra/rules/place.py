@@ -28,9 +28,10 @@ _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/1
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
-    """Faults of the sections `cloud` and `network`, of the groups' zones, and of the addresses that `cluster` names."""
+    """Faults of the sections `cloud` and `network`, of the groups' zones, and of the addresses and key of `cluster`."""
     yield from _zones(draft)
     yield from _authorized_networks(draft)
+    yield from _encryption_key(draft)
     ranges = _used_ranges(draft)
     yield from _kinds(ranges)
     yield from _overlaps(ranges)
@@ -56,6 +57,14 @@ def _authorized_networks(draft: Draft) -> Iterator[Fault]:
                 f"{cidr}, which is everyone",
                 "narrow it, or remove it and use the DNS endpoint, which any network reaches",
             )
+
+
+def _encryption_key(draft: Draft) -> Iterator[Fault]:
+    key = draft.cluster.encryption_key if draft.cluster else None
+    # GKE takes keys of its own region alone, not even those of the location `global`.
+    if key and draft.cloud and f"/locations/{draft.cloud.region}/" not in key:
+        expected = f"a key in {draft.cloud.region}, the region of the cluster"
+        yield Fault("cluster.encryption_key", expected, key, "make one there and name it")
 
 
 def _used_ranges(draft: Draft) -> _Ranges:
@@ -99,7 +108,7 @@ def _overlaps(ranges: _Ranges) -> Iterator[Fault]:
 
 def _room(draft: Draft, shapes: Shapes, ranges: _Ranges) -> Iterator[Fault]:
     """Whether all nodes have an address, and all their pods."""
-    by_group = {name: draft.slices[name].count * shape.hosts for name, shape in shapes.items()}
+    by_group = {name: draft.slices[name].hosts for name in shapes}
     hosts = sum(by_group.values())
     second = sum(by_group.get(name, 0) for name in _groups_on_second_network(draft))
     stays = draft.cluster.system_nodes if draft.cluster else 0

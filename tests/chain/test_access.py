@@ -10,11 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import urllib3
+from urllib3.exceptions import HTTPError
 
-from infra import access, network_policy
+from infra import access, network_policy, placement
 from infra.addresses import Network
 from infra.api_server import ApiError, ApiServer, Json
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.settings import parse
+from sandbox.access import etcd
 from tests.chain.people import (
     JOBSETS,
     PODS,
@@ -30,6 +34,7 @@ from tests.chain.people import (
 )
 from tests.chain.shared import ADA, GROUP, HELD, TEAMS
 from tests.chain.stack import Chain, wait_until
+from tests.infra.recording import stack_values
 
 STRANGER = {"Impersonate-User": "stranger@example.com"}
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/first"
@@ -52,6 +57,16 @@ def ada(admin: ApiServer) -> ApiServer:
 def bob(admin: ApiServer) -> ApiServer:
     """The API server as a member of the second team by a group."""
     return replace(admin, credentials=lambda: {"Impersonate-User": "bob@example.com", "Impersonate-Group": GROUP})
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_sandboxs_etcd_answers_nobody_without_its_key(stack: Chain, scheme: str) -> None:
+    every_key = {"key": "AA==", "range_end": "AA==", "limit": 1}
+    place = f"{stack.site.address}:{stack.site.etcd_port}/v3/kv/range"
+    assert etcd(stack.site).request("POST", f"https://{place}", json=every_key).json()["kvs"]
+    stranger = urllib3.PoolManager(ca_certs=str(stack.site.pki / "ca.crt"))
+    with pytest.raises(HTTPError):
+        stranger.request("POST", f"{scheme}://{place}", json=every_key, retries=False)
 
 
 def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(stack: Chain, ada: ApiServer) -> None:
@@ -246,9 +261,34 @@ def _changed(trainer: Json, pod: Json, container: Json) -> Json:
 def test_a_pod_that_acts_as_a_trainer_gets_to_a_node_by_its_chips_alone(
     admin: ApiServer, pod: Json, container: Json, says: str
 ) -> None:
-    changed = _changed(_trainer_on_the_pod_network(admin), pod, container)
+    changed = _changed(_trainer_on_the_pod_network(admin), {"tolerations": [], **pod}, container)
     assert says in admission(admin, changed, "first")
     assert admission(admin, changed | {"serviceAccountName": "default"}, "first") == ""
+
+
+@pytest.mark.parametrize("key", [{"key": "google.com/tpu"}, {}])
+def test_a_pod_without_chips_gets_to_no_hosts_of_slices_but_beside_its_own_job(admin: ApiServer, key: Json) -> None:
+    tolerating = {"serviceAccountName": "default", "tolerations": [{**key, "operator": "Exists"}]}
+    pod = _changed(_trainer_on_the_pod_network(admin), tolerating, {"resources": {}})
+    assert "gets to hosts of slices beside those of its own job alone" in admission(admin, pod, "first")
+    head: Any = placement.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
+    assert admission(admin, pod | {"affinity": head}, "first") == ""
+    (term,) = head["podAffinity"][APART]
+    elsewhere = {"podAffinity": {APART: [{**term, "namespaces": ["second"]}]}}
+    assert admission(admin, pod | {"affinity": elsewhere}, "first") != ""
+
+
+def test_a_namespace_holds_no_disks_and_a_bounded_number_of_pods_and_jobs(admin: ApiServer) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "disk"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Ti"}}},
+    }
+    with pytest.raises(ApiError, match="exceeded quota: bounds, requested: persistentvolumeclaims=1"):
+        admin.request("POST", "/api/v1/namespaces/first/persistentvolumeclaims", claim)
+    counted = admin.request("GET", "/api/v1/namespaces/first/resourcequotas/bounds")["status"]["used"]
+    assert counted.keys() == {"pods", "count/jobs.batch", "persistentvolumeclaims"}
 
 
 EVERYWHERE: Json = {"namespaceSelector": {}, "labelSelector": {}}

@@ -22,13 +22,14 @@ from tests.engine.findings import Findings
 from tests.infra.recording import run_program, stack_values
 from tests.policy.example import declared, faults
 from tests.policy.examples import EXAMPLES
+from tests.policy.lasting import counting
 
 EXCEPTED = "no-keys"
 """The rule whose example is declared twice more, for exceptions."""
 SETTINGS: Mapping[str, Any] = {
     EXCEPTED: {
         "exceptions": [
-            {"resource": "granted.*", "reason": "An old partner.", "expires_on": "9999-12-31"},
+            {"resource": "granted.*", "reason": "An old partner.", "expires_on": counting()},
             {"resource": "expired.*", "reason": "A demonstration.", "expires_on": "2020-01-31"},
         ]
     }

@@ -31,6 +31,13 @@ def test_the_dns_endpoint_is_the_only_way_in_until_networks_are_named(values: Va
     }
 
 
+def test_the_clusters_secrets_are_encrypted_with_the_key_that_is_named(values: Values) -> None:
+    assert "databaseEncryption" not in cluster_of(values)
+    key = "projects/p/locations/us-east5/keyRings/r/cryptoKeys/k"
+    values["cluster"]["encryption_key"] = key
+    assert cluster_of(values)["databaseEncryption"] == {"state": "ENCRYPTED", "keyName": key}
+
+
 def test_maintenance_keeps_to_its_window(values: Values) -> None:
     assert "maintenancePolicy" not in cluster_of(values)
     start, end, recurrence = "2026-01-03T02:00:00Z", "2026-01-03T08:00:00Z", "FREQ=WEEKLY;BYDAY=SA,SU"

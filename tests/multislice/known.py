@@ -93,7 +93,7 @@ def carries_out(stack: Place) -> Callable[[Json], None]:
     def carry_out(jobset: Json) -> None:
         spec = spec_of(jobset)
         assert spec
-        folder = stack.folder(spec.id)
+        folder = stack.folder(jobset["metadata"]["namespace"], spec.id)
         _, parts = read_parcel(spec, folder)
         arguments, named = pickle.loads(parts[ARGUMENTS])
         seals, kind = Seals.of(spec, folder), "Completed"

@@ -32,7 +32,7 @@ def ended(objects: Objects, kind: str, message: str = "") -> None:
 
 
 def seals(call: Call) -> Seals:
-    return Seals.of(call.spec, call.place.folder(call.id))
+    return Seals.of(call.spec, call.files)
 
 
 def raised(call: Call, process: int, error: BaseException | None, **facts: Any) -> None:
@@ -93,10 +93,10 @@ def test_a_call_that_kueue_stopped_for_good_has_failed(call: Call, objects: Obje
 
 def test_a_result_is_given_once_and_what_the_function_wrote_stays(call: Call, objects: Objects) -> None:
     seals(call).write(RETURNED, pickle.dumps({"loss": 1.5}))
-    call.place.folder(call.id).write("output/model", b"weights")
+    call.files.write("output/model", b"weights")
     ended(objects, "Completed")
     assert call.result() == {"loss": 1.5}
-    assert call.place.folder(call.id).names("") == ["output/model"]
+    assert call.files.names("") == ["output/model"]
     with pytest.raises(CallGone, match="was fetched before"):
         call.result()
 
@@ -117,7 +117,7 @@ def test_a_value_is_not_lost_because_its_files_cannot_be_removed(call: Call, obj
 
 def test_a_result_that_cannot_be_read_is_told_with_the_way_back_to_it(call: Call, objects: Objects) -> None:
     ended(objects, "Completed")
-    call.place.filesystem.fails["cat_file"] = OSError("Forbidden: no read")
+    call.place.filesystem.fails["info"] = OSError("Forbidden: no read")
     with pytest.raises(BucketFailed, match="cannot be read or written from here: Forbidden: no read") as fault:
         call.result()
     (note,) = fault.value.__notes__
@@ -125,7 +125,7 @@ def test_a_result_that_cannot_be_read_is_told_with_the_way_back_to_it(call: Call
 
 
 def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -> None:
-    call.place.filesystem.fails["cat_file"] = OSError("away")
+    call.place.filesystem.fails["info"] = OSError("away")
     has_ended = threading.Event()
     has_ended.set()
     with pytest.raises(TimeoutError):
@@ -165,7 +165,7 @@ def test_a_result_that_somebody_else_wrote_is_not_opened(call: Call, objects: Ob
         def __reduce__(self) -> Any:
             return Path.touch, (opened,)
 
-    call.place.folder(call.id).write(RETURNED, b"0" * 32 + pickle.dumps(Attack()))
+    call.files.write(RETURNED, b"0" * 32 + pickle.dumps(Attack()))
     ended(objects, "Completed")
     with pytest.raises(ResultDamaged):
         call.result()
@@ -200,7 +200,7 @@ def test_a_host_that_failed_is_told_by_its_own_record(call: Call, objects: Objec
     record = {"host": "host-1", "code": 24, "cause": "it hangs", "details": ["stack"], "time": 2.0, "elsewhere": False}
     other = {**record, "host": "host-0", "time": 1.0, "elsewhere": True}
     for name, content in (("a", record), ("b", other)):
-        call.place.folder(call.id).write(f"failures/run/{name}.json", json.dumps(content).encode())
+        call.files.write(f"failures/run/{name}.json", json.dumps(content).encode())
     ended(objects, "Failed", "jobset failed")
     with pytest.raises(HostFailed, match=rf"call {call.id}: host host-1 ended \(HANG\): it hangs\nstack"):
         call.result()
@@ -219,7 +219,7 @@ def test_a_cancelled_call_has_no_result(call: Call) -> None:
 
 
 def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
-    call.place.folder(call.id).write("output/model", b"weights")
+    call.files.write("output/model", b"weights")
     call.forget()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

@@ -11,7 +11,7 @@ import pytest
 import multislice
 from multislice import BucketFailed, Refused
 from multislice.function import MAX_HOURS
-from tests.multislice.known import Objects, carries_out, place
+from tests.multislice.known import NAMESPACE, Objects, carries_out, place
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_result_that_cannot_be_read_is_the_error_of_its_input_alone(objects: O
     def spoil(jobset: Any) -> None:
         carry_out(jobset)
         if len(objects.found) == 1:
-            path = stack.folder(jobset["metadata"]["name"]).path
+            path = stack.folder(NAMESPACE, jobset["metadata"]["name"]).path
             (tmp_path / path / "returned.pkl").unlink()
             (tmp_path / path / "returned.pkl").mkdir()
 

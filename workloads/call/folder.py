@@ -1,8 +1,8 @@
 """The files of one call in the checkpoint bucket, as the desk that calls and the hosts that work see them.
 
-Owns their names and what seals them. A seal is a keyed hash (HMAC-SHA256) over the call, the file's name and its
-content: whoever may write to the bucket, such as pods of another team, can neither change a file nor put another
-one in its place unseen.
+Owns their names and what seals them. A seal is a keyed hash (HMAC-SHA256) over the call's folder, which names its
+namespace, the file's name and its content: whoever may write to the bucket, such as pods of another team, can neither
+change a file nor put another one in its place unseen. What is larger than it can be is not read.
 """
 
 import hmac
@@ -27,6 +27,8 @@ OUTPUT = "output"
 _RAISED = "raised"
 _GCS = "gs://"
 _SEAL_BYTES = 32
+_MOST_SEALED_BYTES = 512 << 20
+"""More than `workloads.call.parcel.MOST_BYTES` and the same in base64, as exceptions have it."""
 
 
 class Damaged(ValueError):
@@ -54,7 +56,7 @@ class CallFolder:
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """The folder at `gs://BUCKET/calls/ID` or at a local path, with this machine's credentials."""
+        """The folder at `gs://BUCKET/calls/NAMESPACE/ID` or at a local path, with this machine's credentials."""
         if url.startswith(_GCS):
             return cls(gcs(), url.removeprefix(_GCS))
         return cls(fsspec.filesystem("file"), url)
@@ -64,12 +66,23 @@ class CallFolder:
         self.filesystem.makedirs(f"{self.path}/{name}".rpartition("/")[0], exist_ok=True)
         self.filesystem.pipe_file(f"{self.path}/{name}", content)
 
-    def read(self, name: str) -> bytes | None:
-        """The whole file; None if there is none."""
+    def read(self, name: str, most_bytes: int) -> bytes | None:
+        """The whole file; None if there is none.
+
+        Raises:
+            Damaged: it is larger than `most_bytes`.
+        """
+        path = f"{self.path}/{name}"
+        self.filesystem.invalidate_cache()
         try:
-            return self.filesystem.cat_file(f"{self.path}/{name}")
+            size = self.filesystem.info(path)["size"]
+            # Whoever writes it anew meanwhile cannot make it longer either.
+            content = self.filesystem.cat_file(path, end=size) if 0 < size <= most_bytes else b""
         except FileNotFoundError:
             return None
+        if size > most_bytes:
+            raise Damaged(f"{path}: expected at most {most_bytes} bytes, got {size}; it is not opened")
+        return content
 
     def names(self, folder: str) -> list[str]:
         """Names below a folder of this one, from this one on."""
@@ -95,12 +108,15 @@ class Seals:
 
     folder: CallFolder
     call: str
+    """Its folder, as its specification names it."""
+    hosts: int
+    """Of all slices."""
     key: bytes
 
     @classmethod
     def of(cls, spec: CallSpec, folder: CallFolder) -> Self:
         """Those that the call's specification asks for."""
-        return cls(folder, spec.id, bytes.fromhex(spec.key))
+        return cls(folder, spec.folder, spec.slices.total_hosts, bytes.fromhex(spec.key))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a sealed file."""
@@ -110,9 +126,9 @@ class Seals:
         """The content of a sealed file; None if there is none.
 
         Raises:
-            Damaged: its seal is not that of this call, this name and this content.
+            Damaged: its seal is not that of this call, this name and this content, or it is larger than it can be.
         """
-        found = self.folder.read(name)
+        found = self.folder.read(name, _MOST_SEALED_BYTES)
         if found is None:
             return None
         seal, content = found[:_SEAL_BYTES], found[_SEAL_BYTES:]
@@ -122,18 +138,23 @@ class Seals:
 
     def write_raised(self, process: int, record: bytes) -> None:
         """What a host's function raised."""
-        self.write(f"{_RAISED}/{process}.json", record)
+        self.write(_raised(process), record)
 
     def read_raised(self) -> list[bytes]:
-        """What hosts' functions raised, by process; empty if none did.
+        """What hosts' functions raised, by process; empty if none did. What no host would write is passed over.
 
         Raises:
             Damaged: a record's seal is wrong.
         """
-        names = sorted(self.folder.names(_RAISED), key=lambda name: (len(name), name))
+        there = set(self.folder.names(_RAISED))
+        names = [name for name in map(_raised, range(self.hosts)) if name in there]
         return [record for name in names if (record := self.read(name)) is not None]
 
     def _seal(self, name: str, content: bytes) -> bytes:
         seal = hmac.new(self.key, f"{self.call}\0{name}\0".encode(), "sha256")
         seal.update(content)
         return seal.digest()
+
+
+def _raised(process: int) -> str:
+    return f"{_RAISED}/{process}.json"

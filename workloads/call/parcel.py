@@ -17,6 +17,7 @@ from workloads.spec import CallSpec, Spec
 
 MOST_BYTES = 256 << 20
 """Of all parts of a call together, and of what its function returns: it is held in memory on both sides."""
+_MOST_MANIFEST_BYTES = 1 << 20
 BYTES_PER_MIB = 1 << 20
 _CLOUDPICKLE: str = cloudpickle.__version__
 
@@ -86,22 +87,22 @@ def read_parcel(spec: CallSpec, folder: CallFolder) -> tuple[Manifest, Mapping[s
         Damaged: something is missing, or is not what was packed.
         ValueError: another version of Python or of cloudpickle packed it.
     """
-    written = _checked(folder, MANIFEST, spec.manifest_sha256)
+    written = _checked(folder, MANIFEST, spec.manifest_sha256, _MOST_MANIFEST_BYTES)
     manifest = Manifest.model_validate_json(written)
     if (got := (manifest.python, _major(manifest.cloudpickle))) != (has := (python_version(), _major(_CLOUDPICKLE))):
         raise ValueError(
             f"expected a call packed by Python {has[0]} and cloudpickle {has[1]}, which the image has, got one packed"
             f" by {got[0]} and {got[1]}; call from an environment with the image's versions"
         )
-    return manifest, {part.name: _checked(folder, part.name, part.sha256) for part in manifest.parts}
+    return manifest, {part.name: _checked(folder, part.name, part.sha256, part.size_bytes) for part in manifest.parts}
 
 
 def _major(version: str) -> str:
     return version.partition(".")[0]
 
 
-def _checked(folder: CallFolder, name: str, sha256: str) -> bytes:
-    content = folder.read(name)
+def _checked(folder: CallFolder, name: str, sha256: str, most_bytes: int) -> bytes:
+    content = folder.read(name, most_bytes)
     if content is None:
         raise Damaged(f"expected {folder.path}/{name}, found none; call again")
     if (found := hashlib.sha256(content).hexdigest()) != sha256:

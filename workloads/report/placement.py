@@ -62,7 +62,7 @@ class Placement(Spec):
             raise ValueError(
                 f"expected a host for each device of the mesh, got {len(self.hosts)} for {self.slices.devices} devices"
             )
-        if set(self.hosts) != set(range(self.slices.count * self.slices.hosts)):
+        if set(self.hosts) != set(range(self.slices.total_hosts)):
             raise ValueError("expected every host of the slices to have devices")
         if any({axis for over in array.split for axis in over} - self.mesh.sizes.keys() for array in self.arrays):
             raise ValueError(f"expected arrays split over {', '.join(self.mesh.sizes)} alone")

@@ -48,6 +48,11 @@ class SliceSpec(Spec):
         )
 
     @property
+    def total_hosts(self) -> int:
+        """Hosts of all slices."""
+        return self.count * self.hosts
+
+    @property
     def devices_per_host(self) -> int:
         return self.chips_per_host * self.devices_per_chip
 
@@ -61,7 +66,7 @@ class SliceSpec(Spec):
 
     @property
     def chips(self) -> int:
-        return self.count * self.hosts * self.chips_per_host
+        return self.total_hosts * self.chips_per_host
 
 
 class MeshSpec(Spec):

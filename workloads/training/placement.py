@@ -24,7 +24,7 @@ def show_placement(placement: Placement, record: epath.Path) -> None:
 def placement(spec: MeshSpec, slices: SliceSpec, mesh: Mesh, state: Any) -> Placement:
     """Where the devices of `mesh` and the arrays of `state` are; of its leaves only shape and sharding are read."""
     hosts = tuple(device.process_index for device in mesh.devices.flat)
-    if set(hosts) != set(range(slices.count * slices.hosts)):
+    if set(hosts) != set(range(slices.total_hosts)):
         # One process stands in for all of them.
         hosts = hosts_in_order(slices)
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)

@@ -136,7 +136,7 @@ class Roll:
     def missing(self) -> str:
         """The hosts that did not sign, in words; when none is missing, what else may keep them apart."""
         signed = {path.name for path in self._folder.iterdir()}
-        count = self._slices.count * self._slices.hosts
+        count = self._slices.total_hosts
         absent = [process for process in range(count) if str(process) not in signed]
         if not absent:
             return (

@@ -121,6 +121,13 @@ def test_the_ip_endpoint_is_not_opened_to_everyone(values: Values) -> None:
     assert "0.0.0.0/0, which is everyone" in faults["cluster.authorized_networks.home"]
 
 
+def test_the_key_of_the_clusters_secrets_lies_in_its_region(values: Values) -> None:
+    values["cluster"]["encryption_key"] = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
+    assert "expected a key in us-east5" in faults_of(values)["cluster.encryption_key"]
+    values["cluster"]["encryption_key"] = "projects/p/locations/us-east5/keyRings/r/cryptoKeys/k"
+    assert faults_of(values) == {}
+
+
 def test_a_maintenance_window_ends_after_it_starts(values: Values) -> None:
     window = {"start": "2026-01-03T02:00:00Z", "end": "2026-01-02T02:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA"}
     values["cluster"]["maintenance"] = window

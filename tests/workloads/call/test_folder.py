@@ -8,7 +8,7 @@ KEY = b"k" * 32
 
 
 def seals(path: Path, call: str = "one", key: bytes = KEY) -> Seals:
-    return Seals(CallFolder.at(str(path)), call, key)
+    return Seals(CallFolder.at(str(path)), call, 16, key)
 
 
 def test_a_sealed_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -44,6 +44,30 @@ def test_what_hosts_raised_is_read_in_the_order_of_their_processes(tmp_path: Pat
     for process in (10, 2):
         seals(tmp_path).write_raised(process, f"of {process}".encode())
     assert seals(tmp_path).read_raised() == [b"of 2", b"of 10"]
+
+
+def test_what_no_host_would_write_is_passed_over(tmp_path: Path) -> None:
+    seals(tmp_path).write_raised(3, b"of 3")
+    for name in ("16.json", "garbage.json", "3.json.partial"):
+        (tmp_path / "raised" / name).write_bytes(b"garbage")
+    assert seals(tmp_path).read_raised() == [b"of 3"]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_a_record_without_its_seal_is_damaged(tmp_path: Path, content: bytes) -> None:
+    seals(tmp_path).write_raised(3, b"of 3")
+    (tmp_path / "raised" / "3.json").write_bytes(content)
+    with pytest.raises(Damaged):
+        seals(tmp_path).read_raised()
+
+
+def test_a_file_that_is_larger_than_it_can_be_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CallFolder.at(str(tmp_path))
+    folder.write("manifest.json", b"12345")
+    assert folder.read("manifest.json", 5) == b"12345"
+    monkeypatch.setattr(folder.filesystem, "cat_file", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(Damaged, match="expected at most 4 bytes, got 5; it is not opened"):
+        folder.read("manifest.json", 4)
 
 
 def test_a_folder_is_removed_but_for_what_is_kept(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_an_exception_on_one_host_ends_the_others_that_wait_for_it_and_is_raised
 def test_what_was_changed_on_the_way_is_not_opened(tmp_path: Path) -> None:
     spec = submitted(tmp_path / "call", print, "opened")
     part = tmp_path / "call" / FUNCTION
-    part.write_bytes(part.read_bytes() + b".")
+    part.write_bytes(part.read_bytes()[:-1] + b"!")
     called = carried_out(spec, tmp_path / "logs")
     assert called.codes == [ExitCode.INVALID_SPEC]
     assert not called.printed
