@@ -21,7 +21,6 @@ from sandbox.tpu_environment import (
     JAX_COORDINATOR_PORT,
     TpuWorker,
     cluster_variables,
-    compilation_cache,
     cpu_devices,
 )
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
@@ -152,8 +151,7 @@ def _workers(addresses: list[str], slice_count: int) -> Iterator[TpuWorker]:
 
 def _inherited() -> dict[str, str]:
     foreign = ("JAX_", "TPU_", "MEGASCALE_", "XLA_")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return own | compilation_cache(os.environ)
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
 def _free_addresses(count: int) -> list[str]:

@@ -66,9 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(_plan(spec), soft_wrap=True)
     began = time.monotonic()
     logs = options.storage / "logs"
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(options.storage.resolve() / "compiled")}
     run_id = datetime.now().strftime("%Y%m%d-%H%M%S")
-    with start_hosts(spec, run_id, 0, logs, cache) as hosts:
+    with start_hosts(spec, run_id, 0, logs, {}) as hosts:
         try:
             seen = _show(hosts, spec, console, began)
         except KeyboardInterrupt:

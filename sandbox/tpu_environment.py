@@ -6,7 +6,6 @@ the like, as in kubernetes-sigs/dra-driver-google-tpu). What differs from a TPU 
 although there is no chip.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.accelerators import SliceShape, dimensions
@@ -22,12 +21,6 @@ FIRST_PROCESS_PORT = 8476
 
 _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How the device plugin arranges the chips that one container requests."""
-
-_COMPILATION_CACHE = (
-    "JAX_COMPILATION_CACHE_DIR",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES",
-)
 
 
 @dataclass(frozen=True)
@@ -96,16 +89,17 @@ def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
 
 
 def cpu_devices(device_count: int, address: str) -> dict[str, str]:
-    """What makes `device_count` CPU devices stand for the chips of a host that owns `address`."""
+    """What makes `device_count` CPU devices stand for the chips of a host that owns `address`.
+
+    They compile every program anew. When XLA loads one for CPUs, it loses the order between collectives inside loops
+    and those outside (`ThunkSequenceSerDesProtobuf::FromProto` makes a communicator for each loop), and devices then
+    wait for each other until XLA aborts the process.
+    """
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(device_count),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
         "JAX_FORCE_TPU_INIT": "1",
         "JAX_COORDINATOR_BIND_ADDRESS": f"{address}:{JAX_COORDINATOR_PORT}",
         "TPU_SKIP_MDS_QUERY": "true",
     }
-
-
-def compilation_cache(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `environment` that name JAX's compilation cache, which hosts of this machine share with it."""
-    return {name: environment[name] for name in _COMPILATION_CACHE if name in environment}

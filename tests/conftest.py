@@ -1,4 +1,4 @@
-"""For all tests: JAX on eight CPU devices and its compilation cache, Ctrl-C, property tests, what a test may cost."""
+"""For all tests: JAX on eight CPU devices, Ctrl-C, property tests, what a test may cost."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import sys
 from google.rpc import status_pb2
 from hypothesis import HealthCheck, settings
 
-from tests.cost import FOLDER, pytest_configure, pytest_fixture_setup, pytest_runtest_call, pytest_sessionfinish
+from tests.cost import pytest_configure, pytest_fixture_setup, pytest_runtest_call, pytest_sessionfinish
 
 __all__ = ["pytest_configure", "pytest_fixture_setup", "pytest_runtest_call", "pytest_sessionfinish"]
 
@@ -15,10 +15,8 @@ __all__ = ["pytest_configure", "pytest_fixture_setup", "pytest_runtest_call", "p
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
-# Most tests compile the same small programs. Host processes and pods inherit this cache as well.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(FOLDER / "jax")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+# Programs for several CPU devices must not be loaded (`sandbox.tpu_environment`), and those for absent chips cannot be.
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 
 # Pulumi's plugins and gcsfs each bring the message google.rpc.Status, of which a process can hold but one.
 sys.modules["pulumi.runtime.proto.status_pb2"] = status_pb2

@@ -1,7 +1,6 @@
 """From a container's specification to the plan of its process: environment, command, mounts, log."""
 
 import base64
-import os
 import shutil
 import threading
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from sandbox.node_agent.pod_process import Plan
 from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, requested_chips, webhook_variables
 from sandbox.node_agent.volumes import Mount, container_mounts
 from sandbox.site import Site
-from sandbox.tpu_environment import compilation_cache
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -133,7 +131,6 @@ def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]
         "KUBERNETES_SERVICE_HOST": machine.site.address,
         "KUBERNETES_SERVICE_PORT": str(machine.site.api_server_port),
         **machine.site.client_environment(),
-        **compilation_cache(os.environ),
     }
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
-from jax._src import cache_key
 from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
@@ -223,8 +222,6 @@ def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
         alone = Processes(0, 1, place.host, deadline)
         signal.signal(signal.SIGTERM, lambda *_: alone.sigterm.set())
         return alone
-    if jax.config.jax_platforms == "cpu":
-        cache_key._hash_accelerator_config = _hash_spread  # pyright: ignore[reportPrivateUsage]
     # No arguments that place this process: JAX's own GKE detection reads them from the same variables.
     jax.distributed.initialize(
         initialization_timeout=int(60 * start_minutes) + JOIN_MARGIN_SECONDS,
@@ -232,13 +229,3 @@ def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
         shutdown_timeout_seconds=SHUTDOWN_TIMEOUT_SECONDS,
     )
     return Processes(jax.process_index(), jax.process_count(), place.host, deadline)
-
-
-def _hash_spread(key: Any, devices: Any) -> None:
-    """Have a compiled program's key tell how its CPU devices are spread over processes, and not who asks.
-
-    JAX hashes the topology here. On TPU hosts that is the same one; of CPU devices each process sees its own. Since
-    only the first process writes to the compilation cache, all others would compile anew at every start.
-    """
-    processes = sorted({device.process_index for device in devices.flat})
-    key.update(repr([processes.index(device.process_index) for device in devices.flat]).encode())

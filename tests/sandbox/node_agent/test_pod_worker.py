@@ -118,14 +118,6 @@ def test_cpu_devices_stand_for_chips_whatever_platform_the_pod_names(begin: Begi
         assert trial.log() == f"{expected}\n"
 
 
-def test_pods_share_the_compilation_cache_of_the_sandbox_unless_they_name_another(begin: Begin) -> None:
-    variable = "JAX_COMPILATION_CACHE_DIR"
-    for own, expected in (([], os.environ[variable]), ([{"name": variable, "value": "elsewhere"}], "elsewhere")):
-        trial = begin(pod(containers=[script(f"echo ${variable}", env=own)]))
-        trial.until_ended()
-        assert trial.log() == f"{expected}\n"
-
-
 def test_a_program_leaves_the_cores_to_what_runs_it(begin: Begin) -> None:
     trial = begin(pod(containers=[script("nice; cat /proc/self/autogroup 2> /dev/null || echo nice 10")]))
     trial.until_ended()

@@ -92,6 +92,7 @@ def test_the_device_plugin_describes_the_slice_and_the_host() -> None:
     assert found["TPU_HOST_BOUNDS"] == "2,2,1"
     devices = cpu_variables(tpu_container(), around)
     assert devices["JAX_NUM_CPU_DEVICES"] == "4"
+    assert devices["JAX_ENABLE_COMPILATION_CACHE"] == "false"
     assert devices["JAX_COORDINATOR_BIND_ADDRESS"] == f"{around.address}:8482"
 
 

@@ -13,8 +13,3 @@ def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"optimization_level": "O0"}
 
     monkeypatch.setattr(step, "compiler_options", options)
-
-
-@pytest.fixture(autouse=True)
-def never_cached(compiled_anew: None) -> None:
-    """JAX writes programs for absent chips into its compilation cache, and cannot read them."""

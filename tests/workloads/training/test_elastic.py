@@ -49,7 +49,6 @@ def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: boo
     (folder / "site" / "sitecustomize.py").write_text(UNHURRIED)
     environment = {
         JOB_SPEC_VARIABLE: job.model_dump_json(),
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
         "PYTHONPATH": f"{folder / 'site'}:{Path(__file__).parents[3]}",
     }
     present = job.on_slices(slices)

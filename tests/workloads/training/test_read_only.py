@@ -49,6 +49,7 @@ def test_it_trains_saves_and_profiles_where_nothing_but_its_temporary_folder_can
         "SEALED_BUCKET": str(places["bucket"]),
         "HOME": str(places["home"]),
         "JAX_COMPILATION_CACHE_DIR": str(places["tmp"] / "jax"),
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
     }
     job = small_job(places["bucket"], replica=1, fsdp=2, steps=4, save_every_steps=2, profile_steps=(2, 3))
     with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, environment) as hosts:

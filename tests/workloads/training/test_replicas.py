@@ -79,7 +79,7 @@ def test_a_replica_over_two_slices_names_both() -> None:
 def started(folder: Path, attempt: int, **training: Any) -> tuple[list[int], list[str], list[str]]:
     """Two slices of one host each, of which the second flips a bit of its weights after step 4 of its first start."""
     job = small_job(folder / "storage", replica=2, fsdp=2, hosts=1, steps=6, save_every_steps=3, **training)
-    path = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}", "JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
+    path = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
     with running_hosts(job, attempt, folder / f"logs-{attempt}", TIMEOUT_SECONDS, path) as hosts:
         codes = [host.process.wait(TIMEOUT_SECONDS) for host in hosts.all]
         logs = [host.log.read_text() for host in hosts.all]

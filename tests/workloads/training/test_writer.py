@@ -176,7 +176,7 @@ def test_storage_that_fails_for_a_while_costs_nothing(tmp_path: Path, capsys: py
 @pytest.mark.timeout(600)
 def test_of_two_jobs_the_second_ends_and_the_next_goes_on_after_the_first(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
-    variables = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
+    variables = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
 
     def submitted(run_id: str, steps: int) -> Hosts:
         job = small_job(tmp_path / "job", replica=1, fsdp=1, steps=steps, save_every_steps=100_000)

@@ -112,7 +112,6 @@ def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.costs(cpu_seconds=10)
-@pytest.mark.usefixtures("compiled_anew")
 def test_compiled_for_v6e_both_kernels_carry_the_causal_flops(monkeypatch: pytest.MonkeyPatch) -> None:
     # No TPU is asked for: the compiler needs neither Google Cloud's metadata server nor the chip's lock.
     for name, value in {
