@@ -18,7 +18,7 @@ import pytest
 from sandbox.catalog import cache_folder
 
 FOLDER = cache_folder().parent / "tests"
-"""What one run of the tests keeps for the next: compiled JAX programs, and what each test cost."""
+"""Where a run of the tests keeps for the next one what each test cost."""
 USUAL_CPU_SECONDS = 3.0
 """The most that a test of `make test` may use unless it is marked `costs(cpu_seconds)`."""
 _LARGE_LIBRARY_MODULES = 50

@@ -261,7 +261,7 @@ def _changed(trainer: Json, pod: Json, container: Json) -> Json:
 def test_a_pod_that_acts_as_a_trainer_gets_to_a_node_by_its_chips_alone(
     admin: ApiServer, pod: Json, container: Json, says: str
 ) -> None:
-    changed = _changed(_trainer_on_the_pod_network(admin), {"tolerations": [], **pod}, container)
+    changed = _changed(_trainer_on_the_pod_network(admin), {"affinity": _beside_its_job(), **pod}, container)
     assert says in admission(admin, changed, "first")
     assert admission(admin, changed | {"serviceAccountName": "default"}, "first") == ""
 
@@ -271,11 +271,15 @@ def test_a_pod_without_chips_gets_to_no_hosts_of_slices_but_beside_its_own_job(a
     tolerating = {"serviceAccountName": "default", "tolerations": [{**key, "operator": "Exists"}]}
     pod = _changed(_trainer_on_the_pod_network(admin), tolerating, {"resources": {}})
     assert "gets to hosts of slices beside those of its own job alone" in admission(admin, pod, "first")
-    head: Any = placement.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
-    assert admission(admin, pod | {"affinity": head}, "first") == ""
-    (term,) = head["podAffinity"][APART]
+    beside = _beside_its_job()
+    assert admission(admin, pod | {"affinity": beside}, "first") == ""
+    (term,) = beside["podAffinity"][APART]
     elsewhere = {"podAffinity": {APART: [{**term, "namespaces": ["second"]}]}}
     assert admission(admin, pod | {"affinity": elsewhere}, "first") != ""
+
+
+def _beside_its_job() -> Any:
+    return placement.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
 
 
 def test_a_namespace_holds_no_disks_and_a_bounded_number_of_pods_and_jobs(admin: ApiServer) -> None:

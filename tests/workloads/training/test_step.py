@@ -34,6 +34,7 @@ def test_one_device_and_two_slices_of_four_train_alike(tmp_path: Path) -> None:
     assert sharded == pytest.approx(alone, rel=1e-4)
 
 
+@pytest.mark.compiles
 def test_the_same_job_compiled_twice_gives_bitwise_the_same_losses(tmp_path: Path) -> None:
     assert losses(tmp_path, 1, 8, 4) == losses(tmp_path, 1, 8, 4)
 

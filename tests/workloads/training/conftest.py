@@ -1,0 +1,22 @@
+from typing import Any
+
+import jax
+import pytest
+
+_COMPILED: dict[tuple[str, ...], jax.stages.Compiled] = {}
+
+
+@pytest.fixture(autouse=True)
+def compiled_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of one process share what they compile, since most train the same small job, unless marked `compiles`."""
+    if request.node.get_closest_marker("compiles"):
+        return
+    compile_anew = jax.stages.Lowered.compile
+
+    def compiled(lowered: jax.stages.Lowered, options: dict[str, Any] | None = None) -> jax.stages.Compiled:
+        key = (lowered.as_text(), str(lowered.in_tree), str(lowered.out_tree), repr(options))
+        if key not in _COMPILED:
+            _COMPILED[key] = compile_anew(lowered, options)
+        return _COMPILED[key]
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiled)
