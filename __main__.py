@@ -54,9 +54,9 @@ slices_args = TpuSlicesArgs(
 )
 slices = TpuSlices("slices", slices_args, on_footing)
 number = project_number(cloud.project, InvokeOutputOptions(provider=google, depends_on=[apis]))
-namespaces = [team.namespace for team in settings.teams.values()]
-members = trainers(cloud.project, number, namespaces, nodes.email, bool(settings.host_network_teams))
-access = TrainerAccess("access", TrainerAccessArgs(members, bucket.name, settings.dataset_bucket), in_cluster)
+members = trainers(cloud.project, number, settings.written_folders, nodes.email)
+access_args = TrainerAccessArgs(members, settings.written_folders, bucket.name, settings.dataset_bucket)
+access = TrainerAccess("access", access_args, in_cluster)
 
 on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster], deleted_with=cluster.resource)
 operators_args = OperatorsArgs(settings.slices.values(), settings.scheduling, slices.first_queued)

@@ -17,8 +17,9 @@ NAME = "members"
 
 _PODS_BESIDE = 100
 """Pods of a team that need no TPU host, such as heads of jobs that run by Pathways."""
-_MOST_JOBS = 10_000
-"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end."""
+_MOST_JOBSETS, _MOST_JOBS = 2_000, 10_000
+"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. The API server takes
+objects of 1.5 MiB and stores 6 GB on GKE (https://cloud.google.com/kubernetes-engine/quotas)."""
 
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
@@ -81,7 +82,12 @@ def bounds(namespace: str, hosts: int) -> Manifest:
 
     Pods of a job may end while those of its next start begin, so there is room for both.
     """
-    hard = {"pods": str(2 * hosts + _PODS_BESIDE), "count/jobs.batch": str(_MOST_JOBS), "persistentvolumeclaims": "0"}
+    hard = {
+        "pods": str(2 * hosts + _PODS_BESIDE),
+        "count/jobsets.jobset.x-k8s.io": str(_MOST_JOBSETS),
+        "count/jobs.batch": str(_MOST_JOBS),
+        "persistentvolumeclaims": "0",
+    }
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

@@ -227,9 +227,16 @@ def _neighbours(namespaces: Sequence[str]) -> Manifest:
 
 
 def _ends(namespaces: Sequence[str]) -> Manifest:
-    """The same, where a member sees it: pods are made later, by controllers."""
+    """The same, where a member sees it: pods are made later, by controllers.
+
+    Kueue counts chips, so pods without them are as many as it admits jobs: one for each.
+    """
     grace = "job.?template.?spec.?template.?spec.?terminationGracePeriodSeconds.orValue(0)"
     keys = [NODE_POOL_LABEL, HOST_LABEL]
+    # A custom resource may say a quantity as a number.
+    chips = f"quantity(string({_CHIPS})).isGreaterThan(quantity('0'))"
+    holds = f"job.?template.?spec.?template.?spec.?containers.orValue([]).exists(c, {chips})"
+    one = "job.?replicas.orValue(1) == 1 && job.?template.?spec.?parallelism.orValue(1) == 1"
     owners = ("object.metadata", "job.?template.?metadata")
     of_job, of_one = (f"{owner}.?annotations[?'{EXCLUSIVE}'].orValue('{HOST_LABEL}') in {keys}" for owner in owners)
     jobs = "object.spec.?replicatedJobs.orValue([])"
@@ -237,6 +244,10 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
         ENDS,
         [("jobset.x-k8s.io", "jobsets", "CREATE")],
         {
+            f"every pod of a job but one, its head, holds {TPU_RESOURCE}": (
+                f"{jobs}.exists(job, {holds}) && {jobs}.all(job, {holds} || {one})"
+                f" && {jobs}.filter(job, !({holds})).size() <= 1"
+            ),
             f"a job has node pools or hosts alone, and nothing larger ({EXCLUSIVE})": (
                 f"{of_job} && {jobs}.all(job, {of_one})"
             ),

@@ -35,7 +35,7 @@ class CallSettings(Spec):
     image: str
     """That the hosts run, by digest."""
     bucket: str
-    """Name of the checkpoint bucket; files of calls lie in its folder `calls`."""
+    """Name of the checkpoint bucket, which has the files of calls in the folders of their teams."""
     slices: Mapping[str, SliceGroup]
     namespaces: Mapping[str, str]
     """By team; a team's queue has the team's name."""

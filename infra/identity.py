@@ -4,12 +4,13 @@ Owns service accounts and grants. Grants add a member and never list all of them
 by others stay. No keys: pods act through workload identity, nodes through the metadata server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
 
+from infra.folders import ON_HOSTS
 from infra.image import RepositoryPlace
 from infra.pods import SERVICE_ACCOUNT
 
@@ -19,14 +20,10 @@ NODE_ROLES = {
     "streaming": "roles/serviceusage.serviceUsageConsumer",
 }
 """All that the program grants in a project, by the names of the grants."""
-_CHECKPOINT_ROLES = {
-    "objects": "roles/storage.objectUser",
-    # Orbax and TensorStore ask for the bucket itself, which the role above does not allow.
-    "bucket": "roles/storage.legacyBucketReader",
-}
+_WRITER = "roles/storage.objectUser"
+_BUCKET_READER = "roles/storage.legacyBucketReader"
+"""Orbax and TensorStore ask for the bucket itself, which the role above does not allow. It lists names of files too."""
 _DATASET_ROLE = "roles/storage.objectViewer"
-_NODES = "all_nodes"
-"""In names of grants; no namespace has such a name."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +69,40 @@ class TrainerAccessArgs:
     """Who trains, by the name that the grants have, and the buckets."""
 
     members: Mapping[str, pulumi.Output[str]]
+    folders: Mapping[str, Sequence[str]]
+    """Those of the bucket for checkpoints that each of them reads and writes."""
     checkpoints: pulumi.Output[str]
     datasets: str | None
 
 
 class TrainerAccess(pulumi.ComponentResource):
-    """The right of each team's training pods to read and write checkpoints and to read data sets.
+    """The right of each team's training pods to read and write the team's checkpoints and to read data sets.
 
-    The pool of identities exists once the project has a cluster with workload identity, so this
-    depends on the cluster.
+    A managed folder has grants of its own (https://cloud.google.com/storage/docs/managed-folders). The pool of
+    identities exists once the project has a cluster with workload identity, so this depends on the cluster.
     """
 
     def __init__(self, name: str, args: TrainerAccessArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TrainerAccess", name, None, opts)
+        inside = pulumi.ResourceOptions(parent=self)
+        managed = {
+            # What lies in a folder that is managed no more stays.
+            folder: gcp.storage.ManagedFolder(
+                f"{name}-{_flat(folder)}", bucket=args.checkpoints, name=f"{folder}/", force_destroy=True, opts=inside
+            )
+            for folder in sorted({folder for folders in args.folders.values() for folder in folders})
+        }
         for who, member in args.members.items():
-            for scope, role in _CHECKPOINT_ROLES.items():
-                self._grant(f"{name}-{who}-{scope}", args.checkpoints, role, member)
+            self._grant(f"{name}-{who}-bucket", args.checkpoints, _BUCKET_READER, member)
+            for folder in args.folders[who]:
+                gcp.storage.ManagedFolderIamMember(
+                    f"{name}-{who}_{_flat(folder)}",
+                    bucket=args.checkpoints,
+                    managed_folder=managed[folder].name,
+                    role=_WRITER,
+                    member=member,
+                    opts=inside,
+                )
             if args.datasets:
                 self._grant(f"{name}-{who}-datasets", args.datasets, _DATASET_ROLE, member)
         self.register_outputs({})
@@ -95,6 +110,11 @@ class TrainerAccess(pulumi.ComponentResource):
     def _grant(self, name: str, bucket: pulumi.Input[str], role: str, member: pulumi.Output[str]) -> None:
         inside = pulumi.ResourceOptions(parent=self)
         gcp.storage.BucketIAMMember(name, bucket=bucket, role=role, member=member, opts=inside)
+
+
+def _flat(folder: str) -> str:
+    # Names of jobs, namespaces and teams have no such character, so no two folders get the same name.
+    return folder.replace("/", "_")
 
 
 def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Output[str]:
@@ -105,18 +125,19 @@ def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Out
 def trainers(
     project: str,
     number: pulumi.Output[str],
-    namespaces: Iterable[str],
+    writers: Iterable[str],
     node_account: pulumi.Output[str],
-    host_network: bool,
 ) -> dict[str, pulumi.Output[str]]:
-    """Whom the training pods of these namespaces act as.
+    """Whom the training pods of these namespaces act as, and of `ON_HOSTS`.
 
     Pods that use the interfaces of their host act as the node, from which the metadata server cannot tell
     them (https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity). Such a right is that
     of every pod of this kind, in whatever namespace.
     """
-    members = {namespace: workload_principal(project, number, namespace) for namespace in namespaces}
-    return members | ({_NODES: _service_account(node_account)} if host_network else {})
+    return {
+        who: _service_account(node_account) if who == ON_HOSTS else workload_principal(project, number, who)
+        for who in writers
+    }
 
 
 def _service_account(email: pulumi.Output[str]) -> pulumi.Output[str]:

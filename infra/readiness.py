@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pulumi
 
 from infra.faults import Fault, SettingsError
+from infra.jobs import Job
 from infra.pricing import price_table
 from infra.stack_file import DATASETS_FOLDER, Settings
 from workloads.spec import TokenFileSpec
@@ -42,12 +43,14 @@ def doubts(settings: Settings) -> list[Fault]:
 
 
 def _ungranted(settings: Settings) -> Iterator[Fault]:
-    granted = {settings.checkpoint_bucket, settings.dataset_bucket}
+    granted = {settings.dataset_bucket}
     wanted: dict[str, list[str]] = {}
     for name, job in settings.training_jobs.items():
         data = job.data.path if isinstance(job.data, TokenFileSpec) else ""
         for setting, path in (("data.path", data), ("initial_weights", job.initial_weights or "")):
-            if path.startswith("gs://"):
+            if path.startswith(f"gs://{settings.checkpoint_bucket}/"):
+                yield from _others(settings, job, setting, path)
+            elif path.startswith("gs://"):
                 wanted.setdefault(path.removeprefix("gs://").partition("/")[0], []).append(f"{setting} of job {name}")
             elif path.startswith(f"{DATASETS_FOLDER}/") and not settings.mounts_datasets:
                 expected = f"true, since {setting} of job {name} lies in {DATASETS_FOLDER}"
@@ -61,6 +64,19 @@ def _ungranted(settings: Settings) -> Iterator[Fault]:
                 f"write datasets.bucket: {bucket}; the stack grants no trainer any other bucket,"
                 " and without a grant of your own the job ends after its chips are there",
             )
+
+
+def _others(settings: Settings, job: Job, setting: str, path: str) -> Iterator[Fault]:
+    """What lies in a folder of the checkpoint bucket that the job's pods do not read."""
+    own = settings.written_folders[settings.team_of(job).namespace]
+    within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")
+    if not any(f"{within}/".startswith(f"{folder}/") for folder in own):
+        yield Fault(
+            setting,
+            f"a folder of the checkpoint bucket that the pods of job {job.name} read: {' or '.join(own)}",
+            within,
+            f"move it to gs://{settings.checkpoint_bucket}/{own[0]}, or to a bucket that datasets.bucket names",
+        )
 
 
 def _unlisted(settings: Settings) -> Iterator[Fault]:

@@ -4,11 +4,12 @@ Owns names, types and meanings of the settings, and what follows from one sectio
 hold between sections lies in `infra.rules`; reading them from Pulumi in `infra.settings`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
+from infra import folders
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
@@ -213,9 +214,14 @@ class Settings(Options):
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
 
     @property
-    def compile_cache(self) -> str:
-        """Folder of the bucket for compiled programs."""
-        return f"gs://{self.checkpoint_bucket}/compile-cache"
+    def written_folders(self) -> Mapping[str, Sequence[str]]:
+        """Folders of the checkpoint bucket that pods write: by namespace, and those of pods on their hosts' network."""
+        teams = {name: [folders.of_team(team.namespace)] for name, team in self.teams.items()}
+        for name, job in self.jobs.items():
+            teams[job.team].append(name)
+        by_namespace = {self.teams[name].namespace: written for name, written in teams.items()}
+        on_hosts = [folder for name in sorted(self.host_network_teams) for folder in teams[name]]
+        return by_namespace | ({folders.ON_HOSTS: on_hosts} if on_hosts else {})
 
     @property
     def resource_labels(self) -> Mapping[str, str]:

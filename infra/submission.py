@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pulumi
 
+from infra import folders
 from infra.accelerators import SliceShape
 from infra.job_spec import job_spec, slices_of
 from infra.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
@@ -37,7 +38,7 @@ class Submission:
     mounted_bucket: str | None
     """Its files are seen as a folder by the pods."""
     compile_cache: str | None
-    """Folder that keeps compiled programs for all starts of all jobs; None: the one in the image, for one start."""
+    """Folder that keeps compiled programs for all starts of the team's jobs; None: the image's, for one start."""
     secrets: tuple[str, ...]
     """Environment variables that its pods take from the job's Secret."""
 
@@ -49,7 +50,7 @@ class Submission:
 
 def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None) -> Submission:
     """One of the stack's jobs; `image` is that of the trainer, if the stack has one."""
-    datasets = settings.datasets
+    datasets, namespace = settings.datasets, settings.team_of(job).namespace
     spec = job_spec(settings, job) if isinstance(job, TrainingJob) else None
     own = job.image if isinstance(job, ContainerJob) else image
     assert own is not None, "infra.settings asks for the trainer's image where a job needs it"
@@ -61,10 +62,10 @@ def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None)
         folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
         image=own,
         checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
-        namespace=settings.team_of(job).namespace,
+        namespace=namespace,
         groups=settings.groups_of(job),
         placement=settings.scheduling.placement,
         mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
-        compile_cache=settings.compile_cache if cached else None,
+        compile_cache=f"gs://{settings.checkpoint_bucket}/{folders.of_programs(namespace)}" if cached else None,
         secrets=settings.secrets_of(job),
     )

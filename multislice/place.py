@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cli.deployed import CALLS, Deployed, deployed
+from cli.deployed import Deployed, deployed
 from cli.halt import Halt
+from infra import folders
 from infra.api_server import ApiServer
 from infra.calls import OUTPUT, CallSettings
 from multislice.errors import NoSuchStack, Refused
@@ -32,7 +33,7 @@ class Place:
 
     def folder(self, namespace: str, call: str) -> CallFolder:
         """Of a call's files."""
-        return CallFolder(self.filesystem, f"{self.settings.bucket}/{CALLS}/{namespace}/{call}")
+        return CallFolder(self.filesystem, f"{self.settings.bucket}/{folders.of_call(namespace, call)}")
 
     def url(self, namespace: str, call: str) -> str:
         """The same folder, as hosts find it."""

@@ -14,7 +14,9 @@ from infra.identity import NODE_ROLES
 MAIN = "main"
 _PULL_REQUESTS = "refs/pull/*/merge"
 """What a run of `pull_request` is a run of, as the protection of environments names it."""
-_SECRETS_READER = "secretsReader"
+_DRIFT_READER = "driftReader"
+_DRIFT_PERMISSIONS = "container.secrets.get,storage.managedFolders.get"
+"""What no narrow role of Google's allows, and a look for drift needs."""
 _POOL, _PROVIDER = "github", "repository"
 _SERVICES = ("cloudkms", "iam", "iamcredentials", "sts")
 _GRANTS = "roles/resourcemanager.projectIamAdmin"
@@ -132,7 +134,7 @@ def of_project(project: str, repository_id: int) -> Iterator[Command]:
         ),
         makes=True,
     )
-    role = ("iam", "roles", "create", _SECRETS_READER, *inside, "--permissions", "container.secrets.get")
+    role = ("iam", "roles", "create", _DRIFT_READER, *inside, "--permissions", _DRIFT_PERMISSIONS)
     yield Command(role, makes=True)
 
 
@@ -175,7 +177,7 @@ def _roles(environment: Environment) -> Sequence[str]:
         case Work.PREVIEW:
             return ("roles/container.viewer", "roles/storage.bucketViewer")
         case Work.DRIFT:
-            return (*_READS, f"projects/{environment.place.project}/roles/{_SECRETS_READER}")
+            return (*_READS, f"projects/{environment.place.project}/roles/{_DRIFT_READER}")
         case Work.DEPLOY:
             return _DEPLOYS
 

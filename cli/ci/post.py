@@ -10,6 +10,7 @@ from pathlib import Path
 from cli.ci.github import Repository, Run
 from cli.halt import Halt
 from infra.review.comment import MOST_CHARACTERS, mark
+from workloads.terminal import inert
 
 LABEL = "drift"
 
@@ -64,7 +65,7 @@ def require_newest(branch: str, run: Run) -> None:
 
 
 def _body(marked: str, text: Path, run: Run) -> str:
-    said = text.read_text() if text.exists() else ""
+    said = inert(text.read_text()) if text.exists() else ""
     content = said.removeprefix(marked).strip() or _NOTHING_SAID
     if len(content) > MOST_CHARACTERS:
         content = f"{content[:MOST_CHARACTERS]}\n\n(cut here; the run has all of it)"

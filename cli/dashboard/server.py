@@ -1,10 +1,11 @@
 """Serves the page and what it shows, to browsers of this machine alone.
 
-Owns the addresses and what protects them: only loopback is listened on; a request must name this server as its host,
-or a page of somebody else could read along after a change of its name's address (DNS rebinding); and the page may
-load nothing and speak to nobody but this server.
+It listens only on loopback. Every address begins with a token that only the command's user is told, because other
+users of the machine reach loopback too. A request must name this server as its host, or a foreign page could read it
+by changing the address of its name (DNS rebinding). The page can load from and connect to only this server.
 """
 
+import secrets
 import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,9 @@ ADDRESS = "127.0.0.1"
 _USUAL_PORT = 80
 _PAGE = Path(__file__).parent / "page"
 _FILES = {
-    "/": ("page.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "": ("page.html", "text/html; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
@@ -47,6 +48,7 @@ class Dashboard(ThreadingHTTPServer):
         """
         super().__init__((ADDRESS, port), _Handler)
         self.feed = feed
+        self.root = f"/{secrets.token_urlsafe()}/"
 
     @property
     def port(self) -> int:
@@ -54,7 +56,7 @@ class Dashboard(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://{ADDRESS}:{self.port}/"
+        return f"http://{ADDRESS}:{self.port}{self.root}"
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -76,15 +78,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.headers.get("Host", "") not in self.server.hosts:
             self._whole(HTTPStatus.MISDIRECTED_REQUEST, b"expected the host that this server listens on\n")
-        elif self.path == "/events":
-            self._events()
-        elif self.path == "/state":
-            self._state()
-        elif found := _FILES.get(self.path):
-            name, kind = found
-            self._whole(HTTPStatus.OK, (_PAGE / name).read_bytes(), kind)
-        else:
-            self._whole(HTTPStatus.NOT_FOUND, b"expected /, /state or /events\n")
+            return
+        match self.path.removeprefix(self.server.root):
+            case "events":
+                self._events()
+            case "state":
+                self._state()
+            case name if name in _FILES:
+                file, kind = _FILES[name]
+                self._whole(HTTPStatus.OK, (_PAGE / file).read_bytes(), kind)
+            case _:
+                self._whole(HTTPStatus.NOT_FOUND, b"expected the address that the command printed\n")
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep quiet: requests are no news."""

@@ -3,6 +3,7 @@
 Owns widths and marks; what stands in the tables is the business of `infra.review.tables`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -24,6 +25,10 @@ UNKNOWN = "unknown"
 State = Literal["good", "notable", "bad"]
 """Of an answer: nothing to say against it; somebody may mind; the plan does not go."""
 
+_ADDRESS = re.compile(r"https://[\w./:?=&%#~+,-]*[\w/]", re.ASCII)
+_MARKS = re.compile(r"[\\|*_<>`\[\]~!&]")
+_CALLS = re.compile(r"((?<!\w)[@#])(?=\w)")
+"""Begins a mention of a person or team, or a reference to an issue."""
 _COLOURS: dict[State, str] = {"good": "green", "notable": "yellow", "bad": "bold red"}
 
 
@@ -89,17 +94,13 @@ def _markdown(table: Table) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that Markdown leaves as it is; addresses stay addresses."""
+    """Return the text escaped for GitHub: no markup, mentions or references, but `https` addresses stay links."""
     lines = (" ".join(map(_word, line.split())) for line in text.splitlines())
     return "<br>".join(lines)
 
 
 def _word(text: str) -> str:
-    if text.startswith("https://"):
-        return text
-    for mark in "\\|*_<>`":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+    return text if _ADDRESS.fullmatch(text) else _CALLS.sub(r"\1&#8203;", _MARKS.sub(r"\\\g<0>", text))
 
 
 def _numeric(table: Table, index: int) -> bool:

@@ -7,6 +7,7 @@ from typing import cast
 from infra.accelerators import SliceShape
 from infra.capacity import FlexStart, Queued
 from infra.faults import Fault, nearest
+from infra.folders import TEAMS
 from infra.jobs import ContainerJob, Job, TrainingJob, group_order
 from infra.rules import containers, pathways, training
 from infra.rules.draft import Draft, DraftJob, Shapes, Written, listed
@@ -24,6 +25,10 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
 
 
 def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
+    if job.name == TEAMS:
+        yield Fault(
+            path, f"a name other than {TEAMS}, the folder of all teams in the bucket", job.name, "rename the job"
+        )
     yield from _mount(path, job, draft)
     yield from _secrets(path, job, draft)
     groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}

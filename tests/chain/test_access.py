@@ -4,7 +4,7 @@ The jobs of the tests sleep. Members are impersonated by the names that GKE woul
 """
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -292,7 +292,7 @@ def test_a_namespace_holds_no_disks_and_a_bounded_number_of_pods_and_jobs(admin:
     with pytest.raises(ApiError, match="exceeded quota: bounds, requested: persistentvolumeclaims=1"):
         admin.request("POST", "/api/v1/namespaces/first/persistentvolumeclaims", claim)
     counted = admin.request("GET", "/api/v1/namespaces/first/resourcequotas/bounds")["status"]["used"]
-    assert counted.keys() == {"pods", "count/jobs.batch", "persistentvolumeclaims"}
+    assert counted.keys() == {"pods", "count/jobsets.jobset.x-k8s.io", "count/jobs.batch", "persistentvolumeclaims"}
 
 
 EVERYWHERE: Json = {"namespaceSelector": {}, "labelSelector": {}}
@@ -344,6 +344,38 @@ def test_a_job_that_would_have_a_zone_alone_or_take_long_to_end_is_refused(ada: 
     for refused, says in ((large, "node pools or hosts alone"), (slow, "end within 3600 seconds")):
         with pytest.raises(ApiError, match=says):
             ada.request("POST", JOBSETS.format("first"), refused, {"dryRun": "All"})
+
+
+@pytest.mark.parametrize(
+    ("heads", "with_slice", "refused"),
+    [
+        ([], True, False),
+        ([{}], True, False),
+        ([{}], False, True),
+        ([{}, {}], True, True),
+        ([{"replicas": 50}], True, True),
+        ([{"parallelism": 50}], True, True),
+    ],
+)
+def test_a_job_has_one_pod_without_chips_at_most_beside_those_with_them(
+    ada: ApiServer, heads: Sequence[Mapping[str, int]], with_slice: bool, refused: bool
+) -> None:
+    job = jobset("first", "headed", queue="first")
+    (hosts,) = job["spec"]["replicatedJobs"]
+    parts = [hosts] if with_slice else []
+    for index, many in enumerate(heads):
+        head = deepcopy(hosts) | {"name": f"head-{index}", "replicas": many.get("replicas", 1)}
+        head["template"]["spec"]["parallelism"] = many.get("parallelism", 1)
+        head["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "90"}}
+        parts.append(head)
+    job["spec"]["replicatedJobs"] = parts
+    says = ""
+    try:
+        ada.request("POST", JOBSETS.format("first"), job, {"dryRun": "All"})
+    except ApiError as error:
+        says = str(error)
+    assert ("every pod of a job but one, its head, holds google.com/tpu" in says) == refused
+    assert bool(says) == refused
 
 
 def test_a_pod_that_would_push_others_off_their_hosts_is_refused(admin: ApiServer) -> None:

@@ -4,6 +4,9 @@ Nothing but the job under guard trains here: the queue is held, so that jobs wai
 """
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -25,6 +28,11 @@ pytestmark = pytest.mark.complete
 
 DIGEST = "trainer@sha256:" + "1" * 64
 SPOT = "spot"
+COMPILES = """
+import jax
+jax.monitoring.register_event_listener(lambda event, **_: print(event))
+jax.jit(lambda x: 2 * x)(1.0)
+"""
 
 type Edit = Callable[[Any], object]
 
@@ -113,8 +121,17 @@ class TestUnderARunningJob:
         assert "no cluster was asked" not in told
 
     def test_what_was_compiled_is_in_the_bucket_for_the_next_start(self, chain: Chain, running: Values):
-        kept = chain.site.buckets / parse(running).checkpoint_bucket / "compile-cache"
-        assert [path for path in kept.iterdir() if path.stat().st_size]
+        (job,) = chain.objects("jobsets")
+        (container,) = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
+        (cache,) = (each["value"] for each in container["env"] if each["name"] == "JAX_COMPILATION_CACHE_DIR")
+        assert cache.startswith(f"gs://{parse(running).checkpoint_bucket}/")
+        # Trainers of the sandbox, which have several CPU devices each, keep none.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+        at_once = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+        one_device = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": cache, **at_once}
+        environment = inherited | chain.site.client_environment() | one_device
+        starts = [subprocess.check_output([sys.executable, "-c", COMPILES], env=environment) for _ in range(2)]
+        assert [b"/cache_hits" in start for start in starts] == [False, True]
 
     def test_a_new_slice_may_come(self, chain: Chain, running: Values):
         more = _changed(running, lambda values: values["slices"]["trillium"].update(count=3))

@@ -141,7 +141,7 @@ def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chai
         return str(path)
 
     def calls() -> set[Path]:
-        folder = stack.site.buckets / "sandbox-local-checkpoints" / "calls"
+        folder = stack.site.buckets / "sandbox-local-checkpoints" / "teams"
         return {path for path in folder.rglob("*") if path.is_file() and "starts" not in path.parts}
 
     before = calls()

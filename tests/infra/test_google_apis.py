@@ -88,12 +88,14 @@ BODIES = {
             "uniformBucketLevelAccess": "iamConfiguration.uniformBucketLevelAccess.enabled",
         },
     ),
+    "gcp:storage/managedFolder:ManagedFolder": Body("storage", "ManagedFolder", {"forceDestroy": None}),
 }
 GRANTS = frozenset(
     {
         "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
         "gcp:projects/iAMMember:IAMMember",
         "gcp:storage/bucketIAMMember:BucketIAMMember",
+        "gcp:storage/managedFolderIamMember:ManagedFolderIamMember",
     }
 )
 SERVICE = "gcp:projects/service:Service"

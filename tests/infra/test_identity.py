@@ -7,27 +7,43 @@ GRANTS = (
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
     "gcp:projects/iAMMember:IAMMember",
     "gcp:storage/bucketIAMMember:BucketIAMMember",
+    "gcp:storage/managedFolderIamMember:ManagedFolderIamMember",
 )
 
 
-def test_the_trainers_of_each_team_write_checkpoints_and_read_data_sets(program: Recording) -> None:
-    grants = [grant.inputs for grant in program.of_type("gcp:storage/bucketIAMMember:BucketIAMMember")]
+def grants(program: Recording) -> set[tuple[str, str, str]]:
+    """Member, place and role of what is granted on buckets and their folders."""
+    given = [grant.inputs for kind in GRANTS[2:] for grant in program.of_type(kind)]
+    return {
+        (grant["member"], "/".join(filter(None, (grant["bucket"], grant.get("managedFolder")))), grant["role"])
+        for grant in given
+    }
+
+
+def test_the_trainers_of_each_team_write_its_folders_alone_and_read_data_sets(program: Recording) -> None:
     pool = f"projects/{PROJECT_NUMBER}/locations/global/workloadIdentityPools/my-project.svc.id.goog"
-    given = {(grant["member"], grant["bucket"], grant["role"]) for grant in grants}
-    assert given == {
-        (f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer", bucket, f"roles/storage.{role}")
-        for namespace in ("research", "product-ml")
-        for bucket, role in [
-            ("my-project-shared-checkpoints", "objectUser"),
-            ("my-project-shared-checkpoints", "legacyBucketReader"),
+    bucket = "my-project-shared-checkpoints"
+    folders = {"research": ("teams/research/", "ablation/"), "product-ml": ("teams/product-ml/",)}
+    assert grants(program) == {
+        (f"principal://iam.googleapis.com/{pool}/subject/ns/{namespace}/sa/trainer", place, f"roles/storage.{role}")
+        for namespace, written in folders.items()
+        for place, role in [
+            *((f"{bucket}/{folder}", "objectUser") for folder in written),
+            (bucket, "legacyBucketReader"),
             ("shared-text", "objectViewer"),
         ]
     }
 
 
+def test_what_lies_in_a_folder_of_a_job_that_is_gone_stays(program: Recording) -> None:
+    folders = program.of_type("gcp:storage/managedFolder:ManagedFolder")
+    assert {folder.inputs["name"] for folder in folders} == {"ablation/", "teams/product-ml/", "teams/research/"}
+    assert all(folder.inputs["forceDestroy"] for folder in folders)
+
+
 def test_without_data_sets_only_the_checkpoint_bucket_is_open(values: Values) -> None:
-    grants = run_program(values).of_type("gcp:storage/bucketIAMMember:BucketIAMMember")
-    assert {grant.inputs["bucket"] for grant in grants} == {"my-project-multislice-dev-checkpoints"}
+    places = {place for _, place, _ in grants(run_program(values))}
+    assert {place.partition("/")[0] for place in places} == {"my-project-multislice-dev-checkpoints"}
 
 
 def test_the_nodes_may_log_and_pull_and_stream_the_image_and_no_more(program: Recording) -> None:
@@ -43,11 +59,11 @@ def test_the_nodes_may_log_and_pull_and_stream_the_image_and_no_more(program: Re
 
 
 def test_nodes_and_trainers_may_do_what_they_are_for(program: Recording) -> None:
-    grants = [grant.inputs for kind in GRANTS for grant in program.of_type(kind)]
-    nodes = granted(grant["role"] for grant in grants if grant["member"].startswith("serviceAccount:"))
+    every = [grant.inputs for kind in GRANTS for grant in program.of_type(kind)]
+    nodes = granted(grant["role"] for grant in every if grant["member"].startswith("serviceAccount:"))
     assert USES["logs and metrics"] | USES["images"] | USES["image streaming"] <= nodes
     trainers = {
-        place: granted(grant["role"] for grant in grants if grant.get("bucket") == place)
+        place: granted(grant["role"] for grant in every if grant.get("bucket") == place)
         for place in ("my-project-shared-checkpoints", "shared-text")
     }
     assert USES["checkpoints"] <= trainers["my-project-shared-checkpoints"]
@@ -68,11 +84,11 @@ def test_the_api_that_images_are_streamed_through_is_on_before_any_slice(program
 def test_pods_on_their_hosts_network_use_the_buckets_as_nodes(values: Values) -> None:
     values["job"]["host_network"] = True
     values["datasets"] = {"bucket": "shared-text"}
-    grants = [grant.inputs for grant in run_program(values).of_type("gcp:storage/bucketIAMMember:BucketIAMMember")]
     node = "serviceAccount:multislice-dev-nodes@my-project.iam.gserviceaccount.com"
-    given = {(grant["bucket"], grant["role"]) for grant in grants if grant["member"] == node}
-    assert given == {
-        ("my-project-multislice-dev-checkpoints", "roles/storage.objectUser"),
-        ("my-project-multislice-dev-checkpoints", "roles/storage.legacyBucketReader"),
+    bucket = "my-project-multislice-dev-checkpoints"
+    assert {(place, role) for member, place, role in grants(run_program(values)) if member == node} == {
+        (f"{bucket}/teams/research/", "roles/storage.objectUser"),
+        (f"{bucket}/tiny/", "roles/storage.objectUser"),
+        (bucket, "roles/storage.legacyBucketReader"),
         ("shared-text", "roles/storage.objectViewer"),
     }

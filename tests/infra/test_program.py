@@ -58,7 +58,7 @@ JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
         (JOB, SLICE),
         (JOB, ("kubernetes:core/v1:ServiceAccount", "trainer-research")),
         (JOB, ("kubernetes:kueue.x-k8s.io/v1beta2:WorkloadPriorityClass", "priority-high")),
-        (JOB, ("gcp:storage/bucketIAMMember:BucketIAMMember", "access-research-objects")),
+        (JOB, ("gcp:storage/managedFolderIamMember:ManagedFolderIamMember", "access-research_ablation")),
     ],
     ids=lambda pair: pair[1],
 )

@@ -33,6 +33,8 @@ def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(wi
     assert _names(run_program(stack_values("dev"))) - _names(found) == {
         ("JobSet", "job-tiny"),
         ("ConfigMap", "price-tiny"),
+        ("ManagedFolder", "access-tiny"),
+        ("ManagedFolderIamMember", "access-research_tiny"),
     }
     assert (found.exports["jobs"], "job" in found.exports, "calls" in found.exports) == ([], False, False)
     assert not found.exports["bill"]["jobs"]

@@ -34,7 +34,7 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(tmp_
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert jobset["metadata"]["annotations"][FUNCTION_ANNOTATION] == "len"
     assert spec_of(jobset) == call.spec
-    assert call.spec.folder == f"gs://sandbox-local-checkpoints/calls/{NAMESPACE}/{call.id}"
+    assert call.spec.folder == f"gs://sandbox-local-checkpoints/teams/{NAMESPACE}/calls/{call.id}"
     _, parts = read_parcel(call.spec, call.files)
     assert parts == PACKED.parts
 

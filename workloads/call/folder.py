@@ -56,7 +56,7 @@ class CallFolder:
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """The folder at `gs://BUCKET/calls/NAMESPACE/ID` or at a local path, with this machine's credentials."""
+        """The folder at `gs://BUCKET/teams/NAMESPACE/calls/ID` or at a local path, with this machine's credentials."""
         if url.startswith(_GCS):
             return cls(gcs(), url.removeprefix(_GCS))
         return cls(fsspec.filesystem("file"), url)

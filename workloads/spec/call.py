@@ -16,7 +16,7 @@ class CallSpec(Spec):
     id: str
     """Name of the call, which its JobSet has too."""
     folder: str
-    """Of the call's files, `gs://BUCKET/calls/NAMESPACE/ID` or a local one."""
+    """Of the call's files, `gs://BUCKET/teams/NAMESPACE/calls/ID` or a local one."""
     manifest_sha256: Sha256
     """Of the file `manifest.json` in the folder. Whoever may write to the bucket cannot change what is run."""
     key: Sha256

@@ -251,7 +251,7 @@ function tell(text, away) {
 }
 
 let latest = null;
-const source = new EventSource("/events");
+const source = new EventSource("events");
 source.addEventListener("message", (message) => {
   latest = JSON.parse(message.data);
   show(latest);

@@ -13,20 +13,27 @@ _WIDE = tuple(
     for level in ("projects", "folder", "organizations")
     for kind in ("Member", "Binding")
 )
+_ON_ACCOUNTS = ("gcp:serviceaccount/iAMMember:IAMMember", "gcp:serviceaccount/iAMBinding:IAMBinding")
 _EVERYONE = ("allUsers", "allAuthenticatedUsers")
 _BROAD_ROLES = {
     "roles/owner",
     "roles/editor",
+    "roles/compute.admin",
     "roles/container.admin",
+    "roles/container.developer",
+    "roles/iam.organizationRoleAdmin",
+    "roles/iam.roleAdmin",
     "roles/iam.securityAdmin",
     "roles/iam.serviceAccountAdmin",
     "roles/iam.serviceAccountKeyAdmin",
     "roles/iam.serviceAccountTokenCreator",
     "roles/iam.serviceAccountUser",
+    "roles/iam.workloadIdentityPoolAdmin",
     "roles/resourcemanager.projectIamAdmin",
     "roles/storage.admin",
 }
 """Those with which one gives oneself any other role of the project, or reads everything in it."""
+_FOR_PODS = "roles/iam.workloadIdentityUser"
 
 
 def _nobody_public(grant: Declared) -> Iterator[str]:
@@ -41,6 +48,12 @@ def _narrow(grant: Declared) -> Iterator[str]:
     role = grant.properties.get("role")
     if role in _BROAD_ROLES:
         yield f"expected a role for one purpose, got {role} on everything in {grant.type.split('/')[0][4:]}"
+
+
+def _not_anyones(grant: Declared) -> Iterator[str]:
+    role = grant.properties.get("role")
+    if role in _BROAD_ROLES:
+        yield f"expected {_FOR_PODS}, which is for pods and workflows, got {role} on a service account"
 
 
 def _added(grant: Declared) -> Iterator[str]:
@@ -75,6 +88,18 @@ RULES: tuple[Rule, ...] = (
         ),
         _WIDE,
         _narrow,
+    ),
+    ResourceRule(
+        must(
+            "no-borrowed-account",
+            Severity.HIGH,
+            "Nobody can act as a service account by a grant on it",
+            why="Whoever can make tokens or keys of an account has all its rights, from anywhere.",
+            fix=f"Grant {_FOR_PODS} to the pods or workflows that act as it.",
+            link="https://cloud.google.com/iam/docs/service-account-permissions",
+        ),
+        _ON_ACCOUNTS,
+        _not_anyones,
     ),
     ResourceRule(
         must(

@@ -12,7 +12,7 @@ from tests.infra.recording import ROOT
 PLACES = [Place(stack, f"project-{stack}", f"projects/project-{stack}/key") for stack in ("dev", "staging", "prod")]
 ALL = environments(PLACES, "dev", ["dev"])
 SECRETS = "container.secrets.get"
-OWN_ROLES = {"secretsReader": {SECRETS}}
+OWN_ROLES = {"driftReader": {SECRETS, "storage.managedFolders.get"}}
 
 
 def commands(environment: Environment) -> list[str]:

@@ -15,7 +15,7 @@ from tests.cli.dashboard.conftest import Stack, wait_for
 
 def ask(server: Dashboard, path: str, host: str | None = None) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    connection.request("GET", path, headers={"Host": host} if host else {})
+    connection.request("GET", f"{server.root}{path.removeprefix('/')}", headers={"Host": host} if host else {})
     return connection.getresponse()
 
 
@@ -71,6 +71,14 @@ def test_a_request_by_another_name_is_refused(server: Dashboard) -> None:
     assert ask(server, "/", f"localhost:{server.port}").status == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/state", "/events", "/page.js", "//state", "/wrong/state"])
+def test_whoever_does_not_know_the_address_sees_nothing(server: Dashboard, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    assert (answer.status, b"dev" in answer.read()) == (404, False)
+
+
 def test_only_loopback_is_listened_on(server: Dashboard) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
@@ -92,7 +100,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(server: Dashboard) -> 
 
 def test_nothing_changes_anything(server: Dashboard) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    connection.request("POST", "/state", b"")
+    connection.request("POST", f"{server.root}state", b"")
     assert connection.getresponse().status == 501
 
 
@@ -114,7 +122,7 @@ def test_the_page_names_nothing_outside_itself_and_nothing_inline() -> None:
     folder = Path(module.__file__).parent / "page"
     markup = _Markup()
     markup.feed((folder / "page.html").read_text())
-    assert markup.addresses == ["/page.css", "/page.js"]
+    assert markup.addresses == ["page.css", "page.js"]
     assert markup.inline == []
     assert len(markup.ids) == len(set(markup.ids))
     script = (folder / "page.js").read_text()

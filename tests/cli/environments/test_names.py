@@ -24,6 +24,8 @@ _OF_THE_PROJECT = {
     "gcp:serviceaccount/account:Account": ("accountId",),
     "gcp:storage/bucket:Bucket": ("name",),
     "gcp:storage/bucketIAMMember:BucketIAMMember": ("bucket", "role", "member"),
+    "gcp:storage/managedFolder:ManagedFolder": ("bucket", "name"),
+    "gcp:storage/managedFolderIamMember:ManagedFolderIamMember": ("bucket", "managedFolder", "role", "member"),
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": ("location", "repository", "role", "member"),
     "gcp:projects/iAMMember:IAMMember": ("project", "role", "member"),
 }

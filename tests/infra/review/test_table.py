@@ -1,7 +1,10 @@
+import re
+from html import unescape
 from io import StringIO
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from infra.review.table import WIDTH, State, Table, as_markdown, as_text, renderable
@@ -53,7 +56,35 @@ def test_markdown_has_the_same_words_and_takes_none_for_a_mark() -> None:
         "| group | chips | $/h |",
         "| --- | --: | --: |",
         "| trillium | 16 | unknown |",
-        r"| cubes\|[a] | 2,048 | 1.20 |",
+        r"| cubes\|\[a\] | 2,048 | 1.20 |",
         "",
         r"Not in it: disks\_and \*more\*.",
     ]
+
+
+HOSTILE = [
+    "![pixel](https://evil.example/p.png)",
+    "https://a.example/<img/src=https://evil.example/p.png>",
+    "https://a.example/![pixel](https://evil.example/p.png)",
+    "[click](https://evil.example)",
+    "<img src=x> &lt; &#64;",
+    "`code` **strong** ~~gone~~",
+]
+
+
+@given(st.sampled_from(HOSTILE) | words | st.tuples(words, st.sampled_from(HOSTILE)).map(" ".join))
+def test_words_of_others_are_words_in_markdown(text: str) -> None:
+    html = (
+        MarkdownIt("commonmark")
+        .enable(["table", "strikethrough"])
+        .render(as_markdown([Table("Drift", "found", "bad", ("a", "b"), [(text, "x")], [text])]))
+    )
+    assert not {"a", "img", "code", "del", "em"} & set(re.findall("<([a-z]+)", html))
+    assert html.count("<strong>") == 1
+    (cell,) = re.findall("<td[^>]*>(.*)</td>", html)[:1]
+    assert " ".join(unescape(cell).replace("\u200b", "").split()) == " ".join(text.split())
+
+
+def test_nobody_is_called_and_no_issue_linked_by_words_of_others() -> None:
+    (*_, note) = as_markdown([Table("", "", "bad", (), (), ["@team see #12 of a@b.example"])]).splitlines()
+    assert note == "@&#8203;team see #&#8203;12 of a@b.example"

@@ -4,6 +4,7 @@ from policy.rule import Declared
 from tests.policy.example import Example, declared
 
 _PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
+_ON_ACCOUNT = "gcp:serviceaccount/iAMMember:IAMMember"
 
 
 def _grant(member: str, role: str, resource_type: str = _PROJECT_MEMBER) -> Declared:
@@ -21,6 +22,11 @@ EXAMPLES: dict[str, Example] = {
         (_grant("serviceAccount:ci@example.com", "roles/container.viewer"),),
         (_grant("serviceAccount:ci@example.com", "roles/editor"),),
         "got roles/editor on everything in projects",
+    ),
+    "no-borrowed-account": Example(
+        (_grant("serviceAccount:ci@example.com", "roles/iam.workloadIdentityUser", _ON_ACCOUNT),),
+        (_grant("group:trainers@example.com", "roles/iam.serviceAccountTokenCreator", _ON_ACCOUNT),),
+        "got roles/iam.serviceAccountTokenCreator on a service account",
     ),
     "added-grants": Example(
         (_grant("serviceAccount:ci@example.com", "roles/viewer"),),
