@@ -1,8 +1,8 @@
-"""The accounts of the workflows: which GitHub environment has which rights of Google Cloud in which stack's project.
+"""The accounts of the workflows: which GitHub environment has which rights in which stack's Google Cloud project.
 
-Owns the environments, their protection and their roles, and writes them as commands of `gcloud`. Pure. An account
-belongs to one stack and has rights in that stack's project alone: on its state, its key and what stands there. So no
-two stacks may share a project.
+Renders environments, their protection and their roles as `gcloud` commands, and runs none of them. An account belongs
+to one stack and has rights only in that stack's project: on its state, its key and its resources. So two stacks cannot
+share a project.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ from infra.identity import NODE_ROLES
 
 MAIN = "main"
 _PULL_REQUESTS = "refs/pull/*/merge"
-"""What a run of `pull_request` is a run of, as the protection of environments names it."""
+"""Ref of workflow runs on `pull_request`, as a branch pattern of an environment."""
 _DRIFT_READER = "driftReader"
 _DRIFT_PERMISSIONS = "container.secrets.get,storage.managedFolders.get"
-"""What no narrow role of Google's allows, and a look for drift needs."""
+"""Permissions that looking for drift needs and that no narrow predefined role has."""
 _POOL, _PROVIDER = "github", "repository"
 _SERVICES = ("cloudkms", "iam", "iamcredentials", "sts")
 _GRANTS = "roles/resourcemanager.projectIamAdmin"
@@ -51,7 +51,7 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stack lies."""
+    """Project, state and key of a stack."""
 
     stack: str
     project: str
@@ -73,7 +73,7 @@ class Environment:
     work: Work
     account_id: str
     branches: tuple[str, ...]
-    """From which alone its jobs run."""
+    """Branch patterns; jobs on other branches cannot use the environment."""
     reviewed: bool
     """Whether a job waits until a reviewer has approved it."""
 
@@ -85,17 +85,18 @@ class Environment:
 
 @dataclass(frozen=True)
 class Command:
-    """One of `gcloud`."""
+    """A `gcloud` command."""
 
     words: tuple[str, ...]
     makes: bool = False
-    """Whether it makes something that may be there already."""
+    """Whether it creates something that may already exist."""
 
 
 def environments(places: Sequence[Place], ephemeral: str, unattended: Sequence[str]) -> list[Environment]:
-    """All that the workflows name. `ephemeral` is the stack whose copies they make, in that stack's project.
+    """Return all environments that the workflows name.
 
-    Whatever runs code of a branch that is not `main` is reviewed, and so are deployments but those of `unattended`.
+    `ephemeral` is the stack that pull requests get copies of, in that stack's project. Jobs that run code from a branch
+    other than `main` need a review, and so do deployments, except of the stacks in `unattended`.
     """
     made: list[Environment] = []
     for place in places:
@@ -114,12 +115,12 @@ def environments(places: Sequence[Place], ephemeral: str, unattended: Sequence[s
 
 
 def provider(number: str) -> str:
-    """The identity provider of the project with this number, as GitHub's action wants it."""
+    """Return the full name of the identity provider in the project with this number."""
     return f"{_pool(number)}/providers/{_PROVIDER}"
 
 
 def of_project(project: str, repository_id: int) -> Iterator[Command]:
-    """What a project needs once, before its accounts: it believes this repository alone."""
+    """Yield the commands that prepare a project: among them an identity provider that trusts only this repository."""
     inside = ("--project", project)
     yield Command(("services", "enable", *(f"{service}.googleapis.com" for service in _SERVICES), *inside))
     pool = ("iam", "workload-identity-pools")
@@ -139,7 +140,7 @@ def of_project(project: str, repository_id: int) -> Iterator[Command]:
 
 
 def of_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:
-    """Its account, what that may do, and last, that its jobs may act as it."""
+    """Yield the commands that create the account and its grants, and last, let the environment's jobs act as it."""
     place = environment.place
     member = ("--member", f"serviceAccount:{environment.account}")
     inside = ("--project", place.project)
@@ -160,7 +161,7 @@ def of_environment(environment: Environment, number: str, repository: str) -> It
 
 
 def variables(environment: Environment, number: str) -> Mapping[str, str]:
-    """What the jobs of the environment read from `vars`."""
+    """Return the variables that the environment's jobs read from `vars`."""
     return {
         "WORKLOAD_IDENTITY_PROVIDER": provider(number),
         "SERVICE_ACCOUNT": environment.account,
@@ -183,9 +184,9 @@ def _roles(environment: Environment) -> Sequence[str]:
 
 
 _BOUND = (
-    # A delimiter of its own, for the expression has commas: https://cloud.google.com/sdk/gcloud/reference/topic/escaping
+    # A delimiter other than the comma, which the expression contains: https://cloud.google.com/sdk/gcloud/reference/topic/escaping
     "^;^title=roles-of-the-nodes;expression=api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', [])"
     f".hasOnly([{', '.join(repr(role) for role in sorted(NODE_ROLES.values()))}])"
 )
-"""An account that deploys grants and takes the roles of the nodes alone, so it cannot make itself an owner:
+"""A deploying account can grant and revoke only the roles of the nodes, so it cannot make itself an owner:
 https://cloud.google.com/iam/docs/setting-limits-on-granting-roles."""

@@ -1,7 +1,7 @@
 """GitHub environments: who may use them, and what their jobs read.
 
-An environment exists with its protection or not at all: the call that makes it allows no branch yet, and names the
-reviewers. https://docs.github.com/rest/deployments/environments
+An environment never exists without its protection: the call that creates it names the reviewers and allows no branch
+yet. https://docs.github.com/rest/deployments/environments
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ from cli.ci.github import Access
 from cli.halt import Halt
 
 type Reviewer = Mapping[str, Any]
-"""Type and id, as GitHub wants them."""
+"""`type` and `id` of a user or a team, as in GitHub's API."""
 
 
 def repository_id(access: Access) -> int:
-    """The number by which GitHub knows the repository, whatever its name."""
+    """Return GitHub's number of the repository, which stays the same when the repository is renamed."""
     return access.call("GET", "")["id"]
 
 
 def require_protected(access: Access, branch: str) -> None:
-    """Accounts trust the branch, so nobody may push to it what nobody has reviewed.
+    """Check that nobody can push to the branch without a review, because the accounts trust it.
 
     Raises:
         Halt: it has no protection.
@@ -33,7 +33,7 @@ def require_protected(access: Access, branch: str) -> None:
 
 
 def reviewers(access: Access, names: Sequence[str]) -> list[Reviewer]:
-    """People, by login, and teams, as ORGANIZATION/TEAM."""
+    """Look up people, by login, and teams, by ORGANIZATION/TEAM."""
     found: list[Reviewer] = []
     for name in names:
         organization, _, team = name.rpartition("/")
@@ -43,9 +43,9 @@ def reviewers(access: Access, names: Sequence[str]) -> list[Reviewer]:
 
 
 def protect(access: Access, environment: str, branches: Sequence[str], reviewed_by: Sequence[Reviewer]) -> None:
-    """Make the environment, or change it, so that only jobs on these branches use it, after a review by one of these.
+    """Create or change the environment: only jobs on these branches can use it, after a review by one of `reviewed_by`.
 
-    No reviewers: without a review. Nobody reviews what they started themselves.
+    Without reviewers there is no review. Nobody can approve a run that they started.
     """
     path = f"environments/{environment}"
     policy = {"protected_branches": False, "custom_branch_policies": True}
@@ -61,7 +61,7 @@ def protect(access: Access, environment: str, branches: Sequence[str], reviewed_
 
 
 def put_variables(access: Access, values: Mapping[str, str], environment: str | None = None) -> None:
-    """Set variables of an environment, or of the repository for all of them."""
+    """Set variables of an environment, or of the repository if `environment` is None."""
     path = f"environments/{environment}/variables" if environment else "actions/variables"
     known = {each["name"] for each in access.listed(path, "variables")}
     for name, value in values.items():

@@ -1,7 +1,7 @@
-"""`python -m cli.ci set-up`: the GitHub environments, accounts and rights by which the workflows reach Google Cloud.
+"""`python -m cli.ci set-up`: the GitHub environments, accounts and rights with which the workflows reach Google Cloud.
 
-Owns the order: everything that can be wrong is told before anything is made, an environment is protected before an
-account believes it, and the workflows ask the cloud only once all of it stands. It may be repeated.
+It reports every error before it changes anything. It protects an environment before any account trusts it, and lets
+the workflows use the cloud only at the end. It can be repeated.
 """
 
 import shlex
@@ -21,16 +21,16 @@ from infra.readiness import EXAMPLES
 _KEYS = "gcpkms://"
 _EXISTS = "already exists"
 _SWITCH = {"CLOUD": "true"}
-"""Variable of the repository by which the workflows know that all of this stands."""
+"""Variable of the repository that tells the workflows that the setup is complete."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command was asked for."""
+    """Options of the command."""
 
     stacks: Sequence[str]
     ephemeral: str
-    """The stack whose copies are made for pull requests."""
+    """Stack that pull requests get copies of."""
     reviewers: Sequence[str]
     unattended: Sequence[str]
     """Stacks that are deployed from `main` without a review."""
@@ -38,17 +38,17 @@ class Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that will be made."""
+    """Everything that the command sets up."""
 
     environments: Sequence[Environment]
     numbers: dict[str, str]
-    """Of the projects."""
+    """Project numbers, by project."""
     reviewers: Sequence[protection.Reviewer]
     repository_id: int
 
 
 def set_up(wish: Wish, folder: Path, access: Access, *, apply: bool) -> Iterator[str]:
-    """Tell what is to be made, and make it if `apply`; what is told, line by line.
+    """Yield each step as a line of text, and carry it out if `apply`.
 
     Raises:
         Halt: the stack files, the repository or the projects are not ready, with every reason; or a call failed.
@@ -87,10 +87,10 @@ def _environment(environment: Environment, plan: Plan, access: Access, wish: Wis
 
 
 def _places(wish: Wish, folder: Path) -> list[Place]:
-    """Where the stacks lie, as their files say.
+    """Return project, state and key of each stack, from its file.
 
     Raises:
-        Halt: the files do not keep the stacks apart, or there is nobody to review; with every reason.
+        Halt: stacks share a project or a key, or there is no reviewer; lists every error.
     """
     files = {stack: stack_file.find(stack, folder) for stack in wish.stacks}
     faults: list[Fault] = []
@@ -103,7 +103,7 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
         for stack in sorted({*named} - {*wish.stacks}):
             faults.append(Fault(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "name one of them"))
     if not wish.reviewers:
-        faults.append(Fault("--reviewer", "somebody to approve runs", "nobody", "name people or ORGANIZATION/TEAM"))
+        faults.append(Fault("--reviewer", "at least one reviewer", "none", "name people or ORGANIZATION/TEAM"))
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
         raise Halt(f"Nothing was set up; what has to change first:{listed}")
@@ -111,7 +111,7 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
 
 
 def _faults(places: Sequence[Place], key: str) -> Iterator[Fault]:
-    """Of the last of the places."""
+    """Yield the errors of the last place."""
     *others, place = places
     setting = f"cloud.project of {place.stack}"
     if place.project in EXAMPLES:
@@ -145,7 +145,7 @@ def _carried_out(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
 
 
 def _ran(command: Command) -> str:
-    """What the command prints."""
+    """Run the command and return its output."""
     words = ["gcloud", *command.words]
     try:
         ended = subprocess.run([*words, "--quiet"], capture_output=True, text=True, check=False)
