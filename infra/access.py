@@ -17,13 +17,16 @@ NAME = "members"
 
 _PODS_BESIDE = 100
 """Pods of a team that need no TPU host, such as heads of jobs that run by Pathways."""
-_MOST_JOBSETS, _MOST_JOBS = 2_000, 10_000
-"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. The API server takes
-objects of 1.5 MiB and stores 6 GB on GKE (https://cloud.google.com/kubernetes-engine/quotas)."""
+_SECRETS_BESIDE = 100
+"""Secrets that belong to no call of a function."""
+_MOST_JOBS, _MOST_CALLS = 10_000, 2_000
+"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. JobSets themselves are not
+counted: where their kind is new, the API server refuses all of them until the controller manager knows it."""
 
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("jobset.x-k8s.io", ("jobsets",), ("create", "delete", *_SEE)),
+    ("", ("secrets",), ("create",)),
     ("batch", ("jobs",), _SEE),
     ("", ("pods", "events"), _SEE),
     ("events.k8s.io", ("events",), _SEE),
@@ -33,7 +36,8 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
 )
 """API group, resources and verbs. A change of a JobSet is not among them: its pods' identity and priority
 are decided when it is made. Of a Workload it is to suspend a job and to resume it: `infra.admission_policies` refuses
-the rest. Nor are commands in pods: a colleague's trainer is not to be touched."""
+the rest. Nor are commands in pods: a colleague's trainer is not to be touched. A Secret is for the key of a call: it
+can be made, and not read or changed; `infra.admission_policies` refuses other types."""
 
 
 def role(namespace: str) -> Manifest:
@@ -84,8 +88,8 @@ def bounds(namespace: str, hosts: int) -> Manifest:
     """
     hard = {
         "pods": str(2 * hosts + _PODS_BESIDE),
-        "count/jobsets.jobset.x-k8s.io": str(_MOST_JOBSETS),
         "count/jobs.batch": str(_MOST_JOBS),
+        "count/secrets": str(_MOST_CALLS + _SECRETS_BESIDE),
         "persistentvolumeclaims": "0",
     }
     return {

@@ -22,6 +22,7 @@ NEIGHBOURS = "pods-leave-others-their-hosts"
 ENDS = "jobs-leave-others-their-hosts"
 HOST_NETWORK = "nothing-of-the-host-but-its-network"
 SUSPENSION = "workloads-active-or-not"
+SECRETS = "secrets-of-jobs"
 
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _VOLUMES = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret")
@@ -52,6 +53,7 @@ def of_teams(teams: Mapping[str, Team], host_network_teams: Collection[str]) -> 
         TRAINERS: _trainers(namespaces),
         PRIORITIES: _priorities(namespaces),
         SUSPENSION: _suspension(namespaces),
+        SECRETS: _secrets(namespaces),
         NEIGHBOURS: _neighbours(namespaces),
         ENDS: _ends(namespaces),
     }
@@ -180,6 +182,25 @@ def _suspension(namespaces: Sequence[str]) -> Manifest:
         versions=[version],
         namespaces=namespaces,
         only=f"!authorizer.group('{group}').resource('clusterqueues').check('update').allowed()",
+    )
+
+
+def _secrets(namespaces: Sequence[str]) -> Manifest:
+    """Members cannot read Secrets, but create one for the key of a call of a function. It is deleted with its JobSet.
+
+    A Secret of the type `kubernetes.io/service-account-token` would get a token that does not expire.
+    """
+    return policy(
+        SECRETS,
+        [("", "secrets", "CREATE")],
+        {
+            "a Secret that a member creates has the type Opaque and is owned by a JobSet": (
+                "object.?type.orValue('Opaque') == 'Opaque'"
+                " && object.metadata.?ownerReferences.orValue([]).exists(owner, owner.kind == 'JobSet')"
+            )
+        },
+        namespaces=namespaces,
+        only="!authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()",
     )
 
 

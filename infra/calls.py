@@ -14,16 +14,17 @@ import pulumi
 from infra import jobset
 from infra.job_spec import slice_spec
 from infra.jobs import FunctionJob, JobSlices, Priority
+from infra.programs import secret_name
 from infra.scheduling import Placement
 from infra.stack_file import Settings, SliceGroup
 from infra.submission import Submission
-from workloads.spec import CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
+from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
 
 OUTPUT = "calls"
 """Name of the stack's output."""
 FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
 KEPT_SECONDS = 24 * 60 * 60
-"""Time between a call's end and the removal of its JobSet, and with it of its logs and of the key to its result."""
+"""Time between a call's end and the removal of its JobSet, with its logs and the key that verifies its result."""
 GRACE_SECONDS = 10
 """A host ends at once when it is told to, but for what the kernel still does for it."""
 _SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
@@ -88,12 +89,29 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
         placement=settings.placement,
         mounted_bucket=settings.mounted_bucket,
         compile_cache=None,
-        secrets=(),
+        secrets=(CALL_KEY_VARIABLE,),
     )
     manifest: dict[str, Any] = jobset.render(submitted)
     manifest["metadata"].setdefault("annotations", {})[FUNCTION_ANNOTATION] = call.function
     manifest["spec"]["ttlSecondsAfterFinished"] = KEPT_SECONDS
     return manifest
+
+
+def call_secret(call: Mapping[str, Any], private_key: str) -> dict[str, Any]:
+    """The Secret with the key of a call, by the JobSet that the API server has; it goes with the JobSet."""
+    metadata = call["metadata"]
+    owner = {key: call[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": secret_name(metadata["name"]),
+            "namespace": metadata["namespace"],
+            "ownerReferences": [owner],
+        },
+        "type": "Opaque",
+        "stringData": {CALL_KEY_VARIABLE: private_key},
+    }
 
 
 def spec_of(manifest: Mapping[str, Any]) -> CallSpec | None:

@@ -17,6 +17,7 @@ from infra.placement import SLICES, Manifest
 from infra.submission import Submission
 from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
 from workloads.spec import (
+    CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
     IMAGE_VARIABLE,
     JOB_FOLDER_VARIABLE,
@@ -64,7 +65,7 @@ _USUAL_VARIABLES = {
 """Of programs that are not ours, unless the stack file says otherwise."""
 TAKEN_VARIABLES = frozenset(
     (
-        *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
+        *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, CALL_KEY_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
         *(RUN_ID_VARIABLE, START_VARIABLE, NODE_VARIABLE),
         *(JOB_FOLDER_VARIABLE, METRICS_ADDRESS_VARIABLE, PARALLELISM_VARIABLE, _COMPILE_CACHE),
         *("HOST_BOUNDS", "CHIPS_PER_HOST_BOUNDS"),
@@ -92,9 +93,9 @@ def container_name(job: Job) -> str:
     return PROGRAM if isinstance(job, ContainerJob) else TRAINER
 
 
-def secret_name(job: Job) -> str:
-    """The Kubernetes Secret with the job's secrets, in its namespace."""
-    return f"{job.name}-secrets"
+def secret_name(job: str) -> str:
+    """The Kubernetes Secret with the secrets of the job of that name, in its namespace."""
+    return f"{job}-secrets"
 
 
 def price_name(job: Job) -> str:
@@ -215,5 +216,5 @@ def _price_variable(job: Job) -> Manifest:
 
 
 def _secrets(submission: Submission) -> list[Manifest]:
-    kept = secret_name(submission.job)
+    kept = secret_name(submission.job.name)
     return [{"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}} for name in submission.secrets]

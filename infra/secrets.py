@@ -39,7 +39,7 @@ def _job_secret(
     )
     return kubernetes.core.v1.Secret(
         f"secrets-{job.name}",
-        metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(job), namespace=namespace),
+        metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(job.name), namespace=namespace),
         string_data=values.apply(lambda all_values: {name: all_values[name] for name in names}),
         opts=pulumi.ResourceOptions.merge(opts, own),
     )

@@ -6,15 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cli.observed.paths import JOBSETS
+from cli.observed.paths import JOBSETS, SECRETS
 from infra.api_server import UNREACHABLE, ApiError
-from infra.calls import CallJob, call_jobset
+from infra.calls import CallJob, call_jobset, call_secret
 from infra.jobs import HOURS_PER_YEAR, Priority
 from multislice.call import Call
 from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused
 from multislice.packing import Packed
 from multislice.place import Place
 from multislice.reaching import bucket
+from workloads.call.folder import new_keys
 from workloads.call.parcel import Parcel
 from workloads.spec import CallSpec
 
@@ -24,7 +25,6 @@ RETURN_MINUTES = 10.0
 """Enough for the first host to write a result while the others have returned."""
 MOST_HOURS = HOURS_PER_YEAR - 1
 """The longest `max_hours` of a job, less an hour for the start of the call."""
-_KEY_BYTES = 32
 _NAME_CHARACTERS = 12
 _NAME_END_BYTES = 4
 _SERVER_FAULT = 500
@@ -59,11 +59,12 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
     team = place.team(wish.team)
     name, namespace = call_name(packed.function), place.settings.namespaces[team]
     parcel = Parcel.of(name, packed.function, packed.parts)
+    private_key, public_key = new_keys()
     spec = CallSpec(
         id=name,
         folder=place.url(namespace, name),
         manifest_sha256=parcel.sha256,
-        key=secrets.token_hex(_KEY_BYTES),
+        public_key=public_key,
         slices=place.settings.slices_of(wish.slices, wish.count),
         start_minutes=START_MINUTES,
         check_slices=wish.check_slices,
@@ -73,7 +74,7 @@ def submit(packed: Packed, wish: Wish, place: Place) -> Call:
     manifest = call_jobset(CallJob(spec, packed.function, team, wish.slices, wish.priority), place.settings)
     call = Call(name, namespace, place, spec)
     _write(parcel, call)
-    _create(manifest, call)
+    _create(manifest, private_key, call)
     return call
 
 
@@ -98,12 +99,15 @@ def _write(parcel: Parcel, call: Call) -> None:
         raise
 
 
-def _create(manifest: dict[str, Any], call: Call) -> None:
-    stack = call.place.stack
+def _create(manifest: dict[str, Any], private_key: str, call: Call) -> None:
+    stack, api = call.place.stack, call.place.api
+    made: Any = None
     try:
-        call.place.api.request("POST", JOBSETS.format(call.namespace), manifest)
+        made = api.request("POST", JOBSETS.format(call.namespace), manifest)
+        # The Secret needs the JobSet's uid to go with it. Pods wait for it.
+        api.request("POST", SECRETS.format(call.namespace), call_secret(made, private_key))
     except ApiError as error:
-        _undo(call) if error.status >= _SERVER_FAULT else _remove_files(call)
+        _undo(call) if made or error.status >= _SERVER_FAULT else _remove_files(call)
         raise Refused(
             f"stack {stack} does not take a call in namespace {call.namespace}: {error}; if that team is not yours,"
             " say team="

@@ -13,9 +13,11 @@ import pytest
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from cli.observed.paths import JOBSET_API
 from infra import access, network_policy, placement
 from infra.addresses import Network
 from infra.api_server import ApiError, ApiServer, Json
+from infra.calls import call_secret
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.settings import parse
 from sandbox.access import etcd
@@ -292,7 +294,31 @@ def test_a_namespace_holds_no_disks_and_a_bounded_number_of_pods_and_jobs(admin:
     with pytest.raises(ApiError, match="exceeded quota: bounds, requested: persistentvolumeclaims=1"):
         admin.request("POST", "/api/v1/namespaces/first/persistentvolumeclaims", claim)
     counted = admin.request("GET", "/api/v1/namespaces/first/resourcequotas/bounds")["status"]["used"]
-    assert counted.keys() == {"pods", "count/jobsets.jobset.x-k8s.io", "count/jobs.batch", "persistentvolumeclaims"}
+    assert counted.keys() == {
+        "pods",
+        "count/jobs.batch",
+        "count/secrets",
+        "persistentvolumeclaims",
+    }
+
+
+def test_a_member_creates_the_secret_of_a_job_and_reads_and_makes_no_other(admin: ApiServer, ada: ApiServer) -> None:
+    ada.request("POST", JOBSETS.format("first"), jobset("first", "keyed", queue="first"))
+    (job,) = (
+        item for item in ada.request("GET", JOBSETS.format("first"))["items"] if item["metadata"]["name"] == "keyed"
+    )
+    path = "/api/v1/namespaces/first/secrets"
+    made = call_secret({"apiVersion": JOBSET_API, "kind": "JobSet", **job}, "the key")
+    ada.request("POST", path, made)
+    for refused in (
+        {**made, "type": "kubernetes.io/service-account-token"},
+        {**made, "metadata": {"name": "other"}},
+    ):
+        with pytest.raises(ApiError, match="has the type Opaque and is owned by a JobSet"):
+            ada.request("POST", path, refused, {"dryRun": "All"})
+    assert refusal(ada, "GET", f"{path}/{made['metadata']['name']}") == 403
+    ada.request("DELETE", f"{JOBSETS.format('first')}/keyed")
+    wait_until(lambda: admin.find(f"{path}/{made['metadata']['name']}") is None, lambda: str(made))
 
 
 EVERYWHERE: Json = {"namespaceSelector": {}, "labelSelector": {}}

@@ -137,7 +137,11 @@ class TestUnderARunningJob:
         more = _changed(running, lambda values: values["slices"]["trillium"].update(count=3))
         operations = Operations()
         chain.engine_on(more).preview(operations)
-        assert operations.changes == {("create", "slices-trillium-2"), ("update", "ground")}
+        assert operations.changes == {
+            ("create", "slices-trillium-2"),
+            ("update", "bounds-research"),
+            ("update", "ground"),
+        }
 
 
 def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running: Values):
@@ -176,7 +180,7 @@ class TestOnlyWhatMustChangeIsTouched:
         operations = Operations()
         chain.engine_on(_changed(_held(), _three_slices)).up(operations)
         assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"ground", "quota-research", "price-held"}
+        assert _touched(operations, "update") == {"bounds-research", "ground", "quota-research", "price-held"}
         assert _touched(operations, "replace") == {"job-held"}
 
     def test_a_changed_image_replaces_the_job_alone(self, chain: Chain):

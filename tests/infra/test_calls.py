@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from infra.calls import KEPT_SECONDS, CallJob, CallSettings, call_jobset, call_settings, spec_of
+from infra.calls import KEPT_SECONDS, CallJob, CallSettings, call_jobset, call_secret, call_settings, spec_of
 from infra.jobset import render
 from infra.programs import METRICS_PORT_NAME
 from infra.settings import parse
 from tests.infra.one_job import only_submission
 from tests.infra.recording import Values, run_program
-from workloads.spec import CallSpec, SliceSpec
+from workloads.spec import CALL_KEY_VARIABLE, CallSpec, SliceSpec
 
 IMAGE = "trainer@sha256:0"
 
@@ -23,7 +23,7 @@ def call(values: Values, max_hours: float = 24) -> dict[str, Any]:
         id="train-1",
         folder="gs://bucket/calls/train-1",
         manifest_sha256="0" * 64,
-        key="1" * 64,
+        public_key="1" * 64,
         slices=settings.slices_of("trillium", 2),
         start_minutes=15,
         check_slices=False,
@@ -65,6 +65,19 @@ def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values
     assert template(made)["spec"]["volumes"] == volumes
     assert made["spec"]["failurePolicy"]["rules"] == job["spec"]["failurePolicy"]["rules"]  # pyright: ignore
     assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+
+
+def test_the_key_of_a_call_is_in_a_secret_that_goes_with_the_jobset_and_nowhere_in_it(values: Values) -> None:
+    made = call(values)
+    made["metadata"]["uid"] = "1-2-3"
+    secret = call_secret(made, "the key")
+    (container,) = template(made)["spec"]["containers"]
+    (key,) = (variable for variable in container["env"] if variable["name"] == CALL_KEY_VARIABLE)
+    assert key["valueFrom"]["secretKeyRef"] == {"name": secret["metadata"]["name"], "key": CALL_KEY_VARIABLE}
+    assert secret["stringData"] == {CALL_KEY_VARIABLE: "the key"}
+    (owner,) = secret["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("JobSet", "train-1", "1-2-3")
+    assert secret["metadata"]["namespace"] == made["metadata"]["namespace"]
 
 
 def test_a_call_starts_once_and_its_jobset_goes_a_day_after_its_end(values: Values) -> None:

@@ -15,6 +15,7 @@ from tests.infra.test_jobs import CONTAINER
 from tests.infra.test_pathways import rendered as rendered_by_pathways
 from tests.infra.test_pathways import stack_with
 from tests.sandbox.node_agent.pods import pod, surroundings
+from workloads.spec import CALL_KEY_VARIABLE
 
 LABELS = {
     "jobset.sigs.k8s.io/replicatedjob-replicas": "2",
@@ -52,7 +53,7 @@ def _pod(jobset: Any) -> Any:
 def _told(spec: Any) -> dict[str, str]:
     """The variables of the container on the second slice, where GKE adds none."""
     (container,) = spec["containers"]
-    around = surroundings(pod(metadata={"labels": LABELS}))
+    around = surroundings(pod(metadata={"labels": LABELS}), lambda _kind, _name: {CALL_KEY_VARIABLE: b""})
     return declared_variables(container, around, {})
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import fsspec
 
+from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError, ApiServer, Json
 from infra.calls import CallSettings, call_settings, spec_of
 from infra.settings import parse
@@ -17,6 +18,7 @@ from multislice.place import Place
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
 from workloads.call.parcel import read_parcel
+from workloads.spec import CALL_KEY_VARIABLE
 
 NAMESPACE = "research"
 UID = "11111111-2222-3333-4444-555555555555"
@@ -27,25 +29,35 @@ class Objects:
     """What the API server has, by path."""
 
     found: dict[str, Json] = field(default_factory=dict[str, Json])
+    keys: dict[str, str] = field(default_factory=dict[str, str])
+    """What Secrets hold, by the call that owns them; nobody can read them."""
     refuses: str | None = None
     fails: dict[str, BaseException] = field(default_factory=dict[str, BaseException])
     """What requests raise, by method, or by a part of the path."""
     on_create: Callable[[Json], None] | None = None
-    """Called with every object that was made."""
+    """Called with every JobSet that has its Secret, which its pods wait for."""
 
     def request(self, method: str, path: str, body: Any = None, query: Any = None, content_type: str = "") -> Json:
         if method == "POST":
             if self.refuses:
                 raise ApiError(403, "Forbidden", self.refuses)
+            if body["kind"] == "Secret":
+                return self._keep(body)
             body["metadata"]["uid"] = UID
             self.found[f"{path}/{body['metadata']['name']}"] = body
             # After it is made, for what is lost on the way back is the answer.
             self._fail(method, path)
-            if self.on_create:
-                self.on_create(body)
             return body
         self._fail(method, path)
         return {"items": [found for name, found in self.found.items() if name.startswith(path)]}
+
+    def _keep(self, secret: Json) -> Json:
+        self._fail("POST", "/secrets")
+        (owner,) = secret["metadata"]["ownerReferences"]
+        self.keys[owner["name"]] = secret["stringData"][CALL_KEY_VARIABLE]
+        if self.on_create:
+            self.on_create(self.found[f"{JOBSETS.format(secret['metadata']['namespace'])}/{owner['name']}"])
+        return secret
 
     def find(self, path: str, query: Any = None) -> Json | None:
         self._fail("GET", path)
@@ -90,13 +102,15 @@ def place(folder: Path, objects: Objects, fails: dict[str, BaseException] | None
 def carries_out(stack: Place) -> Callable[[Json], None]:
     """What hosts do with a call, at once: its value or its error is there when the JobSet is made."""
 
+    keys = cast(Objects, stack.api).keys
+
     def carry_out(jobset: Json) -> None:
         spec = spec_of(jobset)
         assert spec
         folder = stack.folder(jobset["metadata"]["namespace"], spec.id)
         _, parts = read_parcel(spec, folder)
         arguments, named = pickle.loads(parts[ARGUMENTS])
-        seals, kind = Seals.of(spec, folder), "Completed"
+        seals, kind = Seals.of(spec, folder, keys[spec.id]), "Completed"
         try:
             seals.write(RETURNED, pickle.dumps(pickle.loads(parts[FUNCTION])(*arguments, **named)))
         except Exception as error:

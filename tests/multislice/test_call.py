@@ -3,7 +3,7 @@ import pickle
 import threading
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -32,7 +32,7 @@ def ended(objects: Objects, kind: str, message: str = "") -> None:
 
 
 def seals(call: Call) -> Seals:
-    return Seals.of(call.spec, call.files)
+    return Seals.of(call.spec, call.files, cast(Objects, call.place.api).keys[call.id])
 
 
 def raised(call: Call, process: int, error: BaseException | None, **facts: Any) -> None:

@@ -14,7 +14,7 @@ from multislice.errors import Refused
 from multislice.packing import Packed, pack
 from multislice.project import Project
 from tests.infra.recording import ROOT, values_of
-from tests.workloads.call.running import KEY
+from tests.workloads.call.running import PUBLIC_KEY
 from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
 
 
@@ -74,11 +74,11 @@ def test_a_closure_variable_is_refused_by_its_name(tmp_path: Path) -> None:
 
 def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
     def uses() -> str:
-        return KEY + str(pack)
+        return PUBLIC_KEY + str(pack)
 
     with pytest.raises(Refused, match=r"global `pack` is part of the package that calls") as fault:
         packed(uses)
-    assert "KEY" not in str(fault.value)
+    assert "PUBLIC_KEY" not in str(fault.value)
 
     def uses_a_test() -> Any:
         return values_of(Path("x"))

@@ -49,13 +49,14 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("where", ["POST", "/secrets"])
 @pytest.mark.parametrize(
     "fault", [KeyboardInterrupt(), OSError("reset"), ReadTimeoutError(POOL, "", "no answer"), ApiError(504, "", "late")]
 )
 def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_files(
-    tmp_path: Path, fault: BaseException
+    tmp_path: Path, where: str, fault: BaseException
 ) -> None:
-    objects = Objects(fails={"POST": fault})
+    objects = Objects(fails={where: fault})
     with pytest.raises((KeyboardInterrupt, NoSuchStack, Refused)):
         submit(PACKED, WISH, place(tmp_path, objects))
     assert not objects.found

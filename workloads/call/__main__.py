@@ -11,12 +11,13 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from workloads.spec import CALL_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, CallSpec, ExitCode
+from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, CallSpec, ExitCode
 
 DESCRIPTION = f"""\
 Carry out one call of a function as one of its host processes. There are no arguments; the environment says all:
 
   {CALL_SPEC_VARIABLE:<20} the call's specification as JSON (workloads/spec/call.py)
+  {CALL_KEY_VARIABLE:<20} the private key that seals what comes back, hexadecimal; the function does not see it
   {RUN_ID_VARIABLE:<20} name of this submission of it
   {START_VARIABLE:<20} restarts of it before this start
 
@@ -32,26 +33,28 @@ def main() -> None:
         prog="python -m workloads.call", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     try:
-        spec, run_id, attempt = submission(os.environ)
+        spec, private_key, run_id, attempt = submission(os.environ)
     except (KeyError, ValueError) as fault:
         print(f"stopped: {fault}", file=sys.stderr)
         sys.exit(ExitCode.INVALID_SPEC)
+    # Processes that the function starts have no use for it.
+    del os.environ[CALL_KEY_VARIABLE]
     # JAX is imported late so that --help and a faulty specification answer at once.
     from workloads.call.host import run_host
     from workloads.training.start import Start
 
-    run_host(spec, Start(run_id, attempt, began, None, spec.slices.count, None), os.environ)
+    run_host(spec, private_key, Start(run_id, attempt, began, None, spec.slices.count, None), os.environ)
 
 
-def submission(environment: Mapping[str, str]) -> tuple[CallSpec, str, int]:
-    """The call, the name of this submission of it, and its restarts so far.
+def submission(environment: Mapping[str, str]) -> tuple[CallSpec, str, str, int]:
+    """Return the call, its private key, the name of this submission of it, and the number of its restarts so far.
 
     Raises:
         ValueError: a variable is missing or does not hold what it should.
     """
     try:
         spec = CallSpec.model_validate_json(environment[CALL_SPEC_VARIABLE])
-        return spec, environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
+        return spec, environment[CALL_KEY_VARIABLE], environment[RUN_ID_VARIABLE], int(environment[START_VARIABLE])
     except KeyError as missing:
         raise ValueError(f"{missing.args[0]} must be set; see python -m workloads.call --help") from None
     except ValidationError as fault:

@@ -1,16 +1,19 @@
 """The files of one call in the checkpoint bucket, as the desk that calls and the hosts that work see them.
 
-Owns their names and what seals them. A seal is a keyed hash (HMAC-SHA256) over the call's folder, which names its
-namespace, the file's name and its content: whoever may write to the bucket, such as pods of another team, can neither
-change a file nor put another one in its place unseen. What is larger than it can be is not read.
+A seal is an Ed25519 signature over the call's folder, which contains its namespace, the file's name and its content.
+The call's hosts have the private key, and everyone who finds the call has the public one. So nobody else who can write
+to the bucket can change a file or replace it with another one unnoticed. A file that is larger than it can be is not
+read.
 """
 
-import hmac
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
 import fsspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from workloads.spec import CallSpec
 
@@ -26,7 +29,7 @@ OUTPUT = "output"
 """Folder for whatever the function writes."""
 _RAISED = "raised"
 _GCS = "gs://"
-_SEAL_BYTES = 32
+_SEAL_BYTES = 64
 _MOST_SEALED_BYTES = 512 << 20
 """More than `workloads.call.parcel.MOST_BYTES` and the same in base64, as exceptions have it."""
 
@@ -102,6 +105,12 @@ class CallFolder:
                 self.filesystem.rm_file(f"{self.path}/{name}")
 
 
+def new_keys() -> tuple[str, str]:
+    """Make the private and the public key of a call, both hexadecimal."""
+    private = Ed25519PrivateKey.generate()
+    return private.private_bytes_raw().hex(), private.public_key().public_bytes_raw().hex()
+
+
 @dataclass(frozen=True)
 class Seals:
     """Of the files that come back from one call."""
@@ -111,16 +120,21 @@ class Seals:
     """Its folder, as its specification names it."""
     hosts: int
     """Of all slices."""
-    key: bytes
+    public_key: bytes
+    private_key: bytes | None = None
+    """None: this process can read sealed files but not write them."""
 
     @classmethod
-    def of(cls, spec: CallSpec, folder: CallFolder) -> Self:
-        """Those that the call's specification asks for."""
-        return cls(folder, spec.folder, spec.slices.total_hosts, bytes.fromhex(spec.key))
+    def of(cls, spec: CallSpec, folder: CallFolder, private_key: str | None = None) -> Self:
+        """Return the seals of a call; `private_key` is hexadecimal."""
+        private = None if private_key is None else bytes.fromhex(private_key)
+        return cls(folder, spec.folder, spec.slices.total_hosts, bytes.fromhex(spec.public_key), private)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a sealed file."""
-        self.folder.write(name, self._seal(name, content) + content)
+        """Write a sealed file. Only processes with the private key can."""
+        assert self.private_key is not None
+        seal = Ed25519PrivateKey.from_private_bytes(self.private_key).sign(self._signed(name, content))
+        self.folder.write(name, seal + content)
 
     def read(self, name: str) -> bytes | None:
         """The content of a sealed file; None if there is none.
@@ -132,8 +146,10 @@ class Seals:
         if found is None:
             return None
         seal, content = found[:_SEAL_BYTES], found[_SEAL_BYTES:]
-        if not hmac.compare_digest(seal, self._seal(name, content)):
-            raise Damaged(f"{self.folder.path}/{name} is not what the call's hosts wrote; it is not opened")
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public_key).verify(seal, self._signed(name, content))
+        except InvalidSignature:
+            raise Damaged(f"{self.folder.path}/{name} is not what the call's hosts wrote; it is not opened") from None
         return content
 
     def write_raised(self, process: int, record: bytes) -> None:
@@ -150,10 +166,8 @@ class Seals:
         names = [name for name in map(_raised, range(self.hosts)) if name in there]
         return [record for name in names if (record := self.read(name)) is not None]
 
-    def _seal(self, name: str, content: bytes) -> bytes:
-        seal = hmac.new(self.key, f"{self.call}\0{name}\0".encode(), "sha256")
-        seal.update(content)
-        return seal.digest()
+    def _signed(self, name: str, content: bytes) -> bytes:
+        return f"{self.call}\0{name}\0".encode() + hashlib.sha256(content).digest()
 
 
 def _raised(process: int) -> str:

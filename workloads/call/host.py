@@ -59,7 +59,7 @@ class _Caller:
     seals: Seals
 
 
-def run_host(spec: CallSpec, start: Start, environment: Mapping[str, str]) -> None:
+def run_host(spec: CallSpec, private_key: str, start: Start, environment: Mapping[str, str]) -> None:
     """Call the function, or end the process with the exit code of what happened."""
     folder = CallFolder.at(spec.folder)
     with HostProcess(epath.Path(spec.folder), start, environment) as host:
@@ -69,7 +69,7 @@ def run_host(spec: CallSpec, start: Start, environment: Mapping[str, str]) -> No
         returns = _Returns(spec, processes)
         with Watchdog(processes, host.ending, _too_late, returns.look):
             _check_devices(spec, host.place, processes, environment)
-            _call(_Caller(spec, host, Seals.of(spec, folder)), parts)
+            _call(_Caller(spec, host, Seals.of(spec, folder, private_key)), parts)
     _end_soon()
 
 

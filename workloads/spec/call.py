@@ -8,6 +8,8 @@ from workloads.spec.base import Spec
 from workloads.spec.slices import SliceSpec
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Ed25519 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A public key."""
 
 
 class CallSpec(Spec):
@@ -19,8 +21,8 @@ class CallSpec(Spec):
     """Of the call's files, `gs://BUCKET/teams/NAMESPACE/calls/ID` or a local one."""
     manifest_sha256: Sha256
     """Of the file `manifest.json` in the folder. Whoever may write to the bucket cannot change what is run."""
-    key: Sha256
-    """Seals what comes back, for the same reason. Whoever may read the JobSet knows it."""
+    public_key: Ed25519
+    """Verifies the seals of what comes back, for the same reason. Only the hosts have the private key."""
     slices: SliceSpec
     start_minutes: Annotated[float, Field(gt=0)]
     """Longest time from the first host's start until all have joined and opened their devices."""

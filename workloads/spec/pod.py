@@ -6,6 +6,7 @@ JOB_SPEC_VARIABLE = "JOB_SPEC"
 """Environment variable of the pod that holds the JobSpec as JSON."""
 
 CALL_SPEC_VARIABLE = "CALL_SPEC"
+CALL_KEY_VARIABLE = "CALL_KEY"
 """Environment variable of the pod that holds the CallSpec as JSON."""
 
 SLICES_VARIABLE = "CHECKED_SLICES"

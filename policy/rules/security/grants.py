@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
             "no-borrowed-account",
             Severity.HIGH,
             "Nobody can act as a service account by a grant on it",
-            why="Whoever can make tokens or keys of an account has all its rights, from anywhere.",
+            why="Whoever can create tokens or keys of an account has all its rights, from anywhere.",
             fix=f"Grant {_FOR_PODS} to the pods or workflows that act as it.",
             link="https://cloud.google.com/iam/docs/service-account-permissions",
         ),

@@ -12,14 +12,14 @@ from multislice.function_log import of_function
 from multislice.outcome import Outcome, found_outcome
 from multislice.packing import pack
 from multislice.project import Project
-from workloads.call.folder import CallFolder, Seals
+from workloads.call.folder import CallFolder, Seals, new_keys
 from workloads.call.parcel import Parcel
-from workloads.spec import CALL_SPEC_VARIABLE, CallSpec, SliceSpec
+from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec
 
 ONE_HOST = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=2)
 TWO_SLICES = SliceSpec.of_cpu(count=2, hosts=1, chips_per_host=2)
 SECONDS = 600
-KEY = "5e" * 32
+PRIVATE_KEY, PUBLIC_KEY = new_keys()
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def submitted(
         id="call-1",
         folder=str(folder),
         manifest_sha256=parcel.sha256,
-        key=KEY,
+        public_key=PUBLIC_KEY,
         slices=slices,
         start_minutes=3,
         check_slices=check_slices,
@@ -65,7 +65,7 @@ def submitted(
 @contextmanager
 def hosts_of(spec: CallSpec, logs: Path, environment: Mapping[str, str] | None = None) -> Generator[Hosts]:
     """The host processes of a call, killed when they take too long."""
-    program = Program("workloads.call", {CALL_SPEC_VARIABLE: spec.model_dump_json()})
+    program = Program("workloads.call", {CALL_SPEC_VARIABLE: spec.model_dump_json(), CALL_KEY_VARIABLE: PRIVATE_KEY})
     with start_program(program, spec.slices, "run-1", 0, logs, environment or {}) as hosts:
         deadline = Timer(SECONDS, hosts.stop, kwargs={"grace_seconds": 0})
         deadline.start()

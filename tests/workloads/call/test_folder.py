@@ -1,14 +1,16 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
+from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals, new_keys
 
-KEY = b"k" * 32
+KEYS, OTHERS = new_keys(), new_keys()
 
 
-def seals(path: Path, call: str = "one", key: bytes = KEY) -> Seals:
-    return Seals(CallFolder.at(str(path)), call, 16, key)
+def seals(path: Path, call: str = "one", keys: tuple[str, str] = KEYS) -> Seals:
+    private, public = map(bytes.fromhex, keys)
+    return Seals(CallFolder.at(str(path)), call, 16, public, private)
 
 
 def test_a_sealed_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -17,7 +19,7 @@ def test_a_sealed_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert seals(tmp_path).read(RETURNED) == b"content"
 
 
-@pytest.mark.parametrize("at", [0, 40])
+@pytest.mark.parametrize("at", [0, 70])
 def test_a_sealed_file_that_was_changed_is_not_read(tmp_path: Path, at: int) -> None:
     seals(tmp_path).write(RETURNED, b"a longer content")
     content = bytearray((tmp_path / RETURNED).read_bytes())
@@ -32,11 +34,21 @@ def test_a_file_of_another_call_name_or_key_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "other.pkl").write_bytes((tmp_path / RETURNED).read_bytes())
     for other, name in (
         (seals(tmp_path, call="two"), RETURNED),
-        (seals(tmp_path, key=b"l" * 32), RETURNED),
+        (seals(tmp_path, keys=OTHERS), RETURNED),
         (seals(tmp_path), "other.pkl"),
     ):
         with pytest.raises(Damaged):
             other.read(name)
+
+
+def test_whoever_knows_the_public_key_alone_reads_and_writes_nothing(tmp_path: Path) -> None:
+    seals(tmp_path).write(RETURNED, b"content")
+    desk = replace(seals(tmp_path), private_key=None)
+    assert desk.read(RETURNED) == b"content"
+    forger = replace(desk, private_key=desk.public_key)
+    forger.write(RETURNED, b"forged")
+    with pytest.raises(Damaged):
+        desk.read(RETURNED)
 
 
 def test_what_hosts_raised_is_read_in_the_order_of_their_processes(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:
 
 
 def test_a_specification_that_does_not_hold_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
-    spec = submitted(tmp_path / "call", print).model_copy(update={"key": "short"})
+    spec = submitted(tmp_path / "call", print).model_copy(update={"public_key": "short"})
     with hosts_of(spec, tmp_path / "logs") as hosts:
         assert hosts.leader.process.wait() == ExitCode.INVALID_SPEC
-        assert "key" in hosts.leader.log.read_text()
+        assert "public_key" in hosts.leader.log.read_text()

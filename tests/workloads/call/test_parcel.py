@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.call.running import KEY, ONE_HOST
+from tests.workloads.call.running import ONE_HOST, PUBLIC_KEY
 from workloads.call.folder import MANIFEST, CallFolder, Damaged
 from workloads.call.parcel import MOST_BYTES, Parcel, read_parcel
 from workloads.spec import CallSpec
@@ -19,7 +19,7 @@ def parcel(path: Path) -> tuple[CallSpec, CallFolder]:
         id="one",
         folder=str(path),
         manifest_sha256=packed.sha256,
-        key=KEY,
+        public_key=PUBLIC_KEY,
         slices=ONE_HOST,
         start_minutes=1,
         check_slices=False,
