@@ -20,8 +20,8 @@ _PODS_BESIDE = 100
 _SECRETS_BESIDE = 100
 """Secrets that belong to no call of a function."""
 _MOST_JOBS, _MOST_CALLS = 10_000, 2_000
-"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. JobSets themselves are not
-counted: where their kind is new, the API server refuses all of them until the controller manager knows it."""
+"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. There is no quota for
+JobSets: the API server would refuse all of them until the controller manager has found the new kind."""
 
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (

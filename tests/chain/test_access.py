@@ -310,8 +310,9 @@ def test_a_member_creates_the_secret_of_a_job_and_reads_and_makes_no_other(admin
     path = "/api/v1/namespaces/first/secrets"
     made = call_secret({"apiVersion": JOBSET_API, "kind": "JobSet", **job}, "the key")
     ada.request("POST", path, made)
+    of_account = {**made["metadata"], "annotations": {"kubernetes.io/service-account.name": SERVICE_ACCOUNT}}
     for refused in (
-        {**made, "type": "kubernetes.io/service-account-token"},
+        {**made, "metadata": of_account, "type": "kubernetes.io/service-account-token"},
         {**made, "metadata": {"name": "other"}},
     ):
         with pytest.raises(ApiError, match="has the type Opaque and is owned by a JobSet"):

@@ -121,7 +121,7 @@ class TestUnderARunningJob:
         assert "no cluster was asked" not in told
 
     def test_what_was_compiled_is_in_the_bucket_for_the_next_start(self, chain: Chain, running: Values):
-        (job,) = chain.objects("jobsets")
+        (job,) = (job for job in chain.objects("jobsets") if job["metadata"]["name"] == "guarded")
         (container,) = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
         (cache,) = (each["value"] for each in container["env"] if each["name"] == "JAX_COMPILATION_CACHE_DIR")
         assert cache.startswith(f"gs://{parse(running).checkpoint_bucket}/")

@@ -104,6 +104,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "1, since a 2x2 of ct6e-standard-4t has one host and GKE joins",
     ),
     (put("job.name", "x" * 27), "job.name", "a name of at most 26 lower-case letters"),
+    (put("job.name", "teams"), "job", "a name other than teams, the folder of all teams in the bucket, got teams;"),
     (put("job.slices.fallback", ["ironwood"]), "job.slices.fallback", "groups trillium, got 'ironwood'; rename it or"),
     (
         put("job.slices.fallback", ["trillium"]),
