@@ -116,14 +116,16 @@ def test_the_dashboard_shows_the_stack_until_ctrl_c(finished: Chain):
     command = [sys.executable, "-m", "cli.multislice", "dashboard", *options]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:[0-9]+/", process.stdout.readline())
-        assert found is not None
-        wait_until(lambda: _seen(found[0]), lambda: "the page never saw the cluster")
-        with urllib.request.urlopen(f"{found[0]}state", timeout=60) as answer:
-            state = json.load(answer)
-        with urllib.request.urlopen(found[0], timeout=60) as answer:
-            assert b"<h1" in answer.read()
-        process.send_signal(signal.SIGINT)
+        try:
+            found = re.search(r"http://127\.0\.0\.1:[0-9]+/\S+/", process.stdout.readline())
+            assert found is not None
+            wait_until(lambda: _seen(found[0]), lambda: "the page never saw the cluster")
+            with urllib.request.urlopen(f"{found[0]}state", timeout=60) as answer:
+                state = json.load(answer)
+            with urllib.request.urlopen(found[0], timeout=60) as answer:
+                assert b"<h1" in answer.read()
+        finally:
+            process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     (job,) = [job for job in state["jobs"] if job["summary"]["name"] == JOB]
     assert (job["summary"]["state"], job["summary"]["step"], len(job["hosts"])) == ("completed", STEPS, 4)
