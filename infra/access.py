@@ -72,12 +72,8 @@ def no_pod_priority(namespace: str) -> Manifest:
     default of the cluster would shut out every pod.
     """
     scope = {"scopeName": "PriorityClass", "operator": "Exists"}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "no-pod-priority", "namespace": namespace},
-        "spec": {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}},
-    }
+    spec: Manifest = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
+    return _quota("no-pod-priority", namespace, spec)
 
 
 def bounds(namespace: str, hosts: int) -> Manifest:
@@ -92,11 +88,15 @@ def bounds(namespace: str, hosts: int) -> Manifest:
         "count/secrets": str(_MOST_CALLS + _SECRETS_BESIDE),
         "persistentvolumeclaims": "0",
     }
+    return _quota("bounds", namespace, {"hard": hard})
+
+
+def _quota(name: str, namespace: str, spec: Manifest) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "bounds", "namespace": namespace},
-        "spec": {"hard": hard},
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
     }
 
 

@@ -32,7 +32,7 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True)
 class Access:
-    """A repository, and whoever asks about it."""
+    """A repository on GitHub, and the token with which it is called."""
 
     api_url: str
     repository: str
@@ -40,7 +40,7 @@ class Access:
     token: str
 
     def call(self, method: str, path: str, content: Mapping[str, object] | None = None) -> Any:
-        """What GitHub answers; None if it says nothing. `path` goes on from the repository's unless it begins with /.
+        """Return GitHub's answer, None if empty. `path` is relative to the repository's unless it begins with /.
 
         Raises:
             Halt: it refuses, or does not answer.
