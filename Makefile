@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train preview test test-all browser fuzz chaos bench docs lint format programs environment licences sbom audit lock
+.PHONY: up down train preview test test-all browser fuzz chaos bench docs lint format programs environment licences sbom audit lock lock-plugins
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -60,6 +60,9 @@ audit: $(ENVIRONMENT) ## known vulnerabilities of the locked packages; asks PyPI
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
 	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra infra --extra workloads --extra keras --extra tpu --extra policy --extra sandbox --extra cli --extra dev pyproject.toml -o requirements/desk.txt
 	@uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --python-version 3.13 --extra workloads --extra keras --extra tpu pyproject.toml -o requirements/image.txt
+
+lock-plugins: $(ENVIRONMENT) ## write the checksums of Pulumi's plugins, which CI installs, to requirements/plugins.json
+	@$(PYTHON) -m cli.ci lock-plugins
 
 $(ENVIRONMENT): requirements/desk.txt
 	@python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || { echo "needs Python 3.13 as python3, got $$(python3 --version 2>&1); install it, for example with 'pyenv install 3.13'"; exit 1; }

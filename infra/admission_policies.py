@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from infra.accelerators import TPU_RESOURCE
+from infra.controllers import Resources
 from infra.flavors import API_VERSION, NODE_POOL_LABEL, Manifest
 from infra.jobs import MOST_GRACE_SECONDS
 from infra.placement import EXCLUSIVE, HOST_LABEL, JOB_KEY, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES, SYSTEM_POOL
@@ -42,19 +43,30 @@ _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 type Rule = tuple[str, str, str]
 """API group, resource and operation."""
 _NEW_PODS: Rule = ("", "pods", "CREATE")
-_CHIPS = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
-_HOLDS_CHIPS = f"object.spec.containers.exists(c, quantity({_CHIPS}).isGreaterThan(quantity('0')))"
+_NEW_JOBS: Rule = ("jobset.x-k8s.io", "jobsets", "CREATE")
 
 
-def of_teams(teams: Mapping[str, Team], host_network_teams: Collection[str]) -> dict[str, Manifest]:
+def _holds_chips(pod: str) -> str:
+    """That a container of the pod, whose spec is at `pod`, holds chips. A custom resource may have a number there."""
+    chips = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
+    return f"{pod}.?containers.orValue([]).exists(c, quantity(string({chips})).isGreaterThan(quantity('0')))"
+
+
+_HOLDS_CHIPS = _holds_chips("object.spec")
+
+
+def of_teams(
+    teams: Mapping[str, Team], host_network_teams: Collection[str], head_limits: Mapping[str, Resources]
+) -> dict[str, Manifest]:
     """The policies for the namespaces of the teams, each followed by its binding, by their names."""
     namespaces = sorted({team.namespace for team in teams.values()})
+    limits = {teams[name].namespace: limit for name, limit in sorted(head_limits.items())}
     policies = {
         TRAINERS: _trainers(namespaces),
         PRIORITIES: _priorities(namespaces),
         SUSPENSION: _suspension(namespaces),
         SECRETS: _secrets(namespaces),
-        NEIGHBOURS: _neighbours(namespaces),
+        NEIGHBOURS: _neighbours(namespaces, limits),
         ENDS: _ends(namespaces),
     }
     if host_network_teams:
@@ -154,7 +166,7 @@ def _priorities(namespaces: Sequence[str]) -> Manifest:
     named = "job.?template.?spec.?template.?spec.?priorityClassName.orValue('')"
     return policy(
         PRIORITIES,
-        [("jobset.x-k8s.io", "jobsets", "CREATE")],
+        [_NEW_JOBS],
         {
             "pods of a job name no priorityClassName; its priority is the label kueue.x-k8s.io/priority-class": (
                 f"object.spec.?replicatedJobs.orValue([]).all(job, {named} == '')"
@@ -204,12 +216,13 @@ def _secrets(namespaces: Sequence[str]) -> Manifest:
     )
 
 
-def _neighbours(namespaces: Sequence[str]) -> Manifest:
+def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> Manifest:
     """A required term of one pod's anti-affinity keeps all pods that it selects from every place of its topology key.
 
     Terms across namespaces are those by which a slice has its node pool alone, of pods with its chips, and a head its
     system node (`infra.placement`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
     slice's hosts are its job's own as well: a pod that takes none of their chips comes there as a head beside its job.
+    Everywhere else such a pod is limited, because Kueue counts chips only.
     """
     on_system = f"object.spec.?nodeSelector[?'{NODE_POOL_LABEL}'].orValue('') == '{SYSTEM_POOL}'"
     place = (
@@ -239,6 +252,9 @@ def _neighbours(namespaces: Sequence[str]) -> Manifest:
             f"a pod without {TPU_RESOURCE} gets to hosts of slices beside those of its own job alone": (
                 f"{_HOLDS_CHIPS} || !{tolerated} || {beside}"
             ),
+            f"a pod without {TPU_RESOURCE} requests at most the CPU and memory of the team's largest head": (
+                f"{_HOLDS_CHIPS} || {beside} || {_limited(limits)}"
+            ),
             f"a pod ends within {MOST_GRACE_SECONDS} seconds (terminationGracePeriodSeconds)": (
                 f"object.spec.?terminationGracePeriodSeconds.orValue(0) <= {MOST_GRACE_SECONDS}"
             ),
@@ -254,16 +270,14 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
     """
     grace = "job.?template.?spec.?template.?spec.?terminationGracePeriodSeconds.orValue(0)"
     keys = [NODE_POOL_LABEL, HOST_LABEL]
-    # A custom resource may say a quantity as a number.
-    chips = f"quantity(string({_CHIPS})).isGreaterThan(quantity('0'))"
-    holds = f"job.?template.?spec.?template.?spec.?containers.orValue([]).exists(c, {chips})"
+    holds = _holds_chips("job.?template.?spec.?template.?spec")
     one = "job.?replicas.orValue(1) == 1 && job.?template.?spec.?parallelism.orValue(1) == 1"
     owners = ("object.metadata", "job.?template.?metadata")
     of_job, of_one = (f"{owner}.?annotations[?'{EXCLUSIVE}'].orValue('{HOST_LABEL}') in {keys}" for owner in owners)
     jobs = "object.spec.?replicatedJobs.orValue([])"
     return policy(
         ENDS,
-        [("jobset.x-k8s.io", "jobsets", "CREATE")],
+        [_NEW_JOBS],
         {
             f"every pod of a job but one, its head, holds {TPU_RESOURCE}": (
                 f"{jobs}.exists(job, {holds}) && {jobs}.all(job, {holds} || {one})"
@@ -278,6 +292,20 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
         },
         namespaces=namespaces,
     )
+
+
+def _limited(limits: Mapping[str, Resources]) -> str:
+    """That the containers of a pod together request no more than the limit of its namespace."""
+    cpu = {namespace: f"{limit.millicores}m" for namespace, limit in limits.items()}
+    memory = {namespace: f"{limit.memory_mib}Mi" for namespace, limit in limits.items()}
+    return f"{_requests_at_most('cpu', cpu)} && {_requests_at_most('memory', memory)}"
+
+
+def _requests_at_most(resource: str, limits: Mapping[str, str]) -> str:
+    containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+    requested = f"quantity(c.?resources.?requests[?'{resource}'].orValue('0')).asApproximateFloat()"
+    limit = f"{{{', '.join(f"'{namespace}': '{most}'" for namespace, most in limits.items())}}}[request.namespace]"
+    return f"{containers}.map(c, {requested}).sum() <= quantity({limit}).asApproximateFloat()"
 
 
 def _host_network(namespaces: Sequence[str]) -> Manifest:

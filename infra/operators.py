@@ -21,10 +21,49 @@ from infra.pods import admitted_pods
 from infra.scheduling import Requeueing, Scheduling
 from infra.stack_file import SliceGroup
 
-JOBSET_VERSION = "0.12.0"
-KUEUE_VERSION = "0.19.2"
-"""Vendors JobSet 0.12.0; an older Kueue would drop fields of a newer JobSet."""
 
+@dataclass(frozen=True)
+class Release:
+    """A published version of a controller, pinned by the digests of its chart and image.
+
+    The digests are those in Kubernetes' list of promoted images
+    (https://github.com/kubernetes/k8s.io/tree/main/registry.k8s.io/images). Helm refuses a chart whose
+    digest is another, and a version whose tag has moved to another digest.
+    """
+
+    name: str
+    version: str
+    chart_digest: str
+    image_digest: str
+
+    @property
+    def chart(self) -> str:
+        """Return the chart's address, as Helm takes it."""
+        return f"oci://registry.k8s.io/{self.name}/charts/{self.name}@{self.chart_digest}"
+
+    @property
+    def image(self) -> dict[str, str]:
+        """Return the image as the values of both charts name it."""
+        return {"repository": f"registry.k8s.io/{self.name}/{self.name}", "tag": f"v{self.version}@{self.image_digest}"}
+
+
+JOBSET = Release(
+    name="jobset",
+    version="0.12.0",
+    chart_digest="sha256:02808a890a0b0e03a1d3bf5959e2f562b3b47c15e446bbba358c1d24e1f81b24",
+    image_digest="sha256:e75536f1135b7bb2f19f8c3b620782fbdd9091d73398e3a272f9a5fed322980d",
+)
+KUEUE = Release(
+    name="kueue",
+    version="0.19.2",
+    chart_digest="sha256:ab436c33ef6c6b9b9e95b633e618bca0e0e436d6581d3b27bd12fc8a8026ab34",
+    image_digest="sha256:8a77be2df3d441d1a99b60eb1625c835b5f4feda5db02ece26818cf2a30c4d86",
+)
+"""Vendors JobSet 0.12.0. An older Kueue would drop fields of a newer JobSet."""
+
+PRIORITY = "controllers-of-jobs"
+_PRIORITY_VALUE = 1_000_000
+"""Above every pod without a class, which is what jobs have, and far below those of Kubernetes itself."""
 _A_WEEK = "168h"
 _PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's usual ones, which it wants to see written
@@ -50,16 +89,25 @@ class Operators(pulumi.ComponentResource):
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
         resources = chart_resources(sum(group.hosts for group in args.groups))
-        values: dict[str, object] = {"controller": {"resources": resources}}
-        jobset = self._chart("jobset", JOBSET_NAMESPACE, JOBSET_VERSION, values, [])
+        values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
+        jobset = self._chart(JOBSET, JOBSET_NAMESPACE, values, [self._priority()])
         # When it starts, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
         # When GKE installs that kind is not documented: at the latest with the first such pool.
         before = [jobset, *([args.first_queued] if args.first_queued else [])]
-        self._chart("kueue", KUEUE_NAMESPACE, KUEUE_VERSION, _kueue_values(args, resources), before)
+        self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
         self.register_outputs({})
 
+    def _priority(self) -> kubernetes.scheduling.v1.PriorityClass:
+        return kubernetes.scheduling.v1.PriorityClass(
+            PRIORITY,
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=PRIORITY),
+            value=_PRIORITY_VALUE,
+            description="Controllers of jobs find room on the system nodes, whatever the heads of jobs take of them.",
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
     def _chart(
-        self, name: str, namespace: str, version: str, values: dict[str, object], after: list[pulumi.Resource]
+        self, release: Release, namespace: str, values: dict[str, object], after: list[pulumi.Resource]
     ) -> kubernetes.helm.v4.Chart:
         in_namespace = kubernetes.core.v1.Namespace(
             namespace,
@@ -67,13 +115,15 @@ class Operators(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         return kubernetes.helm.v4.Chart(
-            name,
-            chart=f"oci://registry.k8s.io/{name}/charts/{name}",
-            version=version,
+            release.name,
+            chart=release.chart,
+            version=release.version,
             namespace=namespace,
             values=values,
             opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[in_namespace, *after], transforms=[wait_for_certificates, leave_certificates]
+                parent=self,
+                depends_on=[in_namespace, *after],
+                transforms=[wait_for_certificates, leave_certificates, prefer_controllers],
             ),
         )
 
@@ -104,12 +154,22 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
     return pulumi.ResourceTransformResult({key: item for key, item in args.props.items() if key != "data"}, args.opts)
 
 
+def prefer_controllers(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+    """Let the pods of a controller preempt others. JobSet's chart has no value for it."""
+    if args.type_ != "kubernetes:apps/v1:Deployment":
+        return None
+    spec = cast(dict[str, Any], args.props["spec"])
+    pod = {**spec["template"]["spec"], "priorityClassName": PRIORITY}
+    changed = {**spec, "template": {**spec["template"], "spec": pod}}
+    return pulumi.ResourceTransformResult({**args.props, "spec": changed}, args.opts)
+
+
 def _kueue_values(args: OperatorsArgs, resources: Mapping[str, object]) -> dict[str, object]:
     configuration = yaml.safe_dump(_kueue_configuration(args), sort_keys=False)
     # A first queued pool in a stack that stands restarts Kueue.
     restarts = {"podAnnotations": {_QUEUED_ANNOTATION: "true"}} if args.first_queued else {}
     return {
-        "controllerManager": {"manager": {"resources": resources, **restarts}},
+        "controllerManager": {"manager": {"image": KUEUE.image, "resources": resources, **restarts}},
         "managerConfig": {"controllerManagerConfigYaml": configuration},
     }
 

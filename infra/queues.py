@@ -17,6 +17,7 @@ import pulumi_kubernetes as kubernetes
 from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
 from infra.addresses import Network
 from infra.capacity import Queued
+from infra.controllers import Resources
 from infra.jobs import PodLevel
 from infra.kubernetes_objects import OURS, KubernetesObject, owned
 from infra.pods import SERVICE_ACCOUNT, admitted_pods
@@ -35,6 +36,8 @@ class QueuesArgs:
     """The teams whose pods may use the network of their host."""
     pod_levels: Mapping[str, PodLevel]
     """What each team's namespace admits."""
+    head_limits: Mapping[str, Resources]
+    """What a pod without chips of each team may request."""
     network: Network
     """Addresses of the cluster, of which pods reach those that they need."""
     monitored: bool
@@ -66,7 +69,8 @@ class Queues(pulumi.ComponentResource):
         marks = {f"bad-host-{name}": manifest for name, manifest in quarantine.objects(args.teams).items()}
         declared: list[KubernetesObject] = []
         # In their order: the role is given to nobody before the policies narrow it.
-        for name, manifest in {**admission_policies.of_teams(args.teams, args.host_network_teams), **marks}.items():
+        policies = admission_policies.of_teams(args.teams, args.host_network_teams, args.head_limits)
+        for name, manifest in {**policies, **marks}.items():
             declared.append(self._declare(name, manifest, declared[-1:]))
         return declared
 

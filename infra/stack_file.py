@@ -13,6 +13,7 @@ from infra import folders
 from infra.accelerators import SliceShape, resolve
 from infra.addresses import Cidr, Network
 from infra.capacity import Capacity
+from infra.controllers import Resources
 from infra.environment import Environment
 from infra.hidden import Hidden
 from infra.jobs import ContainerJob, Job, PodLevel, TrainingJob
@@ -127,6 +128,10 @@ class Members(Spec):
     """Google accounts of people, or service accounts, by address."""
     groups: tuple[Email, ...] = ()
     """Google groups, each a member of `cluster.security_group`."""
+
+
+_LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
+"""Enough for a program that only starts work on the hosts of slices."""
 
 
 class Team(Spec):
@@ -262,6 +267,19 @@ class Settings(Options):
             (name, "restricted") for name in self.teams
         }
         return {name: next(level for level in strictest_last if (name, level) in asked) for name in self.teams}
+
+    @property
+    def head_limits(self) -> Mapping[str, Resources]:
+        """Largest head that a pod of each team may be: that of the team's largest job by Pathways, if it has one."""
+        heads = {name: [_LEAST_HEAD_LIMIT] for name in self.teams}
+        for job in self.jobs.values():
+            if isinstance(job, ContainerJob) and job.pathways:
+                size = Resources(1000 * job.pathways.head_vcpus, 1024 * job.pathways.head_memory_gib)
+                heads[job.team].append(size)
+        return {
+            name: Resources(max(each.millicores for each in sizes), max(each.memory_mib for each in sizes))
+            for name, sizes in heads.items()
+        }
 
     def team_of(self, job: Job) -> Team:
         """The team that submits the job."""

@@ -17,6 +17,8 @@ app = typer.Typer(name="cli.ci", help="What the workflows call.", no_args_is_hel
 STACKS = ("dev", "staging", "prod")
 """Those that `deploy.yml` brings up, in its order."""
 
+_PLUGINS = Path(__file__).parent.parent.parent / "requirements" / "plugins.json"
+
 Stack = Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")]
 Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to post.")]
 
@@ -95,6 +97,22 @@ def sbom() -> None:
     from cli.ci import licences, sbom
 
     _run(lambda: sbom.bill_of_materials(licences.IMAGE_LOCK, licences.licences()).rstrip())
+
+
+@app.command()
+def plugins() -> None:
+    """Install the plugins of Pulumi, each with the checksum that requirements/plugins.json has for it."""
+    from cli.ci import plugins as of_pulumi
+
+    _run(lambda: of_pulumi.install(_PLUGINS, of_pulumi.SERVER, of_pulumi.plugins(), of_pulumi.own_platform()))
+
+
+@app.command()
+def lock_plugins() -> None:
+    """Write the checksums of the plugins of Pulumi to requirements/plugins.json."""
+    from cli.ci import plugins as of_pulumi
+
+    _run(lambda: of_pulumi.lock(_PLUGINS, of_pulumi.SERVER, of_pulumi.plugins()))
 
 
 @app.command()

@@ -24,6 +24,7 @@ def slices(scope: Scope) -> Findings:
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
         yield _slice(f"slice {name}", nodes, hosts)
+    yield from _marks(pools)
 
 
 def pools(scope: Scope) -> Findings:
@@ -57,17 +58,27 @@ def _hostless(scope: Scope, pools: Collection[str]) -> Findings:
         yield ok("slices", "the cluster has no TPU node: all slices come on request")
 
 
+def _marks(pools: Mapping[str, list[Json]]) -> Findings:
+    """Whether more slices are marked than hardware explains. No limit stops a trainer from marking its own node."""
+    marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
+    if len(marked) > 1:
+        told = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
+        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one member's job may have marked all"
+        yield fault("bad hosts", told, fix)
+
+
 def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
-    marked = [_name(node) for node in nodes if _tainted(node)]
+    marks = {_name(node): mark for node in nodes if (mark := _mark(node))}
     cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]
     silent = [_name(node) for node in nodes if not is_true(node, "Ready")]
     wanted = hosts.get(nodes[0]["metadata"]["labels"].get(SLICE_GROUP_LABEL, ""), len(nodes))
     if silent:
         why = condition(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no word")
         return fault(subject, f"not ready: {', '.join(silent)}: {why}", f"kubectl describe node {silent[0]}")
-    if marked:
-        told = f"marked as bad hosts: {', '.join(marked)}"
-        return fault(subject, told, f"kubectl taint nodes {' '.join(marked)} {BAD_HOST_KEY}-, once they are sound")
+    if marks:
+        since = min((mark["timeAdded"] for mark in marks.values() if "timeAdded" in mark), default="an unknown time")
+        told = f"marked as bad hosts since {since}: {', '.join(marks)}"
+        return fault(subject, told, f"kubectl taint nodes {' '.join(marks)} {BAD_HOST_KEY}-, once they are sound")
     if cordoned:
         return fault(subject, f"cordoned: {', '.join(cordoned)}", f"kubectl uncordon {' '.join(cordoned)}")
     if len(nodes) < wanted:
@@ -75,9 +86,9 @@ def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
     return ok(subject, f"all {len(nodes)} hosts are ready")
 
 
+def _mark(node: Json) -> Json | None:
+    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == BAD_HOST_KEY), None)
+
+
 def _name(node: Json) -> str:
     return node["metadata"]["name"]
-
-
-def _tainted(node: Json) -> bool:
-    return any(taint["key"] == BAD_HOST_KEY for taint in node["spec"].get("taints", []))

@@ -40,9 +40,9 @@ def nodes(scope: Scope) -> Findings:
 def operators(scope: Scope) -> Findings:
     """Whether JobSet and Kueue are those that this checkout declares."""
     # Imports Pulumi's SDK.
-    from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+    from infra.operators import JOBSET, KUEUE
 
-    wanted = {"jobset-system": ("JobSet", JOBSET_VERSION), "kueue-system": ("Kueue", KUEUE_VERSION)}
+    wanted = {"jobset-system": ("JobSet", JOBSET.version), "kueue-system": ("Kueue", KUEUE.version)}
     for namespace, (name, version) in wanted.items():
         found = {
             deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "unknown").removeprefix("v")

@@ -56,7 +56,7 @@ def render(inputs: Object, default_name: str, programs: Programs) -> list[Object
     Raises:
         Refusal: the sandbox has no such chart or version, or Helm refuses the values.
     """
-    name = str(inputs["chart"]).rstrip("/").rpartition("/")[2]
+    name = str(inputs["chart"]).partition("@")[0].rstrip("/").rpartition("/")[2]
     try:
         folder = programs.operator(name, inputs.get("version")).chart
     except ProgramsError as error:

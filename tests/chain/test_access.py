@@ -280,6 +280,35 @@ def test_a_pod_without_chips_gets_to_no_hosts_of_slices_but_beside_its_own_job(a
     assert admission(admin, pod | {"affinity": elsewhere}, "first") != ""
 
 
+@pytest.mark.parametrize(
+    ("requests", "refused"),
+    [
+        ({"cpu": "4", "memory": "16Gi"}, False),
+        ({"cpu": "4001m"}, True),
+        ({"memory": "17Gi"}, True),
+    ],
+)
+def test_a_pod_without_chips_is_limited_to_the_size_of_a_head(admin: ApiServer, requests: Json, refused: bool) -> None:
+    says = admission(admin, _head(admin, requests), "first")
+    assert ("requests at most the CPU and memory of the team's largest head" in says) == refused
+    assert bool(says) == refused
+
+
+def test_containers_of_a_head_are_limited_together(admin: ApiServer) -> None:
+    halves = _head(admin, {"cpu": "2500m"}, {"cpu": "2500m"})
+    assert "requests at most the CPU and memory of the team's largest head" in admission(admin, halves, "first")
+
+
+def _head(admin: ApiServer, *requests: Json) -> Json:
+    """A pod without chips, with a container for each of `requests`."""
+    pod = _trainer_on_the_pod_network(admin)
+    container: Json = pod["containers"][0]
+    containers = [
+        {**container, "name": f"part-{index}", "resources": {"requests": each}} for index, each in enumerate(requests)
+    ]
+    return {**pod, "serviceAccountName": "default", "tolerations": [], "containers": containers}
+
+
 def _beside_its_job() -> Any:
     return placement.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
 

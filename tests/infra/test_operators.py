@@ -1,10 +1,18 @@
 """What Kueue is told about itself."""
 
+import subprocess
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from infra.operators import JOBSET, KUEUE, Release
+from sandbox import programs
+from tests.chain.stack import ignore
+from tests.infra.chart_registry import Registry, serving
 from tests.infra.recording import Values, run_program, stack_values
 
 FLEX = {"kind": "flex-start", "max_run_hours": 4}
@@ -86,3 +94,49 @@ def test_a_slice_more_starts_no_controller_again(values: Values) -> None:
     values["slices"]["trillium"]["count"] += 1
     assert _resources(values) == before
     assert {resources["limits"]["memory"] for resources in before} == {"4096Mi"}
+
+
+def test_both_controllers_run_the_images_of_their_digests(values: Values) -> None:
+    recording = run_program(values)
+    jobset: Any = recording.named("kubernetes:helm.sh/v4:Chart", "jobset").inputs["values"]
+    kueue: Any = recording.named("kubernetes:helm.sh/v4:Chart", "kueue").inputs["values"]
+    images = [jobset["image"], kueue["controllerManager"]["manager"]["image"]]
+    for image, release in zip(images, (JOBSET, KUEUE), strict=True):
+        assert image["repository"] == f"registry.k8s.io/{release.name}/{release.name}"
+        assert image["tag"] == f"v{release.version}@{release.image_digest}"
+
+
+@pytest.fixture
+def registry() -> Generator[Registry]:
+    with serving() as registry:
+        yield registry
+
+
+def _rendered(release: Release, registry: Registry, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What Helm makes of a release's address, in a registry on loopback."""
+    address = release.chart.replace("registry.k8s.io", f"127.0.0.1:{registry.port}")
+    helm = [str(programs.prepare(ignore).path("helm")), "template", address, "--version", release.version]
+    environment = {name: str(folder) for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    return subprocess.run([*helm, "--plain-http"], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_chart_is_that_of_its_digest(registry: Registry, tmp_path: Path) -> None:
+    release = replace(KUEUE, chart_digest=registry.publish("kueue", KUEUE.version, "good"))
+    assert "image: good" in _rendered(release, registry, tmp_path).stdout
+
+
+def test_a_version_that_was_published_again_is_refused(registry: Registry, tmp_path: Path) -> None:
+    release = replace(KUEUE, chart_digest=registry.publish("kueue", KUEUE.version, "good"))
+    registry.publish("kueue", KUEUE.version, "evil")
+    refused = _rendered(release, registry, tmp_path)
+    assert refused.returncode != 0
+    assert "digest mismatch" in refused.stderr
+
+
+def test_another_chart_under_the_digest_is_refused(registry: Registry, tmp_path: Path) -> None:
+    good, evil = (registry.publish("kueue", KUEUE.version, image) for image in ("good", "evil"))
+    at = "kueue/charts/kueue/manifests/{}".format
+    registry.content[at(good)] = registry.content[at(evil)]
+    refused = _rendered(replace(KUEUE, chart_digest=good), registry, tmp_path)
+    assert refused.returncode != 0
+    assert "evil" not in refused.stdout

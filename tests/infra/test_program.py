@@ -7,7 +7,7 @@ import pulumi
 import pytest
 
 from infra.admission_policies import PRIORITIES, TRAINERS
-from infra.operators import leave_certificates, wait_for_certificates
+from infra.operators import JOBSET, KUEUE, leave_certificates, prefer_controllers, wait_for_certificates
 from infra.slices import REPLACED_BY_US
 from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program
 from tests.infra.review.known import own
@@ -160,10 +160,24 @@ def test_charts_are_pinned(program: Recording) -> None:
         chart.name: (chart.inputs["chart"], chart.inputs["version"]) for chart in program.of_type(JOBSET_CHART[0])
     }
     assert charts == {
-        "jobset": ("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0"),
-        "kueue": ("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2"),
+        "jobset": (f"oci://registry.k8s.io/jobset/charts/jobset@{JOBSET.chart_digest}", "0.12.0"),
+        "kueue": (f"oci://registry.k8s.io/kueue/charts/kueue@{KUEUE.chart_digest}", "0.19.2"),
     }
-    assert all(len(chart.request.transforms) == 2 for chart in program.of_type(JOBSET_CHART[0]))
+    assert all(len(chart.request.transforms) == 3 for chart in program.of_type(JOBSET_CHART[0]))
+
+
+def test_a_controller_preempts_pods_of_jobs(program: Recording) -> None:
+    (priority,) = program.of_type("kubernetes:scheduling.k8s.io/v1:PriorityClass")
+    props: Values = {"spec": {"replicas": 1, "template": {"spec": {"containers": []}}}}
+    deployment = pulumi.ResourceTransformArgs(
+        True, "kubernetes:apps/v1:Deployment", "d", props, pulumi.ResourceOptions()
+    )
+    changed: Any = prefer_controllers(deployment)
+    assert changed.props["spec"] == {
+        "replicas": 1,
+        "template": {"spec": {"containers": [], "priorityClassName": priority.inputs["metadata"]["name"]}},
+    }
+    assert priority.inputs["value"] > 0
 
 
 def test_certificates_in_secrets_are_left_to_the_controllers_that_write_them() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,8 +49,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Generator[Chain]:
 def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: Chain, monkeypatch: pytest.MonkeyPatch):
     values = _endless_job()
     with monkeypatch.context() as patched:
-        patched.setattr(operators, "JOBSET_VERSION", _version(PREVIOUS, "jobset"))
-        patched.setattr(operators, "KUEUE_VERSION", _version(PREVIOUS, "kueue"))
+        patched.setattr(operators, "JOBSET", replace(operators.JOBSET, version=_version(PREVIOUS, "jobset")))
+        patched.setattr(operators, "KUEUE", replace(operators.KUEUE, version=_version(PREVIOUS, "kueue")))
         chain.engine_on(values).up(ignore)
     assert _deployed(chain) == {"jobset": _version(PREVIOUS, "jobset"), "kueue": _version(PREVIOUS, "kueue")}
     assert _most_pod_sets(chain) == 10

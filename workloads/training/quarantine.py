@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,7 +89,7 @@ class OwnNode:
                 "resourceVersion": found["metadata"]["resourceVersion"],
                 "annotations": {BAD_HOST_KEY: cause[:BAD_HOST_CHARACTERS]},
             },
-            "spec": {"taints": [*taints, {"key": BAD_HOST_KEY, "effect": "NoSchedule"}]},
+            "spec": {"taints": [*taints, {"key": BAD_HOST_KEY, "effect": "NoSchedule", "timeAdded": _now()}]},
         }
         self._request("PATCH", json.dumps(patch).encode())
 
@@ -154,6 +155,10 @@ def _marked(bad: BadHost, node: OwnNode | None, place: Place) -> dict[str, str] 
     except NotMarked as error:
         return {"node": node.name, "fault": str(error)}
     return {"node": node.name, "fault": ""}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _said(error: urllib.error.HTTPError) -> str:

@@ -12,14 +12,14 @@ from cli.doctor.command import examine
 from cli.doctor.google import Google, NotAsked
 from infra.api_server import Json
 from infra.bill import OUTPUT, bill
-from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from infra.operators import JOBSET, KUEUE
 from infra.stack_file import Settings
 from tests.cli.control.cluster import JOBSETS, WORKLOADS, Cluster, running
 
-KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+KUEUE_API = "/apis/kueue.x-k8s.io/v1beta2"
 NODE = "/api/v1/nodes/pool-0-host-0"
-QUEUE = f"{KUEUE}/clusterqueues/research"
-LOCAL_QUEUE = f"{KUEUE}/namespaces/research/localqueues/research"
+QUEUE = f"{KUEUE_API}/clusterqueues/research"
+LOCAL_QUEUE = f"{KUEUE_API}/namespaces/research/localqueues/research"
 CONTROLLER = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pool-0-host-0"
@@ -39,11 +39,11 @@ def healthy() -> Cluster:
     cluster.objects[QUEUE] = {"spec": {"resourceGroups": [group]}, **said("Active")}
     cluster.objects[LOCAL_QUEUE] = said("Active")
     flavor: Json = {"metadata": {"name": "trillium"}, "spec": {"nodeLabels": {"slice-group": "trillium"}}}
-    cluster.objects[f"{KUEUE}/resourceflavors/trillium"] = flavor
-    cluster.objects |= {KUEUE: {}, "/apis/jobset.x-k8s.io/v1alpha2": {}, "/version": {"gitVersion": "v1.36.2"}}
-    cluster.objects[CONTROLLER] = controller("kueue-controller-manager", KUEUE_VERSION)
+    cluster.objects[f"{KUEUE_API}/resourceflavors/trillium"] = flavor
+    cluster.objects |= {KUEUE_API: {}, "/apis/jobset.x-k8s.io/v1alpha2": {}, "/version": {"gitVersion": "v1.36.2"}}
+    cluster.objects[CONTROLLER] = controller("kueue-controller-manager", KUEUE.version)
     jobset = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller"
-    cluster.objects[jobset] = controller("jobset-controller", JOBSET_VERSION)
+    cluster.objects[jobset] = controller("jobset-controller", JOBSET.version)
     user = {"status": {"userInfo": {"username": "ada@example.com"}}}
     cluster.says["/apis/authentication.k8s.io/v1/selfsubjectreviews"] = user
     cluster.says[ACCESS] = {"status": {"allowed": True}}

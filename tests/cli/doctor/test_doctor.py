@@ -101,8 +101,11 @@ def silent_node(cluster: Cluster) -> None:
     cluster.objects[NODE]["status"] |= conditions
 
 
+MARK = {"key": "tpu-multislice.dev/bad-host", "effect": "NoSchedule", "timeAdded": "2026-11-01T00:00:00Z"}
+
+
 def bad_host(cluster: Cluster) -> None:
-    cluster.objects[NODE]["spec"]["taints"] = [{"key": "tpu-multislice.dev/bad-host", "effect": "NoSchedule"}]
+    cluster.objects[NODE]["spec"]["taints"] = [MARK]
 
 
 def cordoned(cluster: Cluster) -> None:
@@ -123,7 +126,13 @@ def cordoned(cluster: Cluster) -> None:
         (dead_controller, "queues", "kueue-controller-manager", "0 of 1 replicas", "pods -n kueue-system"),
         (dead_webhook, "queues", "a job in research", "connection refused", "kubectl get pods -n kueue-system"),
         (silent_node, "nodes", "slice pool-0", "stopped posting", "kubectl describe node pool-0-host-0"),
-        (bad_host, "nodes", "slice pool-0", "bad hosts: pool-0-host-0", "bad-host-, once they are sound"),
+        (
+            bad_host,
+            "nodes",
+            "slice pool-0",
+            "bad hosts since 2026-11-01T00:00:00Z: pool-0-host-0",
+            "bad-host-, once they are sound",
+        ),
         (cordoned, "nodes", "slice pool-0", "cordoned: pool-0-host-0", "kubectl uncordon pool-0-host-0"),
     ],
     ids=lambda part: part.__name__ if callable(part) else "",
@@ -138,6 +147,15 @@ def test_what_is_wrong_is_named_with_what_repairs_it(
     assert (at, about) == (group, subject)
     assert says in what
     assert fix in remedy
+
+
+def test_more_than_one_marked_slice_is_reported_as_a_whole(tmp_path: Path) -> None:
+    cluster = healthy()
+    for host in ("pool-0-host-0", "pool-1-host-1"):
+        cluster.objects[f"/api/v1/nodes/{host}"]["spec"]["taints"] = [MARK]
+    with scope(cluster, tmp_path) as found:
+        (last,) = [fault for fault in faults(found) if fault[1] == "bad hosts"]
+    assert "2 of 2 slices are marked as bad: pool-0, pool-1" in last[2]
 
 
 def test_a_queue_on_hold_is_no_fault(tmp_path: Path) -> None:

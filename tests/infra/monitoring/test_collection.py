@@ -7,7 +7,7 @@ import pytest
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
 from infra.monitoring.collection import COLLECTORS_NAMESPACE, of_controller, of_trainers
-from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from infra.operators import JOBSET, KUEUE
 from infra.pods import pod_template
 from sandbox import programs
 from sandbox.providers.charts import render
@@ -17,7 +17,7 @@ from tests.infra.recording import Recording, Values, run_program
 from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT
 
 MONITORING = "kubernetes:monitoring.googleapis.com/v1:PodMonitoring"
-CONTROLLERS = [("jobset", JOBSET_NAMESPACE, JOBSET_VERSION), ("kueue", KUEUE_NAMESPACE, KUEUE_VERSION)]
+CONTROLLERS = [("jobset", JOBSET_NAMESPACE, JOBSET.version), ("kueue", KUEUE_NAMESPACE, KUEUE.version)]
 
 
 def test_the_trainers_port_is_the_one_that_is_asked(values: Values) -> None:

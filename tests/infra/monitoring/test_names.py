@@ -10,7 +10,7 @@ import pytest
 
 from infra.monitoring.alerts import ALERTS
 from infra.monitoring.dashboard import PANELS
-from infra.operators import JOBSET_VERSION, KUEUE_VERSION
+from infra.operators import JOBSET, KUEUE
 from sandbox.catalog import TOOLS
 from workloads.report.goodput import Cause
 from workloads.spec import ExitCode
@@ -50,7 +50,7 @@ def told_by(controller: str, version: str) -> set[str]:
 
 def told() -> set[str]:
     trainer = {family.name for family in FAMILIES}
-    return trainer | told_by("kueue", KUEUE_VERSION) | told_by("jobset", JOBSET_VERSION) | _OF_PROMETHEUS
+    return trainer | told_by("kueue", KUEUE.version) | told_by("jobset", JOBSET.version) | _OF_PROMETHEUS
 
 
 @pytest.mark.parametrize("asked", _ASKED)
@@ -61,8 +61,8 @@ def test_every_number_that_is_asked_for_is_told(asked: str) -> None:
 
 
 def test_the_sources_are_read() -> None:
-    assert len(told_by("kueue", KUEUE_VERSION)) > 50
-    assert told_by("jobset", JOBSET_VERSION) == {"jobset_failed_total", "jobset_completed_total"}
+    assert len(told_by("kueue", KUEUE.version)) > 50
+    assert told_by("jobset", JOBSET.version) == {"jobset_failed_total", "jobset_completed_total"}
 
 
 def test_causes_and_codes_that_are_asked_for_are_those_of_the_trainer() -> None:

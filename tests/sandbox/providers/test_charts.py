@@ -47,7 +47,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 def test_the_chart_of_the_last_path_element_is_rendered_for_its_namespace(programs: Programs) -> None:
     newest = version_of(next(program for program in PROGRAMS if program.name == "kueue"))
-    inputs = {"chart": "oci://example.org/charts/kueue", "version": f"v{newest}", "namespace": "kueue-system"}
+    inputs = {"chart": "oci://example.org/charts/kueue@sha256:0", "version": f"v{newest}", "namespace": "kueue-system"}
     arguments = render(inputs, "queue", programs)[0]["data"]["arguments"]
     assert arguments.startswith(f"template queue {programs.operator('kueue', newest).chart} ")
     assert "--namespace kueue-system" in arguments

@@ -4,6 +4,7 @@ import threading
 import urllib.error
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
@@ -67,9 +68,12 @@ def test_the_mark_is_set_over_conflicts_and_says_why(refusals: list[int]) -> Non
     assert exit_code(failure) is ExitCode.BAD_HOST
     assert str(failure) == f"{BAD}; marked {BAD_HOST_KEY}: node-b; the next start goes elsewhere"
     metadata = {"resourceVersion": "7", "annotations": {BAD_HOST_KEY: str(BAD)}}
-    assert node.sent == [
-        {"metadata": metadata, "spec": {"taints": [TPU, {"key": BAD_HOST_KEY, "effect": "NoSchedule"}]}}
-    ]
+    (patch,) = node.sent
+    assert patch["metadata"] == metadata
+    tpu, mark = patch["spec"]["taints"]
+    assert tpu == TPU
+    assert (mark["key"], mark["effect"]) == (BAD_HOST_KEY, "NoSchedule")
+    assert abs(datetime.fromisoformat(mark["timeAdded"]) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 def test_what_is_refused_is_not_asked_again() -> None:
