@@ -55,4 +55,6 @@ def _of(declared: str, operation: str) -> list[str]:
 
 def _plural(kind: str) -> str:
     noun = kind[0].lower() + kind[1:]
-    return f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    if noun.endswith("y"):
+        return f"{noun.removesuffix('y')}ies"
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
