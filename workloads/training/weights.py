@@ -128,7 +128,7 @@ def gather_all(parameters: Tree, dtype: jnp.dtype) -> Tree:
     """All weights of this device's stage, whole; layer by layer, as are the sums of their gradients."""
     shards = EachLayer(parameters, dtype, leaves_slice=True, pending=None)
     blocks = jax.lax.map(lambda one: shards.layer((one, None)), parameters[BLOCKS])
-    return {BLOCKS: blocks, **{name: shards.whole(name) for name in parameters.keys() - {BLOCKS}}}
+    return {BLOCKS: blocks, **{name: shards.whole(name) for name in sorted(parameters.keys() - {BLOCKS})}}
 
 
 def _reduced(gradient: jax.Array, dtype: jnp.dtype, axes: tuple[str, ...]) -> jax.Array:
