@@ -31,6 +31,12 @@ class Deadline:
         """Nothing is expected any more."""
         self._expected = None
 
+    def seconds_left(self) -> float:
+        """Until what is expected must be finished; 0 when it should have been."""
+        expected = self._expected
+        assert expected, "whatever waits for other hosts must be expected to end"
+        return max(0.0, expected.due - time.monotonic())
+
     def missed(self) -> Expectation | None:
         """What should have been finished by now."""
         expected = self._expected

@@ -5,6 +5,8 @@ models or storage.
 """
 
 import errno
+import json
+import math
 import signal
 import socket
 import threading
@@ -35,9 +37,6 @@ LEAVE_TIMEOUT_SECONDS = 15
 
 LEADER_LINGERS_SECONDS = 1.0
 """Time for the others to end after they were all there to leave."""
-
-AGREEMENT_TIMEOUT_SECONDS = 300
-"""How long a host waits for another's word, which may come after a slow listing of object storage."""
 
 JOIN_MARGIN_SECONDS = 60
 """JAX aborts a process whose join takes too long and names nobody: our own limit, which does, comes first."""
@@ -109,15 +108,20 @@ class Processes:
         if self.count == 1:
             return value
         if self.leads:
-            _client().key_value_set(f"{key}/{self.index}", value)
+            self._client.key_value_set(f"{key}/{self.index}", value)
         return self._read(key, 0)
 
     def gather(self, key: str, value: str) -> list[str]:
-        """Every process's `value`, by process index. Each key may be used once."""
+        """Every process's `value`, by process index. Each key may be used once.
+
+        The leader collects them and shares the list. If each of N processes read N keys, or listed them all, the
+        leader would answer N squared reads: for thousands of processes that takes minutes, or fails.
+        """
         if self.count == 1:
             return [value]
-        _client().key_value_set(f"{key}/{self.index}", value)
-        return [self._read(key, index) for index in range(self.count)]
+        self._client.key_value_set(f"{key}/{self.index}", value)
+        words = [self._read(key, index) for index in range(self.count)] if self.leads else []
+        return json.loads(self.share(f"{key}/all", json.dumps(words)))
 
     def told_to_stop(self, step: int) -> bool:
         """Whether any process got SIGTERM: the same answer everywhere for the same `step`."""
@@ -133,7 +137,7 @@ class Processes:
         if self.count == 1:
             return True
         try:
-            _client().wait_at_barrier("leave", LEAVE_TIMEOUT_SECONDS * 1000)
+            self._client.wait_at_barrier("leave", LEAVE_TIMEOUT_SECONDS * 1000)
         except jax.errors.JaxRuntimeError:
             return False
         if self.leads:
@@ -143,11 +147,11 @@ class Processes:
     def put(self, key: str, value: str) -> None:
         """Leave this process's present `value` for the others; they need not read it."""
         if self.count > 1:
-            _client().key_value_set(f"{key}/{self.index}", value, allow_overwrite=True)
+            self._client.key_value_set(f"{key}/{self.index}", value, allow_overwrite=True)
 
     def left(self, key: str) -> list[str]:
         """What the processes left at `key` so far, in no order; waits for nobody."""
-        return [value for _, value in _client().key_value_dir_get(key)] if self.count > 1 else []
+        return [value for _, value in self._client.key_value_dir_get(key)] if self.count > 1 else []
 
     def tell_failure(self, word: str) -> None:
         """Before this process fails: end the others too. Only the first word in the job counts.
@@ -159,7 +163,7 @@ class Processes:
             return
         first = True
         try:
-            _client().key_value_set(FAILURE_KEY, word)
+            self._client.key_value_set(FAILURE_KEY, word)
         except jax.errors.JaxRuntimeError:
             first = False
         if first or self.leads:
@@ -170,25 +174,29 @@ class Processes:
         if self.count == 1:
             return None
         with suppress(jax.errors.JaxRuntimeError):
-            return _client().key_value_try_get(FAILURE_KEY)
+            return self._client.key_value_try_get(FAILURE_KEY)
         return None
 
+    @property
+    def _client(self) -> Any:
+        """JAX's own connection to its coordination service, which the leader runs."""
+        if global_state.client is None:
+            raise RuntimeError("several processes must have joined by jax.distributed.initialize before they can agree")
+        return global_state.client
+
     def _read(self, key: str, index: int) -> str:
+        left = self.deadline.seconds_left()
+        # The leader gives up first, so that the others hear from it which process is missing.
+        seconds = max(left - FAILURE_IS_HEARD_SECONDS, left / 2) if self.leads else left
         try:
-            return _client().blocking_key_value_get(f"{key}/{index}", AGREEMENT_TIMEOUT_SECONDS * 1000)
+            return self._client.blocking_key_value_get(f"{key}/{index}", math.ceil(1000 * seconds))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
             raise HostMissing(
-                f"process {index} of {self.count} did not answer {self.host} within {AGREEMENT_TIMEOUT_SECONDS} s"
+                f"process {index} of {self.count} did not answer {self.host} within {seconds:.0f} s"
                 f" (waited for {key!r}); look at that host's log"
             ) from None
-
-
-def _client() -> Any:
-    if global_state.client is None:
-        raise RuntimeError("several processes must have joined by jax.distributed.initialize before they can agree")
-    return global_state.client
 
 
 def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> None:

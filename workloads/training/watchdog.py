@@ -19,6 +19,8 @@ from workloads.training.signs import Signs
 
 POLL_SECONDS = 1.0
 
+_NO_SIGN = "no sign of life from "
+
 
 class Watchdog:
     """Watches one process; a context manager that ends with its thread."""
@@ -53,22 +55,24 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._done.wait(POLL_SECONDS):
             self._signs.exchange()
-            self._suspect(self._signs.silent())
+            if self._processes.leads:
+                self._suspect(self._signs.silent())
             if word := self._processes.hear_failure():
                 self._ending.fail(Failure.heard(word, stacks(), self._processes.host), self._processes)
             if self._each_second:
                 self._each_second()
             if missed := self._processes.deadline.missed():
-                cause = self._explain(missed) + (f"; {self._suspected}" if self._suspected else "")
+                # Followers ask for it only now: the leader answers the questions of all hosts, every second.
+                silent = self._signs.silent()
+                cause = self._explain(missed) + (f"; {_NO_SIGN}{silent}" if silent else "")
                 self._ending.fail(Failure.hang(cause, stacks(), self._processes.host), self._processes)
         self._suspect("")
 
     def _suspect(self, silent: str) -> None:
-        """Have the record say so before JAX aborts this process, which leaves no time for it; the leader's suffices."""
-        suspected = f"no sign of life from {silent}" if silent else ""
-        if self._processes.leads and suspected != self._suspected:
-            self._ending.note(Failure.lost(suspected, self._processes.host) if suspected else None)
-        self._suspected = suspected
+        """Have the leader's record say so before JAX aborts this process, which leaves no time for it."""
+        if silent != self._suspected:
+            self._ending.note(Failure.lost(f"{_NO_SIGN}{silent}", self._processes.host) if silent else None)
+        self._suspected = silent
 
 
 def stacks() -> str:

@@ -1,17 +1,22 @@
+import importlib
 import os
 import signal
 import socket
 import time
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jax._src.clusters.cloud_tpu_cluster import GkeTpuCluster
 
 from workloads.spec import ExitCode
 from workloads.training.deadline import Deadline
-from workloads.training.failures import BadHostStays
-from workloads.training.runtime import Place, join, require_coordinator_port
+from workloads.training.failures import BadHostStays, HostMissing
+from workloads.training.runtime import Place, Processes, join, require_coordinator_port
 
 
 @pytest.mark.parametrize(
@@ -82,3 +87,87 @@ def test_a_leader_whose_port_is_taken_is_a_bad_host_and_nobody_elses_port_matter
             assert stop.value.code is ExitCode.CRASH
             require_coordinator_port(replace(LEADER, worker=1), told)
     require_coordinator_port(LEADER, {"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"})
+
+
+HOSTS = 8
+_jax = importlib.import_module("jaxlib._jax")
+
+
+class Client:
+    """One host's connection to JAX's coordination service, which counts what it is asked to read and how patiently."""
+
+    def __init__(self, address: str, index: int):
+        self._client = _jax.get_distributed_runtime_client(
+            address, index, init_timeout=60, heartbeat_timeout=600, shutdown_timeout=60
+        )
+        self.reads: list[str] = []
+        self.patience: list[float] = []
+
+    def blocking_key_value_get(self, key: str, milliseconds: int) -> str:
+        self.reads.append(key)
+        self.patience.append(milliseconds / 1000)
+        return self._client.blocking_key_value_get(key, milliseconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> Generator[list[Client]]:
+    """Of HOSTS hosts, each of which has a thread of this process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    service = _jax.get_distributed_runtime_service(address, HOSTS, heartbeat_timeout=600, shutdown_timeout=60)
+    found = [Client(address, index) for index in range(HOSTS)]
+    together([client.connect for client in found])
+    yield found
+    together([client.shutdown for client in found])
+    service.shutdown()
+
+
+def together[T](calls: list[Callable[[], T]]) -> list[T]:
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [each.result() for each in [threads.submit(call) for call in calls]]
+
+
+@dataclass(frozen=True)
+class Host(Processes):
+    """One of HOSTS hosts, with a client of its own."""
+
+    client: Any = None
+
+    @property
+    def _client(self) -> Any:
+        return self.client
+
+
+def host(clients: list[Client], index: int, minutes: float) -> Host:
+    found = Host(index, HOSTS, f"host-{index}", client=clients[index])
+    found.deadline.expect("the restore", minutes)
+    return found
+
+
+def test_each_host_gets_all_words_and_reads_few_of_them(clients: list[Client]) -> None:
+    hosts = [host(clients, index, 10) for index in range(HOSTS)]
+    words = [f"word {index}" for index in range(HOSTS)]
+    for key in ("restore/1/1", "restore/1/10"):
+        found = together([lambda one=one, key=key: one.gather(key, words[one.index]) for one in hosts])
+        assert found == [words] * HOSTS
+    reads = Counter(len(client.reads) for client in clients)
+    # The leader collects them, twice.
+    assert reads == {2: HOSTS - 1, 2 * HOSTS + 2: 1}
+
+
+def test_a_host_waits_for_the_others_until_its_deadline(clients: list[Client]) -> None:
+    hosts = [host(clients, index, 60) for index in range(HOSTS)]
+    together([lambda one=one: one.gather("restore", "") for one in hosts])
+    for client in clients:
+        assert all(3500 < seconds <= 3600 for seconds in client.patience)
+
+
+def test_a_host_that_does_not_answer_within_the_deadline_is_named_by_the_leader(clients: list[Client]) -> None:
+    leader = host(clients, 0, 0.02)
+    with pytest.raises(HostMissing, match=f"process 1 of {HOSTS} did not answer host-0 .*'restore'"):
+        leader.gather("restore", "")
+    # Before the watchdog would end the leader for a hang, which names no host.
+    assert not leader.deadline.missed()
