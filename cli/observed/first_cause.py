@@ -16,8 +16,8 @@ _POD_FAILED = re.compile(r"for pod \S+/(?P<pod>\S+) failed with exit code (?P<co
 """The Job controller, of the pod by which it fails a Job (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
 _WHOLE_SECOND = 1.0
 """Kubernetes cuts its times to whole seconds, while records have fractions: the end was up to a second later."""
-_EVENTS_BEFORE_SECONDS, _EVENTS_AFTER_SECONDS = 60.0, 10.0
-"""An event is of a start that ended so long after or before it. JAX notices a lost host within 40 seconds."""
+_EVENTS_BEFORE_SECONDS, _EVENTS_AFTER_SECONDS = 120.0, 10.0
+"""An event is of a start that ended so long after or before it. JAX notices a lost host within 100 seconds."""
 
 
 @dataclass(frozen=True)
