@@ -85,9 +85,10 @@ class TrainingSpec(Spec):
     start_minutes: Annotated[Number, Field(gt=0, le=60)] = 30
     """How long a host waits for all others to begin; slices may come up minutes apart."""
     prepare_minutes: Annotated[Number, Field(gt=0)] = 60
-    """How long compiling and restoring may take before the host counts as hung."""
+    """How long compiling and restoring, or the first evaluation, may take before the host counts as hung."""
     step_timeout_minutes: Annotated[Number, Field(gt=0)] = 10
-    """How long a step, with the save and evaluation after it, may take before the host counts as hung."""
+    """How long a step with the save after it, or a batch of a later evaluation, may take before the host counts as
+    hung."""
     max_skipped_steps: Annotated[WholeNumber, Field(ge=0)] = 10
     """Steps in a row whose loss or gradient is not finite, and which are skipped, before the job has diverged."""
     max_rollbacks: Annotated[WholeNumber, Field(ge=0)] = 0

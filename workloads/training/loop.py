@@ -108,6 +108,7 @@ class Training:
     """The newest step whose state a restart can go on from."""
     _timer: SaveTimer = field(init=False)
     _save_is_due: bool = False
+    _has_evaluated: bool = False
     _rollbacks: Rollbacks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -210,12 +211,17 @@ class Training:
         return state, position
 
     def _evaluate(self, step: int, state: TrainState) -> float:
-        # The first one compiles.
-        self.processes.deadline.expect(f"evaluation at step {step}", self.schedule.prepare_minutes)
-        count = self.schedule.evaluation_batches
-        sums = [self.program.evaluate(state.parameters, self.batches.held_out(number)) for number in range(count)]
+        sums: list[tuple[jax.Array, jax.Array]] = []
+        for number in range(self.schedule.evaluation_batches):
+            # The first evaluation of a start compiles. After it, a batch takes less than a step does.
+            minutes = self.schedule.step_timeout_minutes if self._has_evaluated else self.schedule.prepare_minutes
+            self.processes.deadline.expect(f"evaluation at step {step}", minutes)
+            sums.append(self.program.evaluate(state.parameters, self.batches.held_out(number)))
+            # Two batches in flight, so that each one's deadline is its own.
+            jax.block_until_ready(sums[-2:-1])
         tokens = sum(float(tokens) for _, tokens in sums)
         loss = sum(float(loss) for loss, _ in sums) / tokens if tokens else math.nan
+        self._has_evaluated = True
         self.journal.metrics.held_out(step, loss)
         self.journal.announce(Evaluation(step, loss))
         self.journal.restart_clock()

@@ -20,6 +20,7 @@ from workloads.progress import (
 )
 from workloads.spec import JobSpec
 from workloads.training import loop
+from workloads.training.deadline import Deadline
 from workloads.training.failures import Diverged, Preempted
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
@@ -56,6 +57,21 @@ def test_a_run_reports_its_start_steps_evaluation_saves_and_end(tmp_path: Path, 
     summary = RunSummary.parse(lines[-1])
     assert summary is not None
     assert summary.step == 4
+
+
+def test_only_the_evaluation_that_compiles_may_take_as_long_as_the_preparation(tmp_path: Path, capsys: Capture) -> None:
+    expected: list[tuple[str, float]] = []
+
+    class Recorded(Deadline):
+        def expect(self, what: str, minutes: float) -> None:
+            expected.append((what, minutes))
+            super().expect(what, minutes)
+
+    job = small_job(tmp_path, steps=4, evaluate_every_steps=2, evaluation_batches=2, step_timeout_minutes=7)
+    trained(job, capsys, Processes(0, 1, "host-0", Recorded()))
+    found = [(what, minutes) for what, minutes in expected if what.startswith("evaluation")]
+    first, later = "evaluation at step 2", "evaluation at step 4"
+    assert found == [(first, job.training.prepare_minutes)] * 2 + [(later, 7)] * 2
 
 
 class AtOnce(ThreadPoolExecutor):
