@@ -20,13 +20,13 @@ import jax
 
 from workloads.preflight.arrays import biggest_arrays
 from workloads.preflight_result import BigArray
+from workloads.training.failures import is_out_of_memory, is_out_of_vmem
 
 _GIB = 1 << 30
 _UNITS = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10}
 """In GiB."""
 
 _REMATERIALIZATION = "Involuntary full rematerialization"
-_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def compile_for_account(compile_program: Callable[[dict[str, Any]], jax.stages.C
     """Compile, by a function of the compiler options that are needed to look, and look.
 
     Raises:
-        jax.errors.JaxRuntimeError: it does not compile, for another reason than memory.
+        jax.errors.JaxRuntimeError: it does not compile, for another reason than the memory of a device (HBM).
     """
     wall, cpu = time.monotonic(), time.process_time()
     compiled, excess = None, None
@@ -79,7 +79,7 @@ def compile_for_account(compile_program: Callable[[dict[str, Any]], jax.stages.C
         try:
             compiled = compile_program({"xla_dump_to": dump, "xla_dump_hlo_as_text": True})
         except jax.errors.JaxRuntimeError as fault:
-            if _OUT_OF_MEMORY not in str(fault):
+            if not is_out_of_memory(fault) or is_out_of_vmem(fault):
                 raise
             excess = _excess(str(fault))
         arrays = _dumped_arrays(Path(dump))

@@ -118,6 +118,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
+def is_out_of_vmem(error: BaseException) -> bool:
+    """Whether a program needs more of a core's fast memory than it has: another size of slice has no more of it."""
+    return is_out_of_memory(error) and "memory space vmem" in str(error)
+
+
 def is_peer_lost(error: BaseException) -> bool:
     """Whether a collective broke because another host is gone."""
     # Of CPU devices: Gloo raises where a collective of TPUs waits until JAX aborts the process. It names no other type.

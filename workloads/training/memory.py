@@ -12,7 +12,7 @@ from typing import get_args
 import jax
 
 from workloads.spec import JobSpec, Remat
-from workloads.training.failures import OutOfMemory, is_out_of_memory
+from workloads.training.failures import OutOfMemory, is_out_of_memory, is_out_of_vmem
 from workloads.training.step import TrainState
 
 _GIB = 2**30
@@ -24,9 +24,10 @@ def fitting(spec: JobSpec, state: TrainState) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if is_out_of_memory(error):
-            raise OutOfMemory(f"{advice(spec, bytes_per_device(state))} ({str(error).splitlines()[0]})") from error
-        raise
+        if not is_out_of_memory(error):
+            raise
+        said = _advice_on_vmem(spec) if is_out_of_vmem(error) else advice(spec, bytes_per_device(state))
+        raise OutOfMemory(f"{said} ({' '.join(str(error).splitlines()[:2])})") from error
 
 
 def bytes_per_device(state: TrainState) -> int:
@@ -49,6 +50,12 @@ def advice(spec: JobSpec, state_bytes: int) -> str:
         f"the step does not fit the memory of a device: the training state takes {need:.2f} GiB{memory} and"
         f" {_sequences(spec) / spec.training.accumulation:g} sequences at once the rest; {', or '.join(changes)}"
     )
+
+
+def _advice_on_vmem(spec: JobSpec) -> str:
+    other_kernel = [] if spec.training.attention == "splash" else ["set training.attention to splash"]
+    changes = [*other_kernel, "shorten training.sequence_length"]
+    return f"a kernel of the step does not fit the fast memory (VMEM) of a chip; {', or '.join(changes)}"
 
 
 def _smaller_state(spec: JobSpec, times: int) -> list[str]:

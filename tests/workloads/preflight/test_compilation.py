@@ -67,6 +67,14 @@ def test_a_program_that_does_not_fit_says_what_it_needs_and_what_there_is(mesh: 
     assert compilation.biggest_arrays[0].shape == "bf16[16777216,1024]"
 
 
+def test_a_kernel_that_does_not_fit_the_vmem_is_not_taken_for_a_program_that_does_not_fit_the_device() -> None:
+    def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 82.37M")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="space vmem"):
+        compile_for_account(compile_program)
+
+
 def test_the_compiler_s_complaint_about_a_copy_in_full_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
     def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
         os.write(

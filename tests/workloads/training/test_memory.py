@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,24 @@ def test_a_state_is_counted_as_it_lies_on_a_device() -> None:
     state = program.compile_initial()()
     held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
     assert bytes_per_device(program.state_shapes) == held
+
+
+NO_VMEM = """\
+RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. Used 82.37M of 63.94M vmem.
+Exceeded vmem capacity by 18.43M."""
+SCOPED_VMEM = """\
+RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:
+Ran out of memory in memory space vmem while allocating on stack for %jvp_causal_attention_forward_.1"""
+
+
+@pytest.mark.parametrize("words", [NO_VMEM, SCOPED_VMEM])
+def test_a_kernel_that_needs_too_much_vmem_is_not_helped_by_larger_slices(words: str) -> None:
+    with pytest.raises(OutOfMemory) as stop, fitting(job_on_chips(attention="fused"), state_shapes()):
+        raise RuntimeError(words)
+    found = str(stop.value)
+    assert "set training.attention to splash" in found
+    assert "RESOURCE_EXHAUSTED" in found
+    assert not re.search(r"remat|more chips|accumulation", found)
 
 
 def test_lack_of_memory_is_recognised_and_other_errors_pass() -> None:

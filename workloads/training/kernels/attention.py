@@ -10,6 +10,7 @@ from functools import partial
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.pallas import tpu as pltpu
 
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.backward import Kept, attention_backward, backward_vmem_bytes
@@ -19,9 +20,9 @@ from workloads.training.remat import ATTENTION
 
 __all__ = ["HeadShape", "fused_attention"]
 
-VMEM_LIMIT_BYTES = 110 << 20
-"""Most that a kernel may ask for; a v6e core has 128 MiB, and the compiler takes some.
-https://docs.jax.dev/en/latest/pallas/tpu/details.html"""
+VMEM_SHARE = 7 / 8
+"""Most of a core's VMEM that a kernel may ask for: the compiler takes some. So much compiles for v6e, which has 128
+MiB, and for 7x, which has 64."""
 
 
 def fused_attention(
@@ -49,11 +50,20 @@ def _check(z: jax.Array, shape: HeadShape, interpret: bool) -> None:
         raise InvalidSpec(
             f"sequences of {length} tokens; this kernel takes multiples of {LANES}: pad them, or set attention: splash"
         )
+    # That this is traced for. A CPU, which interprets the kernel, has no VMEM.
+    if pltpu.is_tpu_device():
+        _check_vmem(z, shape)
+
+
+def _check_vmem(z: jax.Array, shape: HeadShape) -> None:
+    chip = pltpu.get_tpu_info()
     needed = max(forward_vmem_bytes(z, shape), backward_vmem_bytes(z, shape))
-    if needed > VMEM_LIMIT_BYTES:
+    most = int(VMEM_SHARE * chip.vmem_capacity_bytes)
+    if needed > most:
         raise InvalidSpec(
-            f"sequences of {length} tokens with heads of {shape.head_dim} in {z.dtype} need {needed >> 20} MiB of VMEM"
-            f" in this kernel, which may take {VMEM_LIMIT_BYTES >> 20} MiB; shorten them, or set attention: splash"
+            f"sequences of {z.shape[2]} tokens with heads of {shape.head_dim} in {z.dtype} need {needed >> 20} MiB of"
+            f" VMEM in this kernel, which may take {most >> 20} MiB of a {chip.chip_version}; shorten them, or set"
+            " attention: splash"
         )
 
 

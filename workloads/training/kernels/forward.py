@@ -105,7 +105,9 @@ def forward_vmem_bytes(z: jax.Array, shape: HeadShape) -> int:
     sizes, number = Sizes.of(z), z.dtype.itemsize
     keys_and_values = sizes.length * (max(shape.head_dim, LANES) + shape.head_dim) * number
     blocks = 2 * (shape.rows + shape.group) * shape.head_dim * sizes.block * number
-    return keys_and_values + blocks + 3 * (shape.group + 2) * 4 * sizes.block**2
+    # Cosine, sine and logsumexp in float32, of which a row takes the eight of a register, and segments.
+    statistics = 2 * 4 * ((shape.head_dim + 8 * shape.group) * sizes.block + 8 * sizes.length)
+    return keys_and_values + blocks + statistics + 3 * (shape.group + 2) * 4 * sizes.block**2
 
 
 def _kernel(
