@@ -1,11 +1,14 @@
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import tensorstore
 from etils import epath
 from jax.experimental import multihost_utils
 
@@ -115,6 +118,21 @@ def test_a_state_comes_back_when_the_replicas_shared_the_writing(
     monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", 1)
     save(tmp_path)
     assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is not None
+
+
+def test_four_replicas_share_the_writing_where_more_would_have_too_little_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = program(8, 1)
+    state = eight.compile_initial()()
+    gate = state.parameters["blocks"]["gate"]
+    monkeypatch.setattr(checkpoint, "SMALLEST_SHARED_BYTES", gate.nbytes // 4)
+    checkpoints = opened(tmp_path)
+    checkpoints.save(2, state, compile_fingerprints(eight.state_shapes)(state)[0], MANIFEST)
+    checkpoints.close()
+    store = {"driver": "ocdbt", "base": f"file://{tmp_path}/checkpoints/2/state/", "path": "parameters.blocks.gate/"}
+    written: Any = tensorstore.open({"driver": "zarr", "kvstore": store}).result()
+    assert math.prod(written.chunk_layout.read_chunk.shape) == gate.size // 4
 
 
 def test_the_newest_checkpoints_are_kept(saved: Path) -> None:
