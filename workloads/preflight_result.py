@@ -36,6 +36,7 @@ _IRRELEVANT = {
         "evaluation_batches",
         "start_minutes",
         "prepare_minutes",
+        "read_once_from_replicas",
         "step_timeout_minutes",
         "max_skipped_steps",
         "max_rollbacks",

@@ -84,6 +84,9 @@ class TrainingSpec(Spec):
     """The token that ends a document: tokens then attend to their own document only. None: to the whole row."""
     start_minutes: Annotated[Number, Field(gt=0, le=60)] = 30
     """How long a host waits for all others to begin; slices may come up minutes apart."""
+    read_once_from_replicas: PositiveInt = 4
+    """From this many replicas on, only the hosts of the first one read checkpoints and initial weights, and send them to
+    the others over the mesh. With fewer, every host reads its own shards."""
     prepare_minutes: Annotated[Number, Field(gt=0)] = 60
     """How long compiling and restoring, or the first evaluation, may take before the host counts as hung."""
     step_timeout_minutes: Annotated[Number, Field(gt=0)] = 10

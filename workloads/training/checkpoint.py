@@ -21,6 +21,7 @@ from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
 from workloads.training.failures import NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Fingerprints, Take, differing
+from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
 
@@ -79,6 +80,7 @@ class Checkpoints:
     def __init__(self, folder: epath.Path, schedule: TrainingSpec, processes: Processes):
         self._folder = folder
         self._processes = processes
+        self._read_once_from_replicas = schedule.read_once_from_replicas
         self._unannounced: list[int] = []
         self._searches = 0
         options = ocp.CheckpointManagerOptions(
@@ -181,21 +183,23 @@ class Checkpoints:
 
     def _read_together(self, step: int, shapes: TrainState, take: Take) -> tuple[TrainState | None, str]:
         """The state, or what is wrong with it; all processes come to the same answer."""
-        state, fault = self._read(self._folder / str(step) / STATE, shapes)
+        restore = Restore(shapes, self._read_once_from_replicas)
+        found, fault = self._read(self._folder / str(step) / STATE, restore)
         faults = self._processes.gather(f"restore/{self._searches}/{step}", fault)
         if any(faults):
             return None, _first([f"process {index}: {fault}" for index, fault in enumerate(faults) if fault])
-        # A collective: only now is it certain that all take part.
+        # Collectives: only now is it certain that all take part.
+        state = restore.spread(found)
         replicas = take(state)
         verdict = self._verdict(step, replicas) if self._processes.leads else ""
         verdict = self._processes.share(f"verdict/{self._searches}/{step}", verdict)
         return (None, verdict) if verdict else (state, "")
 
-    def _read(self, folder: epath.Path, shapes: TrainState) -> tuple[TrainState | None, str]:
+    def _read(self, folder: epath.Path, restore: Restore) -> tuple[TrainState | None, str]:
         # The handler and not the manager: the manager ends a restore with a barrier over all processes, where
         # those that could read would wait for ever for those that could not.
         try:
-            return jax.block_until_ready(self._reader.restore(folder, args=ocp.args.StandardRestore(shapes))), ""
+            return restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes))), ""
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
             return None, _sentence(error)
 

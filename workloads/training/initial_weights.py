@@ -14,6 +14,7 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import Fingerprints, Take, differing
 from workloads.training.model import Tree
 from workloads.training.parameter_folder import PARAMETERS, About, read, read_about
+from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
 
@@ -32,14 +33,18 @@ class InitialWeights:
 
     folder: epath.Path
     model: ModelSpec
+    read_once_from_replicas: int
+    """See `TrainingSpec`."""
 
     @classmethod
     def of(cls, spec: JobSpec) -> "InitialWeights | None":
         """Of a job that names a folder."""
-        return cls(epath.Path(spec.initial_weights), spec.model) if spec.initial_weights else None
+        if not spec.initial_weights:
+            return None
+        return cls(epath.Path(spec.initial_weights), spec.model, spec.training.read_once_from_replicas)
 
     def put_into(self, state: TrainState, take: Take, processes: Processes) -> TrainState:
-        """`state`, which is used up, with these weights; each process reads its own shards of them.
+        """`state`, which is used up, with these weights.
 
         Raises:
             InvalidSpec: they are not there, of another model, or not what was written; in every process alike.
@@ -48,21 +53,22 @@ class InitialWeights:
         # The drawn weights make room for those that are read.
         for leaf in jax.tree.leaves(state.parameters):
             leaf.delete()
-        found = self._found(shapes)
+        restore = Restore(shapes, self.read_once_from_replicas)
+        found = self._found(restore)
         faults = processes.gather("initial-weights", found if isinstance(found, str) else "")
         if isinstance(found, str) or any(faults):
             raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
-        state = replace(state, parameters=found.parameters)
-        # A collective: only now is it certain that all take part.
+        # Collectives: only now is it certain that all take part.
+        state = replace(state, parameters=restore.spread(found.parameters))
         self._verify(found.about, take(state))
         return state
 
-    def _found(self, shapes: Tree) -> "_Found | str":
+    def _found(self, restore: Restore) -> "_Found | str":
         """What the folder holds, or what is wrong with it: the others must hear of that before they wait for us."""
         try:
             about = read_about(self.folder)
             self._require_same_model(about.model)
-            return _Found(about, read(self.folder, shapes))
+            return _Found(about, restore.read(lambda shapes: read(self.folder, shapes)))
         except InvalidSpec as fault:
             return str(fault)
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -15,11 +16,11 @@ from jax.experimental import multihost_utils
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
-from workloads.training import checkpoint
+from workloads.training import checkpoint, restore
 from workloads.training.checkpoint import Checkpoints, read_record
 from workloads.training.failures import NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
-from workloads.training.mesh import build_mesh
+from workloads.training.mesh import REPLICA, build_mesh
 from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
@@ -103,13 +104,14 @@ def lose_record(folder: Path) -> None:
     (folder / "record" / "metadata").unlink()
 
 
-@pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (1, 8), (1, 1)])
+@pytest.mark.parametrize(("replica", "fsdp"), [(2, 4), (1, 8), (1, 1), (4, 2)])
 def test_a_state_comes_back_bit_by_bit_on_any_mesh(saved: Path, state: TrainState, replica: int, fsdp: int) -> None:
     shapes = program(replica, fsdp).state_shapes
     restored = opened(saved).restore(shapes, compile_fingerprints(shapes), lambda line: pytest.fail(line.line()))
     assert restored is not None
     for found, wanted in zip(jax.tree.leaves(restored), jax.tree.leaves(state), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+        for shard in found.addressable_shards:
+            np.testing.assert_array_equal(shard.data, np.asarray(wanted)[shard.index])
 
 
 def test_a_state_comes_back_when_the_replicas_shared_the_writing(
@@ -173,6 +175,21 @@ def test_a_damaged_checkpoint_is_skipped_aloud_and_kept_aside(
     checkpoints.save(6, state, take(state)[0], MANIFEST)
     checkpoints.close()
     assert opened(saved).steps() == [4, 6]
+
+
+def test_a_checkpoint_that_reaches_a_replica_damaged_is_skipped(
+    saved: Path, shapes: TrainState, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = restore.first_replica_s
+
+    def damaged(part: jax.Array) -> jax.Array:
+        return jnp.where(jax.lax.axis_index(REPLICA) == 1, jnp.negative(send(part)), send(part))
+
+    monkeypatch.setattr(restore, "first_replica_s", damaged)
+    checkpoints = opened(saved, KEEP_TWO.model_copy(update={"read_once_from_replicas": 2}))
+    said: list[CheckpointSkipped] = []
+    with pytest.raises(NoCheckpoint, match=r"step 6: arrays are not what was saved: .* in replica 1\)"):
+        checkpoints.restore(shapes, take, said.append)
 
 
 def test_training_does_not_start_over_when_no_checkpoint_can_be_used(

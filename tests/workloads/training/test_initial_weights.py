@@ -49,16 +49,17 @@ def begin() -> Begin:
     program = Program(JOB, build_mesh(JOB.mesh, JOB.slices, jax.devices()))
     take, initial = compile_fingerprints(program.state_shapes), program.compile_initial()
 
-    def begun(folder: epath.Path, model: ModelSpec = JOB.model) -> TrainState:
-        return InitialWeights(folder, model).put_into(initial(), take, ALONE)
+    def begun(folder: epath.Path, model: ModelSpec = JOB.model, read_once_from_replicas: int = 4) -> TrainState:
+        return InitialWeights(folder, model, read_once_from_replicas).put_into(initial(), take, ALONE)
 
     return begun
 
 
+@pytest.mark.parametrize("read_once_from_replicas", [2, 4])
 def test_a_new_state_has_these_weights_split_over_the_mesh_and_is_otherwise_fresh(
-    folder: epath.Path, begin: Begin
+    read_once_from_replicas: int, folder: epath.Path, begin: Begin
 ) -> None:
-    state = begin(folder)
+    state = begin(folder, read_once_from_replicas=read_once_from_replicas)
     whole = read_whole(folder, read_about(folder))
     jax.tree.map(np.testing.assert_array_equal, state.parameters, whole)
     assert not state.parameters["embedding"].is_fully_replicated

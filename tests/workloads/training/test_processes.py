@@ -1,5 +1,6 @@
 """The trainer as GKE runs it: one process per host, joined by JAX's own detection, over loopback."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,18 @@ def slow(self, number):
 Batches.training = slow
 """
 """The same; a kill after step 7 comes before the save of step 9, however late that step is heard of."""
+
+BYTES_READ = """
+import tensorstore
+from workloads.training.restore import Restore
+spread = Restore.spread
+def counted(self, found):
+    (metric,) = tensorstore.experimental_collect_matching_metrics("/tensorstore/kvstore/file/bytes_read", True)
+    print("bytes read:", sum(one["value"] for one in metric["values"]), flush=True)
+    return spread(self, found)
+Restore.spread = counted
+"""
+"""The same; says what this host has read of arrays until then."""
 
 
 def two_slices_of_two_hosts(storage: Path) -> JobSpec:
@@ -114,6 +127,25 @@ def test_hosts_go_back_together_and_on_other_slices_when_one_of_them_cannot_read
     assert skipped.step == 4
     assert Path(skipped.folder).is_dir()
     assert again.losses == pytest.approx({step: uninterrupted.losses[step] for step in (3, 4)}, rel=1e-5)
+
+
+@pytest.mark.complete
+@pytest.mark.timeout(2 * TIMEOUT_SECONDS)
+def test_the_first_of_four_slices_reads_for_all_and_all_go_back_when_it_cannot(tmp_path: Path) -> None:
+    job = small_job(tmp_path / "storage", replica=4, fsdp=2, hosts=1, steps=6, save_every_steps=2)
+    uninterrupted = train(job, 0, tmp_path / "logs-first")
+    newest = tmp_path / "storage" / "runs" / "run-1" / "checkpoints" / "6"
+    part = max(newest.glob("state/ocdbt.process_0/d/*"), key=lambda path: path.stat().st_size)
+    part.write_bytes(part.read_bytes()[:1000])
+    counting = as_first_code(tmp_path / "counting", BYTES_READ)
+    again = train(job, 1, tmp_path / "logs-again", environment=counting)
+    assert again.began == 4
+    assert again.losses == {step: uninterrupted.losses[step] for step in (5, 6)}
+    logs = [path.read_text() for path in sorted((tmp_path / "logs-again").glob("*.log"))]
+    read = [int(found) for log in logs for found in re.findall(r"bytes read: (\d+)", log)]
+    stored = sum(path.stat().st_size for path in newest.with_name("4").glob("state/**/d/*"))
+    assert read[0] > 0.9 * stored > 0
+    assert read[1:] == [0, 0, 0]
 
 
 @pytest.mark.complete

@@ -1,0 +1,110 @@
+"""Arrays from storage to all replicas: each host reads its own shards, or the first replica's hosts read for all.
+
+Every replica holds the same, so what all of them read grows with their number while a bucket's rate does not. From
+`training.read_once_from_replicas` on, the hosts of the first replica read and the mesh carries it to the others.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from workloads.training.layout import Tree
+from workloads.training.mesh import REPLICA
+
+type Read = Callable[[Tree], Tree]
+"""Reads arrays of the given shapes and shardings from storage, in every process that has a device of them."""
+
+CHUNK_BYTES = 64 << 20
+"""Most of a shard that is sent at once, unless one row of its first dimension is larger. Sending takes twice as much
+memory in addition to the arrays."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """How arrays of `shapes`, which no replica holds a part of for another, get from storage to the mesh."""
+
+    shapes: Tree
+    once_from_replicas: int
+
+    def read(self, read: Read) -> Tree:
+        """Read this process's part, without waiting for another process.
+
+        The result is for `spread` only: replicas that do not read hold zeros in it.
+        """
+        return jax.block_until_ready(self._as_first_replica(read) if self._once else read(self.shapes))
+
+    def spread(self, found: Tree) -> Tree:
+        """Return what all replicas then hold, from `found`, which is used up. A collective of all processes."""
+        return jax.block_until_ready(_sent(found)) if self._once else found
+
+    @property
+    def _mesh(self) -> Mesh:
+        return jax.tree.leaves(self.shapes)[0].sharding.mesh
+
+    @property
+    def _once(self) -> bool:
+        return self._mesh.shape[REPLICA] >= max(self.once_from_replicas, 2)
+
+    def _as_first_replica(self, read: Read) -> Tree:
+        first = Mesh(self._mesh.devices[:1], self._mesh.axis_names, axis_types=self._mesh.axis_types)
+        if not first.local_devices:
+            return jax.tree.map(lambda leaf: _on_all_replicas(leaf, []), self.shapes)
+        found = read(jax.tree.map(lambda leaf: _moved(leaf, first), self.shapes))
+        return jax.tree.map(lambda leaf, one: _on_all_replicas(leaf, one.addressable_shards), self.shapes, found)
+
+
+def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, leaf.sharding.spec))
+
+
+def _on_all_replicas(leaf: jax.ShapeDtypeStruct, read: list[jax.Shard]) -> jax.Array:
+    """The array with these shards on this process's devices, and zeros on its other devices."""
+    by_device = {shard.device: shard.data for shard in read}
+    shape = leaf.sharding.shard_shape(leaf.shape)
+    shards = [
+        by_device[device] if device in by_device else jnp.zeros(shape, leaf.dtype, device=device)
+        for device in leaf.sharding.addressable_devices
+    ]
+    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, shards)
+
+
+def _sent(arrays: Tree) -> Tree:
+    programs = {_kind(array): sending(array) for array in jax.tree.leaves(arrays)}
+    return jax.tree.map(lambda array: programs[_kind(array)](array), arrays)
+
+
+def _kind(array: jax.Array) -> tuple[object, ...]:
+    return array.shape, array.dtype, array.sharding
+
+
+def sending(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.stages.Wrapped:
+    """The program that gives all replicas what the first one holds of an array such as `leaf`, in its memory."""
+    sharding = leaf.sharding
+    local = jax.shard_map(
+        _from_first, mesh=sharding.mesh, in_specs=(sharding.spec,), out_specs=sharding.spec, check_vma=False
+    )
+    return jax.jit(local, donate_argnums=0)
+
+
+def _from_first(shard: jax.Array) -> jax.Array:
+    if shard.ndim == 0 or shard.nbytes <= CHUNK_BYTES:
+        return first_replica_s(shard)
+    rows = max(shard.shape[0] * CHUNK_BYTES // shard.nbytes, 1)
+
+    def send(number: jax.Array, whole: jax.Array) -> jax.Array:
+        # At the end, rows that were sent already are sent once more.
+        part = jax.lax.dynamic_slice_in_dim(whole, number * rows, rows)
+        return jax.lax.dynamic_update_slice_in_dim(whole, first_replica_s(part), number * rows, 0)
+
+    return jax.lax.fori_loop(0, ceil(shard.shape[0] / rows), send, shard)
+
+
+def first_replica_s(part: jax.Array) -> jax.Array:
+    """A sum of integers, since one of floats would turn -0.0 into 0.0."""
+    bits = jax.lax.bitcast_convert_type(part, jnp.dtype(f"uint{8 * part.dtype.itemsize}"))
+    bits = jnp.where(jax.lax.axis_index(REPLICA) == 0, bits, 0)
+    return jax.lax.bitcast_convert_type(jax.lax.psum(bits, REPLICA), part.dtype)
