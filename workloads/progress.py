@@ -62,16 +62,19 @@ class RunStarted(Line):
 
 @dataclass(frozen=True)
 class FewerSlices(Line):
-    """This start is on fewer slices than the job has, and trains with the same global batch all the same."""
+    """This start is on fewer slices than the job has, and trains with the same global batch."""
 
     template: ClassVar[str] = (
-        "on {slices} of {asked} slices: accumulation {accumulation} keeps the global batch of {global_batch} sequences"
+        "on {slices} of {asked} slices: accumulation {accumulation} keeps the global batch of {global_batch} sequences,"
+        " padding rows: {padding_rows}"
     )
 
     slices: int
     asked: int
     accumulation: int
     global_batch: int
+    padding_rows: int
+    """Rows of a step in addition to the global batch, so that every device has equally many."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ Owns what a person reads of it and in which words. Every figure is of the review
 estimate.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from infra.review.review import JobPlan, JobReview, Pace, Review
+from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
@@ -60,12 +60,21 @@ def _step(review: Review, plan: JobPlan) -> Iterable[str]:
             f"{plan.training.preset} on {plan.slices} x {_shape(review, plan)}, mesh {plan.training.mesh},"
             f" {plan.training.sequences_per_step} x {plan.training.tokens_per_sequence} tokens a step."
         )
+        if plan.training.padding:
+            yield _padding(plan.slices, plan.training.padding)
         for chosen in plan.training.optimizer:
             resumed = "may continue with it" if chosen.resumes else "cannot continue, unless allow_changes names it"
             yield (
                 f"{chosen.setting} {chosen.value:g}, {chosen.preset:g} in the preset: a run trained with another value"
                 f" {resumed}."
             )
+
+
+def _padding(slices: int, found: Sequence[Padding]) -> str:
+    """The two largest counts of slices that need some, and the count that needs most."""
+    near = ", ".join(f"{one.share:.1%} on {one.slices} of {slices} slices" for one in reversed(found[-2:]))
+    worst = max(found, key=lambda one: one.share)
+    return f"Rows that are padding: {near}; at most {worst.share:.1%}, on {worst.slices}."
 
 
 def _shape(review: Review, plan: JobPlan) -> str:

@@ -4,7 +4,7 @@ Owns what is in it; how it reads is the business of `infra.review.tables`. Pure:
 preflight's cache are the caller's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
@@ -33,6 +33,14 @@ class OptimizerValue(Spec):
     """Whether a run that was trained with another value may continue with this one."""
 
 
+class Padding(Spec):
+    """What does not divide evenly over some number of slices."""
+
+    slices: int
+    share: float
+    """Of a step's rows, those that fill up the batch and count for nothing."""
+
+
 class TrainingPlan(Spec):
     """What a training job does."""
 
@@ -42,6 +50,8 @@ class TrainingPlan(Spec):
     tokens_per_sequence: int
     steps: int
     tokens: int
+    padding: tuple[Padding, ...]
+    """For each number of slices that the job may start on and that needs some, ascending."""
     optimizer: tuple[OptimizerValue, ...]
 
 
@@ -171,6 +181,7 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
         tokens_per_sequence=spec.training.sequence_length,
         steps=spec.training.steps,
         tokens=tokens(spec),
+        padding=tuple(_padding(spec)),
         optimizer=tuple(
             OptimizerValue(
                 setting=f"optimizer.{name}",
@@ -181,6 +192,13 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
             for name in job.optimizer
         ),
     )
+
+
+def _padding(spec: JobSpec) -> Iterator[Padding]:
+    most = spec.slices.count
+    for count in range(spec.slices.min_count or most, most + 1):
+        if share := spec.on_slices(count).padding:
+            yield Padding(slices=count, share=share)
 
 
 def _paces(spec: JobSpec, preflight: PreflightResult, usd_per_hour: float | None) -> tuple[Pace, ...]:

@@ -6,15 +6,18 @@ from typing import Any
 from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
 
 
-def small_job(storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, **training: Any) -> JobSpec:
+def small_job(
+    storage: Path, replica: int = 2, fsdp: int = 4, hosts: int = 1, min_count: int | None = None, **training: Any
+) -> JobSpec:
     """The tiny preset on `replica` slices of `fsdp` CPU devices, with some of its training section replaced."""
     preset = load_preset("tiny")
     assert preset.data
+    slices = SliceSpec.of_cpu(count=replica, hosts=hosts, chips_per_host=fsdp // hosts)
     quick = {"steps": 8, "save_every_steps": 4, "evaluate_every_steps": 100, "evaluation_batches": 1}
     return JobSpec(
         name="test",
         preset="tiny",
-        slices=SliceSpec.of_cpu(count=replica, hosts=hosts, chips_per_host=fsdp // hosts),
+        slices=slices.model_copy(update={"min_count": min_count}),
         mesh=MeshSpec(replica=replica, fsdp=fsdp),
         model=preset.model,
         data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 18, held_out_fraction=0.05),

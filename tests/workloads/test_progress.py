@@ -40,7 +40,7 @@ def test_every_line_reads_back_as_its_own_kind_only(run: str, step: int, loss: f
         Evaluation(step, loss),
         CheckpointSaved(step, f"gs://bucket/runs/{run}/checkpoints"),
         CheckpointSkipped(step, f"gs://bucket/runs/{run}/unusable", "process 3: ValueError: [0, 1): a; b"),
-        FewerSlices(1, 2, 2, step),
+        FewerSlices(1, 2, 2, step, 3),
         SettingsChanged(step, "training.steps 4 to 9, optimizer.learning_rate 0.003 to 0.001", 0.0003, 3e-05),
         RolledBack(1, 2, step + 9, step, step, step + 8),
         RunSummary(run, step, loss, round(seconds, 1)),

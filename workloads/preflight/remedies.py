@@ -93,7 +93,7 @@ def _kernels(spec: JobSpec) -> Iterator[dict[str, Any]]:
 
 def _parts(spec: JobSpec) -> Iterator[dict[str, Any]]:
     """The batch in the next larger number of parts, and in parts of one sequence."""
-    sequences = spec.training.global_batch // spec.mesh.data_shards
+    sequences = spec.rows_per_device
     larger = [parts for parts in range(spec.training.accumulation + 1, sequences + 1) if sequences % parts == 0]
     for parts in sorted({*larger[:1], *larger[-1:]}):
         yield {"accumulation": parts}

@@ -54,9 +54,10 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         slices = self.spec.slices
+        padding = f", {self.spec.padding:.1%} of the rows are padding" if self.spec.padding else ""
         yield (
             f"{self.spec.name}: {slices.count} x {slices.generation} {slices.topology}, mesh {self.spec.mesh},"
-            f" {self.spec.training.global_batch} x {self.spec.training.sequence_length} tokens"
+            f" {self.spec.training.global_batch} x {self.spec.training.sequence_length} tokens{padding}"
         )
         if self.compilation:
             yield from _memory(self.spec, self.compilation)

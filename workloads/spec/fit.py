@@ -35,7 +35,7 @@ def legal_meshes(slices: SliceSpec, model: ModelSpec, training: TrainingSpec) ->
 def _faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> Iterator[str]:
     yield from _place_faults(slices, mesh)
     yield from _weight_faults(mesh, model)
-    yield from _token_faults(mesh, training)
+    yield from _token_faults(slices, mesh, training)
 
 
 def _place_faults(slices: SliceSpec, mesh: MeshSpec) -> Iterator[str]:
@@ -73,9 +73,9 @@ def _weight_faults(mesh: MeshSpec, model: ModelSpec) -> Iterator[str]:
             yield f"model.{name} must be a multiple of {told}, got {size}"
 
 
-def _token_faults(mesh: MeshSpec, training: TrainingSpec) -> Iterator[str]:
+def _token_faults(slices: SliceSpec, mesh: MeshSpec, training: TrainingSpec) -> Iterator[str]:
     parts = mesh.data_shards * training.accumulation
-    if training.global_batch % parts:
+    if slices.min_count is None and training.global_batch % parts:
         told = "mesh.replica x mesh.fsdp" + (" x accumulation" if training.accumulation > 1 else "")
         yield f"training.global_batch must be a multiple of {told} ({parts}), got {training.global_batch}"
     positions = mesh.tensor * mesh.stage

@@ -18,7 +18,9 @@ class SliceSpec(Spec):
     topology: str
     count: Annotated[WholeNumber, Field(gt=0, le=MOST_SLICES)]
     min_count: PositiveInt | None = None
-    """Fewest slices that a start of the job may go on with, its batch unchanged; None: all of them."""
+    """Fewest slices that a start of the job may run on, with the same global batch. Where that does not divide evenly
+    over the slices present, rows of padding that count for nothing fill it up. None: it runs on all slices only, and
+    `training.global_batch` must divide evenly."""
     hosts: PositiveInt
     """Hosts per slice."""
     chips_per_host: PositiveInt

@@ -1,5 +1,6 @@
 """How a job trains: optimizer, length, numerics, and when it saves, looks and gives up."""
 
+from math import ceil
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -85,8 +86,8 @@ class TrainingSpec(Spec):
     start_minutes: Annotated[Number, Field(gt=0, le=60)] = 30
     """How long a host waits for all others to begin; slices may come up minutes apart."""
     read_once_from_replicas: PositiveInt = 4
-    """From this many replicas on, only the hosts of the first one read checkpoints and initial weights, and send them to
-    the others over the mesh. With fewer, every host reads its own shards."""
+    """From this many replicas on, only the hosts of the first one read checkpoints and initial weights, and send them
+    to the others over the mesh. With fewer, every host reads its own shards."""
     prepare_minutes: Annotated[Number, Field(gt=0)] = 60
     """How long compiling and restoring, or the first evaluation, may take before the host counts as hung."""
     step_timeout_minutes: Annotated[Number, Field(gt=0)] = 10
@@ -105,6 +106,14 @@ class TrainingSpec(Spec):
     found within as many steps."""
     profile_steps: tuple[PositiveInt, PositiveInt] | None = None
     """First and last step to record with JAX's profiler; none when unset."""
+
+    def batch_rows(self, data_shards: int) -> int:
+        """Return the rows of a step: the global batch, and padding at its end that gives `data_shards` equally many."""
+        return data_shards * ceil(self.global_batch / data_shards)
+
+    def part_rows(self, rows: int) -> int:
+        """Return how many of a device's rows it takes at once. Its last part may have fewer."""
+        return ceil(rows / self.accumulation)
 
     @model_validator(mode="after")
     def _profile_in_order(self) -> Self:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from workloads.data.manifest import DataFault, TokenType, token_type
 from workloads.data.token_file import RowReader, TokenFile
 from workloads.spec import DataSpec, StandardLibrarySpec, TrainingSpec
 from workloads.training.failures import InvalidSpec
+from workloads.training.layout import Split
 from workloads.training.runtime import Processes
 from workloads.training.standard_library import standard_library_rows
 
@@ -140,9 +142,11 @@ class Batches:
                 f" got {rows.training_count}; use more text, lower data.held_out_fraction or training.global_batch"
             )
         self._rows = rows
-        self._shape = (spec.global_batch, rows.row_length)
+        shards = prod(sharding.mesh.shape[axis] for axis in Split(sharding.spec).axes)
+        self._batch = spec.global_batch
+        self._shape = (spec.batch_rows(shards), rows.row_length)
         self._sharding = sharding
-        self._places = _own_places(sharding, self._shape)
+        self._places = [place for place in _own_places(sharding, self._shape) if place < self._batch]
         self._order = Order(rows.training_count, spec.global_batch, spec.seed)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows")
         self._ahead: dict[int, Future[np.ndarray]] = {}
@@ -155,18 +159,21 @@ class Batches:
 
     def held_out(self, number: int) -> jax.Array:
         """Evaluation batch `number`, from 0; always the same rows."""
-        first = self._rows.training_count + number * self._shape[0]
+        first = self._rows.training_count + number * self._batch
         return self._place(self._rows.read([first + place for place in self._places]))
 
     def _read_ahead(self, number: int) -> Future[np.ndarray]:
         return self._reader.submit(lambda: self._rows.read(self._order.training(number, self._places)))
 
     def _place(self, own: np.ndarray) -> jax.Array:
-        """The global array of which this process holds the rows `own`, one for each of its places."""
+        """The global array of which this process holds the rows `own`, one for each of its places. Behind the global
+        batch its rows are padding, of zeros."""
         index = {place: number for number, place in enumerate(self._places)}
+        padding = len(own)
+        own = np.concatenate([own, np.zeros_like(own, shape=(1, own.shape[1]))])
 
         def shard(wanted: Any) -> np.ndarray:
-            return own[[index[place] for place in range(*wanted[0].indices(self._shape[0]))]]
+            return own[[index.get(place, padding) for place in range(*wanted[0].indices(self._shape[0]))]]
 
         return jax.make_array_from_callback(self._shape, self._sharding, shard)
 

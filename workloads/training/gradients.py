@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from workloads.training.layout import Tree, splits
-from workloads.training.model import Forward, Summed, local_loss
+from workloads.training.model import PADDING, Forward, Summed, local_loss
 from workloads.training.pipeline import pipelined_loss
 from workloads.training.weights import EachLayer, EachStep, gather_all
 
@@ -28,9 +28,9 @@ def summed_and_gradients(
     Gradients by matrices are summed over the mesh and lie as the matrices do; those by norm scales are this
     device's share.
     """
-    parts = tokens.reshape(forward.training.accumulation, -1, tokens.shape[-1])
     if forward.training.gather_weights == "each-layer":
-        return _each_layer(parameters, parts, forward, dtype)
+        return _each_layer(parameters, tokens, forward, dtype)
+    parts = _equal_parts(tokens, forward)
     whole, pull = jax.vjp(lambda shards: gather_all(shards, dtype), parameters)
     if stages > 1:
         loss = _objective(forward, lambda weights: EachStep(weights, dtype), pipelined_loss)
@@ -44,7 +44,7 @@ def summed_and_gradients(
 
 def summed(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int) -> Summed:
     """Sums over this device's rows `tokens` [B, S + 1], as many at once as in training."""
-    parts = tokens.reshape(forward.training.accumulation, -1, tokens.shape[-1])
+    parts = _equal_parts(tokens, forward)
     if forward.training.gather_weights == "each-layer":
         weights = EachLayer(parameters, dtype, leaves_slice=False, pending=None)
     else:
@@ -54,17 +54,28 @@ def summed(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dty
     return jax.tree.map(jnp.sum, jax.lax.map(lambda part: local_loss(weights, part, forward), parts))
 
 
-def _each_layer(parameters: Tree, parts: jax.Array, forward: Forward, dtype: jnp.dtype) -> tuple[Summed, Tree]:
-    """All parts but the last stay in the slice; the last one's gradients take theirs along."""
+def _equal_parts(tokens: jax.Array, forward: Forward) -> jax.Array:
+    """[part, row, S + 1] of tokens [B, S + 1], the last part filled up with PADDING."""
+    at_once = forward.training.part_rows(tokens.shape[0])
+    padding = -tokens.shape[0] % at_once
+    filled = jnp.pad(tokens, ((0, padding), (0, 0)), constant_values=PADDING) if padding else tokens
+    return filled.reshape(-1, at_once, tokens.shape[-1])
+
+
+def _each_layer(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype) -> tuple[Summed, Tree]:
+    """All parts but the last stay in the slice; the last one's gradients take theirs along. It may have fewer rows."""
     view = partial(EachLayer, dtype=dtype)
-    if parts.shape[0] == 1:
+    at_once = forward.training.part_rows(tokens.shape[0])
+    before = (tokens.shape[0] - 1) // at_once * at_once
+    if not before:
         last = _objective(forward, partial(view, leaves_slice=True, pending=None), local_loss)
-        (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, parts[0])
+        (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, tokens)
         return summed, gradients
+    parts = tokens[:before].reshape(-1, at_once, tokens.shape[-1])
     inside = _objective(forward, partial(view, leaves_slice=False, pending=None), local_loss)
-    earlier, pending = _over_parts(inside, parameters, parts[:-1])
+    earlier, pending = _over_parts(inside, parameters, parts)
     last = _objective(forward, partial(view, leaves_slice=True, pending=pending), local_loss)
-    (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, parts[-1])
+    (_, summed), gradients = jax.value_and_grad(last, has_aux=True)(parameters, tokens[before:])
     # Of matrices it is in there already.
     gradients = jax.tree.map(
         lambda gradient, before, split: gradient if split.is_matrix else gradient + before,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from workloads.progress import FewerSlices, Line, StepProgress
-from workloads.spec import TrainingSpec
+from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
@@ -43,14 +43,15 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def started(self, start: Start, slices: int) -> None:
+    def started(self, start: Start, spec: JobSpec) -> None:
         """The start, and whether it is on fewer slices than the job has."""
+        slices, batch = spec.slices.count, spec.training.global_batch
         self.live.planned(self.schedule, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
         self.record("start", **about, host=self.processes.host, slices=slices)
         if slices < start.asked_slices:
-            accumulation, batch = self.schedule.accumulation, self.schedule.global_batch
-            self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch))
+            accumulation = spec.training.accumulation
+            self.announce(FewerSlices(slices, start.asked_slices, accumulation, batch, spec.padding_rows))
 
     def record(self, event: str, **values: Any) -> None:
         """An event of this host."""

@@ -56,7 +56,7 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
     journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
     with _closed_at_a_known_end(checkpoints), journal, profiler, fitting(spec, program.state_shapes):
-        journal.started(start, spec.slices.count)
+        journal.started(start, spec)
         if processes.leads:
             show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)
         weights = InitialWeights.of(spec)

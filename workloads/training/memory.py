@@ -48,7 +48,7 @@ def advice(spec: JobSpec, state_bytes: int) -> str:
         changes = [*_smaller_step(spec), f"take slices of more chips than {spec.slices.topology}"]
     return (
         f"the step does not fit the memory of a device: the training state takes {need:.2f} GiB{memory} and"
-        f" {_sequences(spec) / spec.training.accumulation:g} sequences at once the rest; {', or '.join(changes)}"
+        f" {spec.training.part_rows(spec.rows_per_device)} sequences at once the rest; {', or '.join(changes)}"
     )
 
 
@@ -67,7 +67,7 @@ def _smaller_state(spec: JobSpec, times: int) -> list[str]:
 
 def _smaller_step(spec: JobSpec) -> list[str]:
     """What of the settings takes less memory beside the state, the cheapest first; a run may go on with any."""
-    training, sequences = spec.training, _sequences(spec)
+    training, sequences = spec.training, spec.rows_per_device
     parts = (parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0)
     keeps_less = get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]
     return [
@@ -76,11 +76,6 @@ def _smaller_step(spec: JobSpec) -> list[str]:
         *(["set training.gather_weights to each-layer"] if _may_gather_later(spec) else []),
         *(["set training.attention to splash"] if training.attention == "reference" else []),
     ]
-
-
-def _sequences(spec: JobSpec) -> int:
-    """Of a step, on each device or on each group of devices that share them."""
-    return spec.training.global_batch // spec.mesh.data_shards
 
 
 def _may_gather_later(spec: JobSpec) -> bool:

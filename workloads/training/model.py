@@ -25,6 +25,10 @@ from workloads.training.rope import rotation
 from workloads.training.tables import look_up, summed_loss
 from workloads.training.weights import Table, Weights
 
+PADDING = -1
+"""In place of every token of a row that fills up the batch. Nothing is predicted there, so it may be looked up as any
+token."""
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -35,6 +39,8 @@ class Forward:
     heads: Heads
     on_tpu: bool
     """XLA makes the best of other forms of the same arithmetic there than on a CPU."""
+    padded: bool
+    """Whether rows of PADDING fill up the batch or a part of it."""
 
 
 class Summed(NamedTuple):
@@ -100,7 +106,7 @@ def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
     Runs inside a shard_map over the whole mesh. Gradients by matrices come out as `weights` says, those by norm
     scales are this device's share only.
     """
-    inputs, targets, counted = inputs_and_targets(tokens, forward.training)
+    inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
     x, balance = run_layers(weights, embed(tables, inputs), inputs, counted, forward)
     x = rms_norm(x, weights.small("final_scale"), forward.model.norm_epsilon)
@@ -108,12 +114,14 @@ def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
     return Summed(loss, balance, count)
 
 
-def inputs_and_targets(tokens: jax.Array, training: TrainingSpec) -> tuple[jax.Array, jax.Array, jax.Array]:
+def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What is seen, what is to be predicted, and each prediction's weight in float32; each [..., S]."""
     targets = tokens[..., 1:]
     counts = jnp.ones(targets.shape, jnp.float32)
-    if training.ignored_token is not None:
-        counts = (targets != training.ignored_token).astype(jnp.float32)
+    if forward.training.ignored_token is not None:
+        counts = (targets != forward.training.ignored_token).astype(jnp.float32)
+    if forward.padded:
+        counts *= targets != PADDING
     return tokens[..., :-1], targets, counts
 
 

@@ -29,7 +29,7 @@ from workloads.training.weights import EachStep
 
 def pipelined_loss(weights: EachStep, tokens: jax.Array, forward: Forward) -> Summed:
     """Of this device's sequences, as microbatches of rows of S + 1 tokens [M, B, S + 1]."""
-    inputs, targets, counted = inputs_and_targets(tokens, forward.training)
+    inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
     entering = embed(tables, inputs)
     leaving, balance = _through_stages(_summing_in_float32(weights), entering, inputs, counted, forward)

@@ -10,7 +10,7 @@ from math import ceil
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from workloads.training.layout import Tree
 from workloads.training.mesh import REPLICA

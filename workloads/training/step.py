@@ -23,7 +23,7 @@ from workloads.training.fingerprint import Fingerprints, Take, compile_fingerpri
 from workloads.training.gradients import summed, summed_and_gradients
 from workloads.training.layout import Split, Tree, partition_specs, splits
 from workloads.training.mesh import AXES, DATA_AXES
-from workloads.training.model import Forward, Summed, initial_parameters
+from workloads.training.model import PADDING, Forward, Summed, initial_parameters
 from workloads.training.optimizer import build_optimizer, clip
 
 BATCH = PartitionSpec(DATA_AXES)
@@ -126,7 +126,8 @@ class Program:
         self._specs = self._state_specs(shapes)
         self._splits: Tree = splits(shapes.parameters)
         self.batch_sharding = NamedSharding(mesh, BATCH)
-        self.batch_shape = (spec.training.global_batch, spec.training.sequence_length + 1)
+        rows = spec.training.batch_rows(spec.mesh.data_shards)
+        self.batch_shape = (rows, spec.training.sequence_length + 1)
         self.state_shapes: TrainState = jax.tree.map(
             lambda leaf, split: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, split)),
             shapes,
@@ -188,13 +189,13 @@ class Program:
         return self._spec.training.global_batch * self._spec.training.sequence_length
 
     def _local_evaluation(self, parameters: Tree, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        own = summed(parameters, tokens.astype(jnp.int32), self._forward, self._dtype, self._stages)
+        own = summed(parameters, self._marked(tokens), self._forward, self._dtype, self._stages)
         total = jax.lax.psum(own, AXES)
         return total.loss, total.counted
 
     def local_step(self, state: TrainState, tokens: jax.Array) -> tuple[TrainState, StepResult]:
         own, gradients = summed_and_gradients(
-            state.parameters, tokens.astype(jnp.int32), self._forward, self._dtype, self._stages
+            state.parameters, self._marked(tokens), self._forward, self._dtype, self._stages
         )
         total, gradients = self._reduced(own, gradients)
         norm = self._global_norm(gradients)
@@ -207,6 +208,15 @@ class Program:
             lambda new, old: jnp.where(finite, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
         )
         return TrainState(state.step + 1, state.batch + 1, parameters, optimizer), StepResult(loss, norm, ~finite)
+
+    def _marked(self, tokens: jax.Array) -> jax.Array:
+        """This device's rows [B, S + 1] as int32, with PADDING in those behind the global batch."""
+        tokens = tokens.astype(jnp.int32)
+        if not self._forward.padded:
+            return tokens
+        rows = tokens.shape[0]
+        numbers = jax.lax.axis_index(DATA_AXES) * rows + jnp.arange(rows)
+        return jnp.where((numbers < self._spec.training.global_batch)[:, None], tokens, PADDING)
 
     def _reduced(self, own: Summed, gradients: Tree) -> tuple[Summed, Tree]:
         """Sum over the mesh what is not summed yet, the sums and the gradients of small weights, and make the
@@ -243,9 +253,9 @@ def compiler_options(mesh: Mesh) -> dict[str, Any]:
 
 def _forward(spec: JobSpec, on_tpu: bool) -> Forward:
     kernel = spec.training.attention if on_tpu else "reference"
-    return Forward(
-        spec.model, spec.training, Heads(spec.model.queries_per_kv_head, spec.model.head_dim, kernel), on_tpu
-    )
+    heads = Heads(spec.model.queries_per_kv_head, spec.model.head_dim, kernel)
+    even = spec.training.global_batch % (spec.mesh.data_shards * spec.training.accumulation) == 0
+    return Forward(spec.model, spec.training, heads, on_tpu, padded=not even)
 
 
 def _psum(value: jax.Array, axes: tuple[str, ...]) -> jax.Array:

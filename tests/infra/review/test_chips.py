@@ -57,6 +57,20 @@ def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_ma
     assert "optimizer.learning_rate 0.0001, 0.0003 in the preset" in text
 
 
+def test_rows_of_padding_are_told_for_the_slices_that_a_job_may_start_on() -> None:
+    values = stack_values("scale")
+    values["job"] |= {"training": {"global_batch": 16 * 64 * 256}}
+    values["job"]["slices"] |= {"min_count": 50}
+    made = review("scale", parse(values), NOTHING)
+    (job,) = made.jobs
+    assert job.plan.training
+    found = {one.slices: one.share for one in job.plan.training.padding}
+    assert {*found} == {*range(50, 64)}
+    assert found[62] == pytest.approx(1 - 16 * 64 / (17 * 62))
+    text = " ".join(as_text(preflight_tables(made)).split())
+    assert "padding: 4.4% on 63 of 64 slices, 2.8% on 62 of 64 slices; at most 5.2%, on 60." in text
+
+
 def test_an_answer_that_cannot_be_had_is_its_reason() -> None:
     text = told(unfit(SETTINGS).model_copy(update={"unsupported": "no compiler for it", "fits": None}))
     assert "Chips  NO ANSWER: no compiler for it" in text

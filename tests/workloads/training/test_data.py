@@ -96,6 +96,19 @@ def test_evaluation_sees_held_out_rows_only_in_file_order() -> None:
     assert row_numbers(source.held_out(0)) + row_numbers(source.held_out(1)) == list(range(160, 176))
 
 
+@pytest.mark.parametrize("devices", [3, 5, 7])
+def test_rows_of_zeros_follow_a_batch_that_does_not_divide(devices: int) -> None:
+    uneven, alone = batches(3, devices), batches(3, 1)
+    for number in (0, 1):
+        for batch, expected in (
+            (uneven.training(number), alone.training(number)),
+            (uneven.held_out(number), alone.held_out(number)),
+        ):
+            assert row_numbers(batch)[:BATCH] == row_numbers(expected)
+            assert len(batch) == devices * -(-BATCH // devices)
+            assert not np.any(np.asarray(batch)[BATCH:])
+
+
 def test_too_few_held_out_rows_are_refused() -> None:
     spec: TrainingSpec = small_job(Path("unused"), global_batch=BATCH, evaluation_batches=6).training
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))

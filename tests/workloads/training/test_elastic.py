@@ -29,8 +29,8 @@ Batches.training = unhurried
 
 
 def elastic(storage: Path) -> JobSpec:
-    job = small_job(storage, replica=2, fsdp=2, steps=STEPS, save_every_steps=3)
-    return job.model_copy(update={"slices": job.slices.model_copy(update={"min_count": 1})})
+    """A batch of 16 over three slices of two devices, which take three rows each, two of the 18 padding."""
+    return small_job(storage, replica=3, fsdp=2, min_count=2, steps=STEPS, save_every_steps=3)
 
 
 @dataclass
@@ -71,13 +71,13 @@ def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: boo
 @pytest.mark.complete
 @pytest.mark.timeout(2 * TIMEOUT_SECONDS)
 def test_a_job_goes_on_without_a_slice_and_with_it_again_and_sees_every_batch_once(tmp_path: Path) -> None:
-    uninterrupted = start(elastic(tmp_path / "one"), 2, 9, tmp_path, to_the_end=True)
+    uninterrupted = start(elastic(tmp_path / "one"), 3, 9, tmp_path, to_the_end=True)
     job = elastic(tmp_path / "two")
-    whole = start(job, 2, 0, tmp_path, to_the_end=False)
-    shrunk = start(job, 1, 1, tmp_path, to_the_end=False)
-    grown = start(job, 2, 2, tmp_path, to_the_end=True)
+    whole = start(job, 3, 0, tmp_path, to_the_end=False)
+    shrunk = start(job, 2, 1, tmp_path, to_the_end=False)
+    grown = start(job, 3, 2, tmp_path, to_the_end=True)
     assert (whole.began, shrunk.began, grown.began) == (0, max(whole.losses), max(shrunk.losses))
-    assert (whole.fewer, shrunk.fewer, grown.fewer) == ([], [FewerSlices(1, 2, 2, 16)], [])
+    assert (whole.fewer, shrunk.fewer, grown.fewer) == ([], [FewerSlices(2, 3, 2, 16, 0)], [])
     assert history(tmp_path / "two") == ([*range(STEPS)], [])
     # On the same slices bitwise; on others the sums over devices have another order.
     assert whole.losses == {step: uninterrupted.losses[step] for step in whole.losses}

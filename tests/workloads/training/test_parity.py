@@ -25,6 +25,8 @@ class Layout:
     mesh: MeshSpec
     training: dict[str, Any] = field(default_factory=dict[str, Any])
     slices: int | None = None
+    min_count: int | None = None
+    """Set where the batch of 16 rows does not divide evenly."""
 
 
 LAYOUTS = {
@@ -42,6 +44,16 @@ LAYOUTS = {
     "accumulation 4, weights gathered once": Layout(
         MeshSpec(replica=2, fsdp=2), {"accumulation": 4, "gather_weights": "each-step"}
     ),
+    "replica 3": Layout(MeshSpec(replica=3, fsdp=1), min_count=1),
+    "replica 5": Layout(MeshSpec(replica=5, fsdp=1), min_count=1),
+    "replica 3 x fsdp 2, accumulation 2": Layout(MeshSpec(replica=3, fsdp=2), {"accumulation": 2}, min_count=1),
+    "replica 3, accumulation 4, weights gathered once": Layout(
+        MeshSpec(replica=3, fsdp=1), {"accumulation": 4, "gather_weights": "each-step"}, min_count=1
+    ),
+    "replica 3 x stage 2": Layout(
+        MeshSpec(replica=3, stage=2, fsdp=1), {"accumulation": 3, "gather_weights": "each-step"}, min_count=1
+    ),
+    "replica 3 x tensor 2": Layout(MeshSpec(replica=3, fsdp=1, tensor=2), min_count=1),
 }
 
 
@@ -57,7 +69,7 @@ def job(layout: Layout, variant: str) -> JobSpec:
     if variant == "documents":
         common |= {"document_end": ord("\n"), "ignored_token": ord(" ")}
     slices = layout.slices or layout.mesh.replica
-    plain = small_job(Path("unused"), slices, layout.mesh.devices // slices, **common)
+    plain = small_job(Path("unused"), slices, layout.mesh.devices // slices, min_count=layout.min_count, **common)
     experts = {"experts": EXPERTS if variant == "experts" else None}
     return plain.model_validate(
         plain.model_dump()
@@ -93,11 +105,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "replica 2 x stage 2 x tensor 2"
-QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts")}
+UNEVEN, UNEVEN_STAGES = "replica 3 x fsdp 2, accumulation 2", "replica 3 x stage 2"
+QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts"), (UNEVEN, "experts")}
 CASES = [
     *((name, "dense") for name in LAYOUTS),
-    *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4")),
-    *((name, "documents") for name in (TENSOR, STAGES)),
+    *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4", UNEVEN, UNEVEN_STAGES)),
+    *((name, "documents") for name in (TENSOR, STAGES, UNEVEN, UNEVEN_STAGES)),
 ]
 MARKED = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.complete) for case in CASES]
 

@@ -113,6 +113,23 @@ def test_a_batch_in_which_nothing_counts_changes_no_weight(tmp_path: Path) -> No
     jax.tree.map(np.testing.assert_array_equal, (after.parameters, after.optimizer), before)
 
 
+@pytest.mark.parametrize(("replica", "fsdp", "accumulation"), [(3, 1, 4), (3, 2, 2), (5, 1, 1)])
+def test_an_evaluation_with_padding_is_that_of_one_device(
+    tmp_path: Path, replica: int, fsdp: int, accumulation: int
+) -> None:
+    found: list[tuple[float, float]] = []
+    for sizes in ({"replica": 1, "fsdp": 1}, {"replica": replica, "fsdp": fsdp, "accumulation": accumulation}):
+        job = small_job(tmp_path, min_count=1, **sizes)
+        program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()[: job.mesh.devices]))
+        rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+        batch = Batches(rows, job.training, program.batch_sharding).held_out(0)
+        loss, tokens = program.compile_evaluation()(program.compile_initial()().parameters, batch)
+        found.append((float(loss), float(tokens)))
+    alone, padded = found
+    assert padded[1] == alone[1] == 16 * 64
+    assert padded[0] == pytest.approx(alone[0], rel=1e-6)
+
+
 def test_an_evaluation_is_of_the_tokens_that_count(tmp_path: Path) -> None:
     job = small_job(tmp_path, ignored_token=ord(" "))
     program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
