@@ -4,9 +4,10 @@ Every replica holds the same, so what all of them read grows with their number w
 `training.read_once_from_replicas` on, the hosts of the first replica read and the mesh carries it to the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,15 +62,13 @@ def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, leaf.sharding.spec))
 
 
-def _on_all_replicas(leaf: jax.ShapeDtypeStruct, read: list[jax.Shard]) -> jax.Array:
-    """The array with these shards on this process's devices, and zeros on its other devices."""
-    by_device = {shard.device: shard.data for shard in read}
+def _on_all_replicas(leaf: Any, read: Sequence[Any]) -> jax.Array:
+    """The array of the shape `leaf` with these shards on this process's devices, and zeros on its other devices."""
+    shards = {shard.device: shard.data for shard in read}
     shape = leaf.sharding.shard_shape(leaf.shape)
-    shards = [
-        by_device[device] if device in by_device else jnp.zeros(shape, leaf.dtype, device=device)
-        for device in leaf.sharding.addressable_devices
-    ]
-    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, shards)
+    for device in leaf.sharding.addressable_devices - shards.keys():
+        shards[device] = jnp.zeros(shape, leaf.dtype, device=device)
+    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, [*shards.values()])
 
 
 def _sent(arrays: Tree) -> Tree:
@@ -81,12 +80,10 @@ def _kind(array: jax.Array) -> tuple[object, ...]:
     return array.shape, array.dtype, array.sharding
 
 
-def sending(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.stages.Wrapped:
-    """The program that gives all replicas what the first one holds of an array such as `leaf`, in its memory."""
-    sharding = leaf.sharding
-    local = jax.shard_map(
-        _from_first, mesh=sharding.mesh, in_specs=(sharding.spec,), out_specs=sharding.spec, check_vma=False
-    )
+def sending(leaf: Any) -> jax.stages.Wrapped:
+    """Return the program that gives all replicas what the first one holds of an array such as `leaf`, in its memory."""
+    mesh, spec = leaf.sharding.mesh, leaf.sharding.spec
+    local = jax.shard_map(_from_first, mesh=mesh, in_specs=(spec,), out_specs=spec, check_vma=False)
     return jax.jit(local, donate_argnums=0)
 
 

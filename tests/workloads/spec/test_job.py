@@ -86,7 +86,7 @@ def test_grown_back_it_is_the_job_that_it_was() -> None:
 def test_rows_of_padding_fill_up_a_batch_that_does_not_divide(
     gather_weights: str, count: int, accumulation: int, rows: int, padding: int
 ) -> None:
-    sizes = {"global_batch": 64 * 12, "accumulation": 2, "gather_weights": gather_weights}
+    sizes: dict[str, Any] = {"global_batch": 64 * 12, "accumulation": 2, "gather_weights": gather_weights}
     whole = small_job(Path("somewhere"), replica=64, fsdp=1, min_count=32, **sizes)
     job = whole.on_slices(count)
     assert JobSpec.model_validate(job.model_dump()) == job
