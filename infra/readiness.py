@@ -11,7 +11,7 @@ from infra.faults import Fault, SettingsError
 from infra.jobs import Job
 from infra.pricing import price_table
 from infra.stack_file import DATASETS_FOLDER, Settings
-from workloads.spec import TokenFileSpec
+from workloads.spec import token_folders
 
 EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
 """Projects and buckets of the stack files in `stacks/`."""
@@ -46,8 +46,9 @@ def _ungranted(settings: Settings) -> Iterator[Fault]:
     granted = {settings.dataset_bucket}
     wanted: dict[str, list[str]] = {}
     for name, job in settings.training_jobs.items():
-        data = job.data.path if isinstance(job.data, TokenFileSpec) else ""
-        for setting, path in (("data.path", data), ("initial_weights", job.initial_weights or "")):
+        folders = token_folders(job.data) if job.data else {}
+        data = [(f"{setting}.path", folder.path) for setting, folder in folders.items()]
+        for setting, path in (*data, ("initial_weights", job.initial_weights or "")):
             if path.startswith(f"gs://{settings.checkpoint_bucket}/"):
                 yield from _others(settings, job, setting, path)
             elif path.startswith("gs://"):

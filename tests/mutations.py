@@ -141,8 +141,8 @@ WORKLOADS = (
         "workloads/training/data.py",
         f"{TRAINING}/test_data.py",
         {
-            "data-seed": Change("shuffle(seed=self.seed)", "shuffle(seed=0)"),
-            "data-fewer-rows-than-a-batch": Change("if rows.training_count < spec.global_batch:", "if False:"),
+            "data-seed": Change("(self.seed + number", "(number"),
+            "data-fewer-rows-than-a-batch": Change("if dataset.training_count < trained:", "if False:"),
         },
     ),
     *_of(

@@ -5,14 +5,16 @@ Owns the command line; paths may be local or URLs such as `gs://BUCKET/FOLDER`.
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
 
+from workloads.data.documents import data_files
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.manifest import DataFault, Manifest
 from workloads.data.prepare import Progress, Request, prepare
-from workloads.data.token_file import TokenFile
+from workloads.data.token_folder import TokenFolder
 
 _REPORT_SECONDS = 2.0
 
@@ -32,10 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workloads.data", description="Token folders for the trainer.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    prepare_ = commands.add_parser("prepare", help="make a token folder of text, JSON lines or parquet")
+    prepare_ = commands.add_parser("prepare", help="make a token folder of text, JSON lines, parquet or Arrow")
     prepare_.add_argument(
-        "--input", nargs="+", required=True, metavar="FILE", help="*.jsonl, *.json, *.parquet; any other is text"
+        "--input",
+        nargs="+",
+        required=True,
+        metavar="FILE|FOLDER",
+        help="*.jsonl, *.json, *.parquet, *.arrow, any other is text; or a folder of such files, as a Hugging Face"
+        " dataset",
     )
+    prepare_.add_argument("--split", default="train", help="split to take of a folder (%(default)s)")
     prepare_.add_argument("--output", required=True, metavar="FOLDER", help="folder to make")
     prepare_.add_argument(
         "--tokenizer", default=BYTES, metavar=f"{BYTES}|FILE", help="or a Hugging Face tokenizer.json (%(default)s)"
@@ -43,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     prepare_.add_argument("--text-field", default="text", help="field of a record that holds its text (%(default)s)")
     prepare_.add_argument(
         "--end-of-document", default="\n", metavar="TEXT", help="stands after each document (a line end)"
+    )
+    prepare_.add_argument(
+        "--processes", type=int, default=os.process_cpu_count() or 1, help="processes that share the work (%(default)s)"
     )
     prepare_.set_defaults(command=_prepare)
     check = commands.add_parser("check", help="compare a token folder with its manifest, every byte of it")
@@ -52,30 +63,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    request = Request(tuple(options.input), options.output, options.text_field, options.end_of_document)
-    manifest = prepare(request, load_encoder(options.tokenizer), _Report())
+    inputs = tuple(file for path in options.input for file in data_files(path, options.split))
+    request = Request(inputs, options.output, options.text_field, options.end_of_document, options.processes)
+    manifest = prepare(request, load_encoder(options.tokenizer), _Report(len(inputs)))
     print(_told(options.output, manifest))
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
-    file = TokenFile(options.folder)
-    file.check("full")
-    print(_told(options.folder, file.manifest))
+    folder = TokenFolder.open(options.folder)
+    folder.check("full")
+    print(_told(options.folder, folder.manifest))
     return 0
 
 
 def _told(folder: str, manifest: Manifest) -> str:
     return (
-        f"{folder}: {manifest.tokens:,} tokens of {manifest.documents:,} documents, {manifest.dtype},"
-        f" vocabulary {manifest.vocabulary:,}, sha256 {manifest.sha256[:12]}"
+        f"{folder}: {manifest.tokens:,} tokens of {manifest.documents:,} documents in {len(manifest.files):,} files,"
+        f" {manifest.dtype}, vocabulary {manifest.vocabulary:,}, sha256 {manifest.sha256[:12]}"
     )
 
 
 class _Report:
     """Progress on stderr, now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: int) -> None:
+        self._files = files
         self._began = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
@@ -85,7 +98,7 @@ class _Report:
         self._last = now
         rate = progress.tokens / (now - self._began)
         print(
-            f"file {progress.file_number}/{progress.files} {progress.file}: {progress.documents:,} documents,"
+            f"{progress.files} of {self._files} files: {progress.documents:,} documents,"
             f" {progress.tokens:,} tokens, {rate:,.0f} tokens/s",
             file=sys.stderr,
         )

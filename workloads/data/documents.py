@@ -1,22 +1,31 @@
 """Files of text as pieces small enough to hold in memory.
 
-Owns the formats: plain text (a file is a document), JSON lines and parquet (a record is one), each of
-them compressed or not. Knows nothing of tokens.
+Formats are plain text (a file is a document), JSON lines, parquet and Arrow (a record is one), each of them compressed
+or not, and folders of them as the hub of Hugging Face and the library `datasets` lay them out.
 """
 
 import io
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import fsspec
+from fsspec.core import url_to_fs
 
 from workloads.data.manifest import DataFault
 
 _READ_AT_ONCE_BYTES = 1 << 20
+
+
+_SPLITS = frozenset({"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"})
+"""Names of splits in the paths of a dataset, of which a folder without splits has none."""
+
+_NO_DATA = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
+"""What `datasets` writes next to the data."""
 
 
 class Piece(NamedTuple):
@@ -24,6 +33,45 @@ class Piece(NamedTuple):
 
     text: bytes
     ends_document: bool
+
+
+def data_files(path: str, split: str) -> list[str]:
+    """`path` itself, or the files with records of one split below it if it is a folder, in the order of their names.
+
+    A file is of the split that a folder on its way names, or the first word of its own name, such as `train` in
+    `data/train-00000-of-00012.parquet`. A folder that names no split at all is taken as a whole.
+
+    Raises:
+        DataFault: the folder has no such file.
+    """
+    fs, folder = url_to_fs(path.rstrip("/"))
+    if not fs.isdir(folder):
+        return [path]
+    names = ((name, name.removeprefix(folder).strip("/")) for name in sorted(fs.find(folder)))
+    found = {name: _words(within) for name, within in names if _has_records(within)}
+    if any(words & (_SPLITS | {split}) for words in found.values()):
+        wanted = [name for name, words in found.items() if split in words]
+    else:
+        wanted = [*found]
+    if not wanted:
+        seen = ", ".join(sorted(_SPLITS & set().union(*found.values()))) or "none"
+        raise DataFault(
+            f"--input {path}: expected files of the split {split!r} in {', '.join(_FORMATS)}, got splits: {seen};"
+            " name another by --split, or the files one by one"
+        )
+    return [fs.unstrip_protocol(name) if "://" in path else name for name in wanted]
+
+
+def _words(path: str) -> frozenset[str]:
+    """The folders on the way to a file, and the first word of its own name."""
+    *folders, name = path.split("/")
+    return frozenset([*folders, re.split(r"[-_.]", name)[0]])
+
+
+def _has_records(path: str) -> bool:
+    name = PurePosixPath(path)
+    hidden = any(part.startswith((".", "_")) for part in name.parts)
+    return not hidden and name.name not in _NO_DATA and any(suffix in _FORMATS for suffix in name.suffixes)
 
 
 def read_pieces(path: str, text_field: str) -> Iterator[Piece]:
@@ -34,6 +82,8 @@ def read_pieces(path: str, text_field: str) -> Iterator[Piece]:
     """
     suffixes = [suffix for suffix in PurePosixPath(path).suffixes if suffix in _FORMATS]
     read = _FORMATS[suffixes[-1]] if suffixes else _text
+    if path.endswith(".zst"):
+        load_library("zstandard", f"{path}: zst")
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
             yield from read(file, path, text_field)
@@ -89,10 +139,23 @@ def _parsed(line: bytes) -> object:
 
 def _parquet(file: Any, path: str, text_field: str) -> Iterator[Piece]:
     parquet = load_library("pyarrow.parquet", f"{path}: parquet").ParquetFile(file)
-    if text_field not in parquet.schema_arrow.names:
-        names = ", ".join(parquet.schema_arrow.names)
-        raise DataFault(f"{path}: expected a column {text_field!r}, got {names}; name one by --text-field")
-    rows = (row for batch in parquet.iter_batches(columns=[text_field]) for row in batch.to_pylist())
+    _require_column(parquet.schema_arrow.names, path, text_field)
+    yield from _records(parquet.iter_batches(columns=[text_field]), path, text_field)
+
+
+def _arrow(file: Any, path: str, text_field: str) -> Iterator[Piece]:
+    reader = load_library("pyarrow", f"{path}: Arrow").ipc.open_stream(file)
+    _require_column(reader.schema.names, path, text_field)
+    yield from _records((batch.select([text_field]) for batch in reader), path, text_field)
+
+
+def _require_column(names: Sequence[str], path: str, text_field: str) -> None:
+    if text_field not in names:
+        raise DataFault(f"{path}: expected a column {text_field!r}, got {', '.join(names)}; name one by --text-field")
+
+
+def _records(batches: Iterable[Any], path: str, text_field: str) -> Iterator[Piece]:
+    rows = (row for batch in batches for row in batch.to_pylist())
     for number, row in enumerate(rows, 1):
         yield Piece(_field(row, text_field, f"{path} row {number}"), ends_document=True)
 
@@ -113,4 +176,5 @@ _FORMATS: dict[str, Callable[[Any, str, str], Iterator[Piece]]] = {
     ".ndjson": _json_lines,
     ".json": _json_lines,
     ".parquet": _parquet,
+    ".arrow": _arrow,
 }

@@ -64,7 +64,7 @@ class FileEncoder:
 
     def __init__(self, path: str):
         library = load_library("tokenizers", f"--tokenizer {path}")
-        content = _content(path)
+        self._path, content = path, _content(path)
         try:
             self._plain, self._special = (library.Tokenizer.from_str(content.decode()) for _ in range(2))
         # The library raises Exception itself.
@@ -74,6 +74,10 @@ class FileEncoder:
         self.identity = Tokenizer(name=PurePosixPath(path).name, sha256=hashlib.sha256(content).hexdigest())
         # Not the count of tokens: their numbers may have gaps.
         self.vocabulary = max(self._plain.get_vocab(with_added_tokens=True).values()) + 1
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        """Another process reads the file again: the library's own copies forget what is a special token."""
+        return FileEncoder, (self._path,)
 
     def encode(self, texts: Sequence[bytes]) -> list[np.ndarray]:
         decoded = [text.decode() for text in texts]

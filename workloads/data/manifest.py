@@ -2,21 +2,24 @@
 
 Owns the layout of the folder and the faults of one that cannot be used:
 
-    tokens.bin     all tokens as one stream, little-endian, no header
-    manifest.json  Manifest; written last, so a folder without it is not finished
+    tokens-00000.bin ...  all tokens as one stream, little-endian, no header, cut into files between documents
+    manifest.json         Manifest; written last, so a folder without it is not finished
 
-Rows are not laid out: the trainer cuts the stream at its own sequence length.
+The stream is what counts: a row may begin in one file and end in the next, so the number of files changes neither
+rows nor their order. Rows are not laid out: the trainer cuts the stream at its own sequence length.
 """
 
-from typing import Annotated, Literal
+import hashlib
+import json
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fsspec.core import url_to_fs
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from workloads.spec import Spec
 
-TOKENS, MANIFEST = "tokens.bin", "manifest.json"
+MANIFEST = "manifest.json"
 
 type TokenType = Literal["uint8", "uint16", "uint32"]
 
@@ -42,15 +45,22 @@ class SourceFile(Spec):
     """Bytes as stored, so compressed if it is."""
 
 
+class TokenFile(Spec):
+    """One of the files that hold the tokens."""
+
+    name: str
+    tokens: Annotated[int, Field(ge=0)]
+    sha256: str
+
+
 class Manifest(Spec):
     """The content of `manifest.json`."""
 
-    format_version: Literal[1]
-    sha256: str
-    """Of `tokens.bin`."""
+    format_version: Literal[2]
+    files: tuple[TokenFile, ...]
+    """In the order of the stream."""
     sample_sha256: str
-    """Of its sampled spans, see `token_file.TokenFile.sample`."""
-    tokens: Annotated[int, Field(ge=0)]
+    """Of sampled spans of the stream, see `token_folder.TokenFolder.sample`."""
     documents: int
     dtype: TokenType
     vocabulary: Annotated[int, Field(gt=0)]
@@ -60,10 +70,35 @@ class Manifest(Spec):
     """Text whose tokens stand after each document."""
     sources: tuple[SourceFile, ...]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_format_1(cls, written: Any) -> Any:
+        """Read the first format, whose one file had no entry of its own."""
+        if not isinstance(written, dict) or written.get("format_version") != 1:
+            return written
+        file = {"name": "tokens.bin", **{key: written[key] for key in ("tokens", "sha256") if key in written}}
+        rest = {key: value for key, value in written.items() if key not in file}
+        return {**rest, "format_version": 2, "files": [file]}
+
+    @property
+    def tokens(self) -> int:
+        return sum(file.tokens for file in self.files)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the file, or of the hashes of several."""
+        hashes = [file.sha256 for file in self.files]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+
     @property
     def bytes(self) -> int:
-        """Size of `tokens.bin`."""
-        return self.tokens * stored_type(self.dtype).itemsize
+        """Size of all files."""
+        return self.tokens * self.token_bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Size of a token."""
+        return stored_type(self.dtype).itemsize
 
 
 def token_type(vocabulary: int) -> TokenType:
@@ -94,5 +129,5 @@ def read_manifest(folder: str) -> Manifest:
         ) from None
     except ValidationError as fault:
         raise DataFault(
-            f"{folder}/{MANIFEST} is not a manifest of format 1; prepare the folder anew ({fault})"
+            f"{folder}/{MANIFEST} is not a manifest of format 1 or 2; prepare the folder again ({fault})"
         ) from None

@@ -1,11 +1,15 @@
 """Files of text to a token folder.
 
-Owns the order of things: every input read once, in the order given, a few megabytes at a time; the
-token file is written as it comes, and the manifest last, which is what makes the folder whole.
+Every input is read once, a few megabytes at a time. Inputs that follow each other share a token file until they are
+`Request.file_bytes` large, and each token file is written by one of several processes: how many there are changes
+nothing of what is written. The manifest is written last and makes the folder whole.
 """
 
 import hashlib
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +18,16 @@ from fsspec.core import url_to_fs
 
 from workloads.data.documents import Piece, read_pieces
 from workloads.data.encoders import Encoder
-from workloads.data.manifest import MANIFEST, TOKENS, DataFault, Manifest, SourceFile, stored_type, token_type
-from workloads.data.token_file import TokenFile
+from workloads.data.manifest import MANIFEST, DataFault, Manifest, SourceFile, TokenFile, stored_type, token_type
+from workloads.data.token_folder import TokenFolder
 
 _ENCODED_AT_ONCE_BYTES = 4 << 20
-"""A tokenizer uses all cores on the texts of one batch."""
+
+FILE_BYTES = 1 << 30
+"""Usual size of the inputs of one token file, as stored: a dataset of 10 TB has some ten thousand token files, and
+each of them is far below the 5 TiB at which an object of Cloud Storage ends."""
+
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -26,19 +35,21 @@ class Request:
     """What to prepare, from where to where; each path local or a URL."""
 
     inputs: tuple[str, ...]
+    """Files, in the order of the stream."""
     output: str
     text_field: str
     """Of a JSON or parquet record."""
     end_of_document: str
+    processes: int = 1
+    file_bytes: int = FILE_BYTES
 
 
 @dataclass(frozen=True)
 class Progress:
     """How far it is."""
 
-    file: str
-    file_number: int
     files: int
+    """Inputs that are read to their end."""
     documents: int
     tokens: int
 
@@ -47,47 +58,150 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
     """Make the token folder `request.output`.
 
     Raises:
-        DataFault: an input cannot be used, or the folder is there already.
+        DataFault: inputs cannot be used, or the folder is there already.
     """
-    sources = tuple(_source(path) for path in request.inputs)
+    sources = _sources(request.inputs)
     fs, folder = url_to_fs(request.output.rstrip("/"))
     if fs.exists(f"{folder}/{MANIFEST}"):
         raise DataFault(f"{request.output} is a token folder already, which a run may be reading; name another")
     fs.makedirs(folder, exist_ok=True)
-    with fs.open(f"{folder}/{TOKENS}", "wb") as file:
-        written = _Tokens(file, stored_type(token_type(encoder.vocabulary)))
-        for number, path in enumerate(request.inputs, 1):
-            for _ in _write_file(written, path, request, encoder):
-                report(Progress(path, number, len(sources), written.documents, written.count))
+    tasks = [
+        _Task(f"{request.output.rstrip('/')}/tokens-{number:05}.bin", paths, request, encoder)
+        for number, paths in enumerate(_groups(sources, request.file_bytes))
+    ]
+    written = [*_written(tasks, request.processes, report)]
     manifest = Manifest(
-        format_version=1,
-        sha256=written.hash.hexdigest(),
-        sample_sha256=TokenFile(request.output).sample(written.bytes),
-        tokens=written.count,
-        documents=written.documents,
+        format_version=2,
+        files=tuple(file for file, _ in written),
+        sample_sha256="",
+        documents=sum(documents for _, documents in written),
         dtype=token_type(encoder.vocabulary),
         vocabulary=encoder.vocabulary,
         tokenizer=encoder.identity,
         end_of_document=request.end_of_document,
         sources=sources,
     )
+    manifest = manifest.model_copy(update={"sample_sha256": TokenFolder(request.output, manifest).sample()})
     fs.pipe_file(f"{folder}/{MANIFEST}", manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
 
 
+def _sources(paths: tuple[str, ...]) -> tuple[SourceFile, ...]:
+    missing = [path for path in paths if not _is_file(path)]
+    if missing:
+        raise DataFault(f"--input: expected files, got {', '.join(missing)}")
+    return tuple(SourceFile(path=path, size=_size(path)) for path in paths)
+
+
+def _is_file(path: str) -> bool:
+    fs, place = url_to_fs(path)
+    return fs.isfile(place)
+
+
+def _size(path: str) -> int:
+    fs, place = url_to_fs(path)
+    return fs.size(place)
+
+
+def _groups(sources: tuple[SourceFile, ...], size: int) -> list[tuple[str, ...]]:
+    """The inputs of each token file."""
+    groups: list[tuple[str, ...]] = [()]
+    filled = 0
+    for source in sources:
+        if groups[-1] and filled >= size:
+            groups.append(())
+            filled = 0
+        groups[-1] += (source.path,)
+        filled += source.size
+    return groups
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One token file to write."""
+
+    path: str
+    inputs: tuple[str, ...]
+    request: Request
+    encoder: Encoder
+
+
+def _written(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[tuple[TokenFile, int]]:
+    """The token file of each task, and how many documents are in it."""
+    total = Progress(0, 0, 0)
+
+    def add(done: Progress) -> None:
+        nonlocal total
+        total = Progress(total.files + done.files, total.documents + done.documents, total.tokens + done.tokens)
+        report(total)
+
+    if min(processes, len(tasks)) == 1:
+        yield from (_write(task, add) for task in tasks)
+        return
+    # Not forked: the threads of file systems would be missing in a copy.
+    context = multiprocessing.get_context("spawn")
+    done, stop = context.SimpleQueue(), context.Event()
+    with ProcessPoolExecutor(processes, context, initializer=_begin_process, initargs=(done, stop)) as pool:
+        results = [pool.submit(_write_here, task) for task in tasks]
+        try:
+            for result in results:
+                while wait([result], _POLL_SECONDS).not_done or not done.empty():
+                    _drain(done, add)
+                yield result.result()
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _drain(done: Any, add: Callable[[Progress], None]) -> None:
+    while not done.empty():
+        add(done.get())
+
+
+_channels: tuple[Any, Any]
+"""In a process of the pool, the queue that takes its progress and the event that ends it early."""
+
+
+def _begin_process(*channels: Any) -> None:
+    global _channels
+    _channels = channels
+    # Each process has a core; the tokenizer would take all of them.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _write_here(task: _Task) -> tuple[TokenFile, int]:
+    done, stop = _channels
+
+    def report(progress: Progress) -> None:
+        if stop.is_set():
+            raise DataFault("stopped because another input cannot be used")
+        done.put(progress)
+
+    return _write(task, report)
+
+
+def _write(task: _Task, report: Callable[[Progress], None]) -> tuple[TokenFile, int]:
+    """Write a token file; `report` takes what was done since its last call."""
+    fs, place = url_to_fs(task.path)
+    with fs.open(place, "wb") as file:
+        written = _Tokens(file, stored_type(token_type(task.encoder.vocabulary)))
+        for path in task.inputs:
+            for documents, tokens in _write_input(written, path, task.request, task.encoder):
+                report(Progress(0, documents, tokens))
+            report(Progress(1, 0, 0))
+    name = task.path.rpartition("/")[2]
+    return TokenFile(name=name, tokens=written.count, sha256=written.hash.hexdigest()), written.documents
+
+
 @dataclass
 class _Tokens:
-    """The token file while it grows."""
+    """A token file while it grows."""
 
     file: Any
     dtype: np.dtype
     count: int = 0
     documents: int = 0
     hash: Any = field(default_factory=hashlib.sha256)
-
-    @property
-    def bytes(self) -> int:
-        return self.count * self.dtype.itemsize
 
     def add(self, tokens: np.ndarray) -> None:
         content = tokens.astype(self.dtype).tobytes()
@@ -96,27 +210,21 @@ class _Tokens:
         self.count += len(tokens)
 
 
-def _source(path: str) -> SourceFile:
-    fs, place = url_to_fs(path)
-    if not fs.isfile(place):
-        raise DataFault(f"--input: expected a file, got {path}; a folder's files are named one by one")
-    return SourceFile(path=path, size=fs.size(place))
-
-
-def _write_file(written: _Tokens, path: str, request: Request, encoder: Encoder) -> Iterator[None]:
-    """Add the tokens of one input; yields after each batch."""
+def _write_input(written: _Tokens, path: str, request: Request, encoder: Encoder) -> Iterator[tuple[int, int]]:
+    """Add the tokens of one input; after each batch, how many documents ended in it, and its tokens."""
     mark = encoder.encode_mark(request.end_of_document)
     for batch in _batches(read_pieces(path, request.text_field)):
         try:
             encoded = encoder.encode([piece.text for piece in batch])
         except UnicodeDecodeError as fault:
             raise DataFault(f"{path}: expected UTF-8, got {fault}; convert it or use --tokenizer bytes") from None
+        documents, tokens_before = written.documents, written.count
         for piece, tokens in zip(batch, encoded, strict=True):
             written.add(tokens)
             if piece.ends_document:
                 written.add(mark)
                 written.documents += 1
-        yield
+        yield written.documents - documents, written.count - tokens_before
 
 
 def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:

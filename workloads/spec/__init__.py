@@ -6,7 +6,15 @@ the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can
 
 from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.call import CallSpec
-from workloads.spec.data import DataSpec, StandardLibrarySpec, TokenFileSpec
+from workloads.spec.data import (
+    DataSpec,
+    MixedSpec,
+    MixtureSpec,
+    StandardLibrarySpec,
+    TokenFileSpec,
+    TokenFolderSpec,
+    token_folders,
+)
 from workloads.spec.job import JobSpec, StorageSpec
 from workloads.spec.model import ExpertsSpec, ModelSpec, RopeScaling
 from workloads.spec.pod import (
@@ -59,6 +67,8 @@ __all__ = [
     "ExpertsSpec",
     "JobSpec",
     "MeshSpec",
+    "MixedSpec",
+    "MixtureSpec",
     "ModelSpec",
     "Number",
     "OptimizerSetting",
@@ -72,9 +82,11 @@ __all__ = [
     "StandardLibrarySpec",
     "StorageSpec",
     "TokenFileSpec",
+    "TokenFolderSpec",
     "TrainingSpec",
     "WholeNumber",
     "cause_order",
     "load_preset",
     "preset_names",
+    "token_folders",
 ]

@@ -1,88 +1,50 @@
-"""Which rows make up which batch, and which of them this host reads.
+"""Which rows make up which batch, and which of them this host reads, ahead of the steps that need them.
 
-Owns the split into training and held-out rows, and the order: a pure function of seed and number, so that
-neither a restart nor another number of hosts changes what is trained on. The rows themselves come from
-`standard_library` or a token folder (`workloads.data`).
+The order is a pure function of seed and number, so that neither a restart nor another number of hosts changes what is
+trained on. The rows themselves are opened in `rows`.
 """
 
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import grain
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from workloads.data.encoders import BYTE_VALUES
-from workloads.data.manifest import DataFault, TokenType, token_type
-from workloads.data.token_file import RowReader, TokenFile
-from workloads.spec import DataSpec, StandardLibrarySpec, TrainingSpec
+from workloads.spec import TrainingSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.layout import Split
+from workloads.training.read_ahead import ReadAhead
+from workloads.training.rows import Rows
+from workloads.training.runs import DataRecord
 from workloads.training.runtime import Processes
-from workloads.training.standard_library import standard_library_rows
 
+AHEAD_BATCHES = 32
+"""Batches that a host reads ahead, of training rows and of held-out rows each: what storage may be slow for."""
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of `sequence_length + 1` tokens; the last ones are held out."""
+AHEAD_BYTES = 256 << 20
+"""The most memory that either of them takes; larger batches are fewer."""
 
-    tokens: RowReader
-    dtype: TokenType
-    """What the model's vocabulary needs; the reader's own may be smaller."""
-    training_count: int
-    digest: str
-    """SHA-256 of the rows and of how they are split: what must not change while a run goes on."""
+READING_THREADS = 8
+"""Batches that a host reads at the same time."""
 
-    @property
-    def row_length(self) -> int:
-        return self.tokens.shape[1]
+PATIENCE = 0.9
+"""Share of a step's time that a host waits for its rows: it says what it lacks before the others take it for hung."""
 
-    def read(self, numbers: list[int]) -> np.ndarray:
-        """The rows of these numbers."""
-        return self.tokens[numbers].astype(self.dtype)
+DIGEST_ROWS = 256
+"""Rows of each of two epochs that tell one order from another."""
 
-
-def cache_folder() -> Path:
-    """Where this user's corpus files lie between runs on this machine."""
-    return Path(tempfile.gettempdir()) / f"tpu-multislice-{os.getuid()}"
-
-
-def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path) -> Rows:
-    """The rows of `spec` for a model of `vocab_size`; what must be built first is kept in `cache`.
-
-    Raises:
-        InvalidSpec: the source is damaged, too small, or of tokens that the model does not know.
-    """
-    try:
-        tokens, vocabulary, digest = _source(spec, sequence_length + 1, cache)
-    except DataFault as fault:
-        raise InvalidSpec(f"data: {fault}") from None
-    if vocabulary > vocab_size:
-        raise InvalidSpec(f"model.vocab_size must be at least the {vocabulary} of the data's tokens, got {vocab_size}")
-    count = tokens.shape[0]
-    training_count = count - int(count * spec.held_out_fraction)
-    split = json.dumps([digest, sequence_length, training_count])
-    return Rows(tokens, token_type(vocab_size), training_count, hashlib.sha256(split.encode()).hexdigest())
-
-
-def _source(spec: DataSpec, row_length: int, cache: Path) -> tuple[RowReader, int, str]:
-    """Its rows, its vocabulary, and the hash of its tokens."""
-    if isinstance(spec, StandardLibrarySpec):
-        tokens = standard_library_rows(spec.max_bytes, row_length, cache)
-        return tokens, BYTE_VALUES, hashlib.sha256(tokens).hexdigest()
-    file = TokenFile(spec.path)
-    file.check(spec.check)
-    return file.rows(row_length), file.manifest.vocabulary, file.manifest.sha256
+SEEDS_OF_A_PART = 1 << 24
+"""Epochs of a dataset that are shuffled with seeds of their own before those of the next dataset begin."""
 
 
 def require_same_rows(rows: Rows, processes: Processes) -> None:
@@ -101,69 +63,152 @@ def require_same_rows(rows: Rows, processes: Processes) -> None:
         )
 
 
+class Part(NamedTuple):
+    """Consecutive rows that are mixed with those of other parts."""
+
+    first: int
+    rows: int
+    weight: int
+
+
 @dataclass(frozen=True)
 class Order:
     """The one order of training rows that all hosts follow, whatever their number.
 
-    Each epoch is a permutation of all rows of its own, and epoch follows epoch without a gap: batch
-    `number` is the rows [number * batch, (number + 1) * batch) of that endless sequence. Where an epoch is no
-    multiple of the batch, one batch takes the last rows of an epoch and the first of the next; none is
-    dropped or padded.
+    Each part is an endless sequence: epoch follows epoch without a gap, and each epoch is a permutation of its own of
+    all the part's rows. The parts are mixed into one endless sequence, see `mixed`, and batch `number` is the rows
+    [number * batch, (number + 1) * batch) of it. Where an epoch is no multiple of the batch, one batch takes the last
+    rows of an epoch and the first of the next; none is dropped or padded.
     """
 
-    rows: int
+    parts: tuple[Part, ...]
     batch: int
     seed: int
 
+    @classmethod
+    def of(cls, rows: Rows, batch: int, seed: int) -> Self:
+        """The order of all training rows."""
+        each = zip(rows.firsts, rows.datasets, strict=True)
+        return cls(tuple(Part(first, one.training_count, one.weight) for first, one in each), batch, seed)
+
     def training(self, number: int, places: Iterable[int]) -> list[int]:
         """Rows at `places` of batch `number`, from 0."""
-        return [self._endless[number * self.batch + place] for place in places]
+        return [self._row(number * self.batch + place) for place in places]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the first rows of two epochs: of what the shuffle does, whatever library or version does it."""
+        rows = sum(part.rows for part in self.parts)
+        places = [*range(DIGEST_ROWS), *range(rows, rows + DIGEST_ROWS)]
+        return hashlib.sha256(json.dumps([self._row(place) for place in places]).encode()).hexdigest()
+
+    def _row(self, place: int) -> int:
+        number, within = mixed(place, self._weights)
+        return self.parts[number].first + self._endless[number][within]
 
     @cached_property
-    def _endless(self) -> Any:
+    def _weights(self) -> list[int]:
+        return [part.weight for part in self.parts]
+
+    @cached_property
+    def _endless(self) -> list[Any]:
         # Computes each place from its number: no list of rows is ever made.
-        return grain.MapDataset.range(self.rows).shuffle(seed=self.seed).repeat()
+        return [
+            grain.MapDataset.range(part.rows).shuffle(seed=(self.seed + number * SEEDS_OF_A_PART) % 2**32).repeat()
+            for number, part in enumerate(self.parts)
+        ]
+
+
+def mixed(place: int, weights: Sequence[int]) -> tuple[int, int]:
+    """Which sequence the element at `place` of a mixture is from, and its place in that sequence.
+
+    Of any n elements in a row, a share of weight / sum(weights) is from each sequence, with a difference of fewer than
+    log2(len(weights)) elements, rounded up. The weights are split in two halves over and over, and each split is exact
+    to one element.
+    """
+    if len(weights) == 1:
+        return 0, place
+    middle = len(weights) // 2
+    before, through = (_first_half(count, weights) for count in (place, place + 1))
+    if through > before:
+        return mixed(before, weights[:middle])
+    number, within = mixed(place - before, weights[middle:])
+    return middle + number, within
+
+
+def shares(count: int, weights: Sequence[int]) -> list[int]:
+    """How many of the first `count` elements of a mixture are from each sequence."""
+    if len(weights) == 1:
+        return [count]
+    middle, first = len(weights) // 2, _first_half(count, weights)
+    return [*shares(first, weights[:middle]), *shares(count - first, weights[middle:])]
+
+
+def _first_half(count: int, weights: Sequence[int]) -> int:
+    return count * sum(weights[: len(weights) // 2]) // sum(weights)
 
 
 class Batches:
-    """Global batches by number; each process reads only the rows of its own devices."""
+    """Global batches by number; each process reads only the rows of its own devices.
+
+    A context manager that ends what is still being read.
+    """
 
     def __init__(self, rows: Rows, spec: TrainingSpec, sharding: NamedSharding):
-        held_out = rows.tokens.shape[0] - rows.training_count
-        if held_out < spec.evaluation_batches * spec.global_batch:
-            raise InvalidSpec(
-                f"data: {spec.evaluation_batches} evaluation batches of {spec.global_batch} sequences need"
-                f" {spec.evaluation_batches * spec.global_batch} held-out rows, got {held_out}"
-                f" beside {rows.training_count} training rows; take more text or raise data.held_out_fraction"
-            )
-        if rows.training_count < spec.global_batch:
-            raise InvalidSpec(
-                f"data: batches of {spec.global_batch} sequences need {spec.global_batch} training rows,"
-                f" got {rows.training_count}; use more text, lower data.held_out_fraction or training.global_batch"
-            )
+        _require_enough(rows, spec)
+        self._order = Order.of(rows, spec.global_batch, spec.seed)
         self._rows = rows
         shards = prod(sharding.mesh.shape[axis] for axis in Split(sharding.spec).axes)
         self._batch = spec.global_batch
         self._shape = (spec.batch_rows(shards), rows.row_length)
         self._sharding = sharding
         self._places = [place for place in _own_places(sharding, self._shape) if place < self._batch]
-        self._order = Order(rows.training_count, spec.global_batch, spec.seed)
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows")
-        self._ahead: dict[int, Future[np.ndarray]] = {}
+        self._pool = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="rows")
+        self._training = self._ahead(self._read_training, "the rows of a step", sys.maxsize, spec)
+        self._held_out = self._ahead(self._read_held_out, "held-out rows", spec.evaluation_batches, spec)
+
+    def __enter__(self) -> Self:
+        """Begin to read what the first evaluation needs."""
+        self._held_out.expect(0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._training.close()
+        self._held_out.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def record(self) -> DataRecord:
+        """What the manifest of a run says of the data."""
+        return DataRecord(data_digest=self._rows.digest, data_order=self._order.digest, datasets=self._rows.record)
 
     def training(self, number: int) -> jax.Array:
-        """Training batch `number`, from 0; begins to read the one after it."""
-        here = self._ahead.pop(number, None) or self._read_ahead(number)
-        self._ahead = {number + 1: self._read_ahead(number + 1)}
-        return self._place(here.result())
+        """Training batch `number`, from 0."""
+        return self._place(self._training.take(number))
 
     def held_out(self, number: int) -> jax.Array:
         """Evaluation batch `number`, from 0; always the same rows."""
-        first = self._rows.training_count + number * self._batch
-        return self._place(self._rows.read([first + place for place in self._places]))
+        return self._place(self._held_out.take(number))
 
-    def _read_ahead(self, number: int) -> Future[np.ndarray]:
-        return self._reader.submit(lambda: self._rows.read(self._order.training(number, self._places)))
+    def _ahead(
+        self, read: Callable[[int], np.ndarray], what: str, period: int, spec: TrainingSpec
+    ) -> ReadAhead[np.ndarray]:
+        batch_bytes = len(self._places) * self._rows.row_length * np.dtype(self._rows.dtype).itemsize
+        depth = min(AHEAD_BATCHES, max(1, AHEAD_BYTES // max(1, batch_bytes)))
+        patience = PATIENCE * 60 * spec.step_timeout_minutes
+        return ReadAhead(read, what, depth, period, patience, self._pool)
+
+    def _read_training(self, number: int) -> np.ndarray:
+        return self._rows.read(self._order.training(number, self._places))
+
+    def _read_held_out(self, number: int) -> np.ndarray:
+        """The held-out rows of all datasets in their own order, mixed as the training rows are."""
+        weights = [dataset.weight for dataset in self._rows.datasets]
+        begins = [first + one.training_count for first, one in zip(self._rows.firsts, self._rows.datasets, strict=True)]
+        found = [mixed(number * self._batch + place, weights) for place in self._places]
+        return self._rows.read([begins[dataset] + within for dataset, within in found])
 
     def _place(self, own: np.ndarray) -> jax.Array:
         """The global array of which this process holds the rows `own`, one for each of its places. Behind the global
@@ -176,6 +221,29 @@ class Batches:
             return own[[index.get(place, padding) for place in range(*wanted[0].indices(self._shape[0]))]]
 
         return jax.make_array_from_callback(self._shape, self._sharding, shard)
+
+
+def _require_enough(rows: Rows, spec: TrainingSpec) -> None:
+    """Refuse data with too few rows for an evaluation or a batch, in which a row would be twice."""
+    weights = [dataset.weight for dataset in rows.datasets]
+    evaluated = spec.evaluation_batches * spec.global_batch
+    faults: list[str] = []
+    for dataset, held_out, trained in zip(
+        rows.datasets, shares(evaluated, weights), shares(spec.global_batch, weights), strict=True
+    ):
+        if dataset.held_out_count < held_out:
+            faults.append(
+                f"{dataset.setting}: {spec.evaluation_batches} evaluation batches of {spec.global_batch} sequences need"
+                f" {held_out} held-out rows, got {dataset.held_out_count} and {dataset.training_count} training rows;"
+                " take more text or raise data.held_out_fraction"
+            )
+        if dataset.training_count < trained:
+            faults.append(
+                f"{dataset.setting}: batches of {spec.global_batch} sequences need {trained} training rows,"
+                f" got {dataset.training_count}; use more text, lower data.held_out_fraction or training.global_batch"
+            )
+    if faults:
+        raise InvalidSpec("; ".join(faults))
 
 
 def _own_places(sharding: NamedSharding, shape: tuple[int, int]) -> list[int]:

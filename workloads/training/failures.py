@@ -54,6 +54,12 @@ class SaveFailed(TrainingStopped):
     agreed = False
 
 
+class DataUnreadable(TrainingStopped):
+    """Storage does not give this host the rows of its next step."""
+
+    agreed = False
+
+
 class Preempted(TrainingStopped):
     """SIGTERM; what was trained so far is saved."""
 

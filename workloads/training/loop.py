@@ -15,7 +15,7 @@ import jax
 from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.checkpoint import Checkpoints
-from workloads.training.data import Batches, cache_folder, load_rows, require_same_rows
+from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal
@@ -28,6 +28,7 @@ from workloads.training.profile import StepProfiler
 from workloads.training.replicas import Replicas
 from workloads.training.resumption import settings_change
 from workloads.training.rollback import Position, Rollbacks
+from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
@@ -50,12 +51,12 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder())
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
-    run = open_run(spec, start.run_id, manifest(spec, rows.digest, start.image), processes)
+    run = open_run(spec, start.run_id, manifest(spec, batches.record, start.image), processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
     profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
     journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
-    with _closed_at_a_known_end(checkpoints), journal, profiler, fitting(spec, program.state_shapes):
+    with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.state_shapes):
         journal.started(start, spec)
         if processes.leads:
             show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)

@@ -25,7 +25,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from etils import epath
 
@@ -88,11 +88,19 @@ class Run:
         return self.folder / "profiles"
 
 
-def manifest(spec: JobSpec, data_digest: str, image: str | None) -> dict[str, Any]:
+class DataRecord(TypedDict):
+    """What a manifest says of the data."""
+
+    data_digest: str
+    data_order: str
+    datasets: list[dict[str, object]]
+
+
+def manifest(spec: JobSpec, data: DataRecord, image: str | None) -> dict[str, Any]:
     """What one start runs: enough to run it again."""
     return {
         "spec": spec.model_dump(),
-        "data_digest": data_digest,
+        **data,
         "image": image,
         "commit": _commit(),
         "versions": {
@@ -140,9 +148,15 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
         earlier = json.loads(path.read_text())
         if fault := _conflict(earlier, manifest, allowed, path.parent.name):
             return fault
-        if earlier["spec"]["optimizer"] == manifest["spec"]["optimizer"]:
+        now = {
+            **earlier,
+            "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]},
+            # Runs did not always record it.
+            "data_order": manifest["data_order"],
+        }
+        if earlier == now:
             return None
-        manifest = {**earlier, "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]}}
+        manifest = now
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(manifest, indent=2) + "\n")
     return None
@@ -153,10 +167,20 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
     if after["initial_weights"] is None:
         # They lie behind the run; only other ones would not be what the run began with.
         before["initial_weights"] = None
+    if (
+        before["data.order"] is None
+        or before["data.digest"] != after["data.digest"]
+        or before["training.seed"] != after["training.seed"]
+    ):
+        # Not recorded, or other only because rows or seed are.
+        before["data.order"] = after["data.order"]
     changed = [name for name in after if before[name] != after[name] and name not in allowed]
     if not changed:
         return None
     told = "; ".join(f"{name}: expected {before[name]}, got {after[name]}" for name in changed)
+    if "data.order" in changed:
+        shuffles = [f"grain {found['versions']['grain']} of {found['image']}" for found in (earlier, now)]
+        told += f" (rows of the same seed were shuffled by {shuffles[0]}, and would be otherwise by {shuffles[1]})"
     optional = all(name.startswith("optimizer.") for name in changed)
     allow = f", allow the change with allow_changes: [{', '.join(changed)}] in the stack file," if optional else ""
     return (
@@ -173,7 +197,7 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
         "model": spec.model.model_dump(),
         "optimizer": spec.optimizer.model_dump(),
         "training": training,
-        "data": {"digest": manifest["data_digest"]},
+        "data": {"digest": manifest["data_digest"], "order": manifest.get("data_order")},
     }
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
     return {**named, "initial_weights": spec.initial_weights}

@@ -1,15 +1,17 @@
 import gzip
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import fsspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workloads.data import documents
-from workloads.data.documents import Piece, read_pieces
+from workloads.data.documents import Piece, data_files, read_pieces
 from workloads.data.manifest import DataFault
 
 
@@ -72,6 +74,30 @@ def test_each_row_of_parquet_is_a_document(tmp_path: Path, monkeypatch: pytest.M
         list(read_pieces(path, "body"))
 
 
+class Stream(OneColumn):
+    """What is used of `pyarrow.ipc`."""
+
+    schema = SimpleNamespace(names=["text"])
+
+    def __iter__(self) -> Iterator[SimpleNamespace]:
+        for line in self._lines:
+            yield SimpleNamespace(select=lambda names, line=line: SimpleNamespace(to_pylist=lambda: [{names[0]: line}]))
+
+
+def test_each_row_of_arrow_is_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(ipc=SimpleNamespace(open_stream=Stream)))
+    path = written(tmp_path / "some.arrow", b"one two")
+    assert list(read_pieces(path, "text")) == [Piece(b"one", True), Piece(b"two", True)]
+    with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
+        list(read_pieces(path, "body"))
+
+
+def test_zst_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(DataFault, match=r"some.jsonl.zst: zst needs the library zstandard"):
+        list(read_pieces(written(tmp_path / "some.jsonl.zst", b""), "text"))
+
+
 def test_a_missing_library_is_told_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,3 +105,72 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(DataFault, match=r"some.parquet: parquet needs the library pyarrow.*; pip install pyarrow"):
         list(read_pieces(written(tmp_path / "some.parquet", b""), "text"))
+
+
+@pytest.mark.parametrize(
+    ("files", "split", "expected"),
+    [
+        # The hub.
+        (
+            [
+                "README.md",
+                "data/train-00001-of-00002.parquet",
+                "data/train-00000-of-00002.parquet",
+                "data/test-0.parquet",
+            ],
+            "train",
+            ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"],
+        ),
+        (
+            ["en/train.jsonl.gz", "en/validation.jsonl.gz", ".cache/train.jsonl"],
+            "validation",
+            ["en/validation.jsonl.gz"],
+        ),
+        # `DatasetDict.save_to_disk`.
+        (
+            [
+                "dataset_dict.json",
+                "train/data-00000-of-00001.arrow",
+                "train/state.json",
+                "test/data-00000-of-00001.arrow",
+            ],
+            "train",
+            ["train/data-00000-of-00001.arrow"],
+        ),
+        # `Dataset.save_to_disk`.
+        (["data-00000-of-00001.arrow", "dataset_info.json", "state.json"], "train", ["data-00000-of-00001.arrow"]),
+        (["my-split_0.jsonl", "train.jsonl"], "my", ["my-split_0.jsonl"]),
+    ],
+)
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_folder_gives_the_files_of_a_split_in_the_order_of_their_names(
+    tmp_path: Path, files: list[str], split: str, expected: list[str], remote: bool
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    if not remote:
+        assert data_files(str(tmp_path), split) == [str(tmp_path / name) for name in expected]
+        return
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path), "/hub/set", recursive=True)
+    try:
+        assert data_files("memory://hub/set/", split) == [f"memory:///hub/set/{name}" for name in expected]
+    finally:
+        memory.rm("/hub", recursive=True)
+
+
+def test_a_file_is_taken_whatever_its_name(tmp_path: Path) -> None:
+    assert data_files(written(tmp_path / "test.py", b""), "train") == [str(tmp_path / "test.py")]
+
+
+def test_a_folder_without_the_split_names_those_that_it_has(tmp_path: Path) -> None:
+    for name in ("test-0.parquet", "dev.jsonl"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(
+        DataFault, match="expected files of the split 'train' in .*, got splits: dev, test; name another"
+    ):
+        data_files(str(tmp_path), "train")
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DataFault, match="got splits: none"):
+        data_files(str(tmp_path / "nothing"), "train")

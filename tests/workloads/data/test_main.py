@@ -11,7 +11,7 @@ def test_a_folder_is_prepared_and_checked_from_the_command_line(
     (tmp_path / "text").write_text("some text")
     assert main(["prepare", "--input", str(tmp_path / "text"), "--output", str(tmp_path / "tokens")]) == 0
     told = capsys.readouterr().out
-    assert "10 tokens of 1 documents, uint8, vocabulary 256" in told
+    assert "10 tokens of 1 documents in 1 files, uint8, vocabulary 256" in told
     assert main(["check", str(tmp_path / "tokens")]) == 0
     assert capsys.readouterr().out == told
 
@@ -28,4 +28,4 @@ def test_progress_is_told_on_stderr(
     monkeypatch.setattr("workloads.data.__main__._REPORT_SECONDS", 0.0)
     (tmp_path / "text").write_text("some text")
     main(["prepare", "--input", str(tmp_path / "text"), "--output", str(tmp_path / "tokens")])
-    assert f"file 1/1 {tmp_path}/text: 1 documents, 10 tokens, " in capsys.readouterr().err
+    assert "1 of 1 files: 1 documents, 10 tokens, " in capsys.readouterr().err

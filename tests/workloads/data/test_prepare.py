@@ -1,6 +1,7 @@
 import json
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from workloads.data.encoders import ByteEncoder
 from workloads.data.manifest import DataFault, SourceFile
 from workloads.data.prepare import Progress, Request, prepare
-from workloads.data.token_file import TokenFile
+from workloads.data.token_folder import TokenFolder
 
 
 def request(tmp_path: Path, *inputs: Path, end_of_document: str = "|") -> Request:
@@ -43,17 +44,17 @@ def test_all_documents_in_the_order_given_each_with_its_mark(tmp_path: Path) -> 
     files = two_files(tmp_path)
     seen: list[Progress] = []
     manifest = prepare(request(tmp_path, *files), ByteEncoder(), seen.append)
-    assert (tmp_path / "tokens" / "tokens.bin").read_bytes() == b"one\ntwo\xff|three|four|"
+    assert (tmp_path / "tokens" / "tokens-00000.bin").read_bytes() == b"one\ntwo\xff|three|four|"
     assert (manifest.tokens, manifest.documents, manifest.dtype) == (20, 3, "uint8")
     assert manifest.sources == tuple(SourceFile(path=str(file), size=file.stat().st_size) for file in files)
-    assert seen[-1] == Progress(str(files[1]), 2, 2, 3, 20)
-    assert TokenFile(str(tmp_path / "tokens")).manifest == manifest
-    TokenFile(str(tmp_path / "tokens")).check("full")
+    assert seen[-1] == Progress(2, 3, 20)
+    assert TokenFolder.open(str(tmp_path / "tokens")).manifest == manifest
+    TokenFolder.open(str(tmp_path / "tokens")).check("full")
 
 
 def test_a_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
     manifest = prepare(request(tmp_path, *two_files(tmp_path), end_of_document=""), WideEncoder(), lambda _: None)
-    stored = np.fromfile(tmp_path / "tokens" / "tokens.bin", "<u4")
+    stored = np.fromfile(tmp_path / "tokens" / "tokens-00000.bin", "<u4")
     assert manifest.dtype == "uint32"
     assert bytes((stored - 69_000).astype(np.uint8)) == b"one\ntwo\xffthreefour"
 
@@ -62,11 +63,11 @@ def test_what_was_stopped_is_no_token_folder_and_can_be_made_again(tmp_path: Pat
     asked = request(tmp_path, *two_files(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         prepare(asked, BreaksOnTheSecondFile(), lambda _: None)
-    assert (tmp_path / "tokens" / "tokens.bin").stat().st_size
+    assert (tmp_path / "tokens" / "tokens-00000.bin").stat().st_size
     with pytest.raises(DataFault, match="expected a finished token folder, got no manifest.json; make it with"):
-        TokenFile(asked.output).check("sample")
+        TokenFolder.open(asked.output).check("sample")
     assert prepare(asked, ByteEncoder(), lambda _: None).tokens == 20
-    TokenFile(asked.output).check("full")
+    TokenFolder.open(asked.output).check("full")
 
 
 def test_a_finished_folder_is_never_written_over(tmp_path: Path) -> None:
@@ -77,9 +78,37 @@ def test_a_finished_folder_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_missing_input_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(DataFault, match="expected a file, got .*/nothing"):
+    with pytest.raises(DataFault, match="expected files, got .*/nothing"):
         prepare(request(tmp_path, *two_files(tmp_path), tmp_path / "nothing"), ByteEncoder(), lambda _: None)
     assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_several_processes_write_what_one_writes(tmp_path: Path) -> None:
+    inputs = [*two_files(tmp_path), *two_files(tmp_path)]
+    requests = [
+        replace(request(tmp_path, *inputs), output=str(tmp_path / f"by-{count}"), processes=count, file_bytes=20)
+        for count in (1, 2)
+    ]
+    seen: list[Progress] = []
+    one, two = (prepare(asked, ByteEncoder(), seen.append) for asked in requests)
+    assert one == two
+    assert [file.tokens for file in one.files] == [20, 20]
+    assert one.documents == 6
+    assert seen[-1] == Progress(4, 6, 40)
+    assert [path.read_bytes() for path in sorted(Path(requests[0].output).iterdir())] == [
+        path.read_bytes() for path in sorted(Path(requests[1].output).iterdir())
+    ]
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_an_input_that_cannot_be_used_ends_all_processes(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{}")
+    asked = replace(request(tmp_path, *two_files(tmp_path), broken), processes=2, file_bytes=1)
+    with pytest.raises(DataFault, match="broken.jsonl line 1: expected an object with text"):
+        prepare(asked, ByteEncoder(), lambda _: None)
+    assert not (tmp_path / "tokens" / "manifest.json").exists()
 
 
 def test_the_input_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,16 +11,22 @@ from tests.workloads.jobs import small_job
 from workloads.data.encoders import ByteEncoder
 from workloads.data.prepare import Request, prepare
 from workloads.spec import ExitCode, StandardLibrarySpec, TokenFileSpec, TrainingSpec
-from workloads.training.data import Batches, Order, Rows, load_rows, require_same_rows
+from workloads.training.data import Batches, Order, Part, require_same_rows
 from workloads.training.failures import InvalidSpec, exit_code
+from workloads.training.rows import Dataset, Rows, load_rows
 from workloads.training.runtime import Processes
 
 ROW_COUNT, TRAINING_COUNT, BATCH = 200, 160, 8
 
 
-def numbered_rows() -> Rows:
+def numbered(setting: str, first: int, count: int, training_count: int, weight: int = 1) -> Dataset:
+    rows = np.repeat(np.arange(first, first + count, dtype=np.uint8)[:, None], 5, axis=1)
+    return Dataset(setting, rows, training_count, weight, "digest")
+
+
+def numbered_rows(training_count: int = TRAINING_COUNT) -> Rows:
     """Each row holds its own number."""
-    return Rows(np.repeat(np.arange(ROW_COUNT, dtype=np.uint8)[:, None], 5, axis=1), "uint8", TRAINING_COUNT, "digest")
+    return Rows((numbered("data", 0, ROW_COUNT, training_count),), "uint8")
 
 
 def batches(seed: int, devices: int) -> Batches:
@@ -76,17 +81,17 @@ def test_every_row_is_trained_on_once_an_epoch_over_any_hosts_and_restarts(
     trained: list[int] = []
     for hosts, steps, saved in starts:
         first, parts = len(trained) // batch, np.array_split(np.arange(batch), hosts)
-        order = Order(rows, batch, seed)
+        order = Order((Part(0, rows, 1),), batch, seed)
         read = [[order.training(step, own) for own in parts] for step in range(first, first + steps)]
         trained += [row for by_host in read[:saved] for own in by_host for row in own]
     epochs = [trained[start : start + rows] for start in range(0, len(trained), rows)]
     assert all(len(set(epoch)) == len(epoch) and set(epoch) <= set(range(rows)) for epoch in epochs)
-    alone = Order(rows, batch, seed)
+    alone = Order((Part(0, rows, 1),), batch, seed)
     assert trained == [row for step in range(len(trained) // batch) for row in alone.training(step, range(batch))]
 
 
 def test_a_batch_over_the_end_of_an_epoch_goes_on_in_the_next() -> None:
-    order = Order(rows=5, batch=4, seed=0)
+    order = Order((Part(0, 5, 1),), batch=4, seed=0)
     seen = [row for step in range(5) for row in order.training(step, range(4))]
     assert [sorted(seen[start : start + 5]) for start in (0, 5, 10, 15)] == [[0, 1, 2, 3, 4]] * 4
 
@@ -119,11 +124,11 @@ def test_too_few_held_out_rows_are_refused() -> None:
 def test_fewer_training_rows_than_a_batch_are_refused() -> None:
     spec: TrainingSpec = small_job(Path("unused"), global_batch=BATCH, evaluation_batches=2).training
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))
-    Batches(replace(numbered_rows(), training_count=BATCH), spec, sharding)
+    Batches(numbered_rows(BATCH), spec, sharding)
     with pytest.raises(
         InvalidSpec, match=r"batches of 8 sequences need 8 training rows, got 7; .*lower data.held_out_fraction"
     ):
-        Batches(replace(numbered_rows(), training_count=BATCH - 1), spec, sharding)
+        Batches(numbered_rows(BATCH - 1), spec, sharding)
 
 
 def test_rows_are_the_standard_library_and_the_same_when_read_again(tmp_path: Path) -> None:
@@ -132,7 +137,7 @@ def test_rows_are_the_standard_library_and_the_same_when_read_again(tmp_path: Pa
     built, again = load_rows(spec, 256, 64, tmp_path / "one"), load_rows(spec, 256, 64, tmp_path / "one")
     elsewhere = load_rows(spec, 256, 64, tmp_path / "two")
     assert built.digest == again.digest == elsewhere.digest
-    assert built.tokens.shape == (spec.max_bytes // 65, 65)
+    assert built.datasets[0].tokens.shape == (spec.max_bytes // 65, 65)
     assert b"import" in built.read(list(range(50))).tobytes()
     assert len(list((tmp_path / "one").iterdir())) == 1
 
@@ -159,7 +164,7 @@ def token_folder(tmp_path: Path, text: bytes) -> TokenFileSpec:
 def test_a_token_folder_of_the_same_text_gives_the_same_batches(tmp_path: Path) -> None:
     job = small_job(Path("unused"))
     built = load_rows(job.data, 256, 64, tmp_path)
-    text = built.read(list(range(built.tokens.shape[0]))).tobytes()
+    text = built.read(list(range(built.datasets[0].count))).tobytes()
     prepared = load_rows(token_folder(tmp_path, text), 256, 64, tmp_path)
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
     one, other = (Batches(rows, job.training, sharding) for rows in (built, prepared))
@@ -184,7 +189,7 @@ def test_data_that_cannot_work_stops_the_job_for_good(tmp_path: Path) -> None:
     spec = token_folder(tmp_path, bytes(1000))
     with pytest.raises(InvalidSpec, match="model.vocab_size must be at least the 256 of the data's tokens, got 255"):
         load_rows(spec, 255, 4, tmp_path)
-    (tmp_path / "tokens" / "tokens.bin").write_bytes(bytes(999))
-    with pytest.raises(InvalidSpec, match=r"data: .*/tokens/tokens.bin: expected 1000 bytes, got 999") as caught:
+    (tmp_path / "tokens" / "tokens-00000.bin").write_bytes(bytes(999))
+    with pytest.raises(InvalidSpec, match=r"data: .*/tokens/tokens-00000.bin: expected 1000 bytes, got 999") as caught:
         load_rows(spec, 256, 4, tmp_path)
     assert exit_code(caught.value) == ExitCode.INVALID_SPEC

@@ -16,11 +16,12 @@ from workloads.training.export import export
 from workloads.training.failures import InvalidSpec, NoCheckpoint
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.mesh import build_mesh
-from workloads.training.runs import manifest
+from workloads.training.runs import DataRecord, manifest
 from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 JOB = small_job(Path("unused"))
+DATA = DataRecord(data_digest="digest", data_order="order", datasets=[])
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFa
     take = compile_fingerprints(program.state_shapes)
     checkpoints = Checkpoints(folder / "checkpoints", JOB.training, Processes(0, 1, "host-0"))
     for step in (1, 2):
-        checkpoints.save(step, state, take(state)[0], manifest(JOB, "digest", "registry/image@sha256:abc"))
+        checkpoints.save(step, state, take(state)[0], manifest(JOB, DATA, "registry/image@sha256:abc"))
     checkpoints.close()
     return folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.training.data import Order
+from workloads.training.data import Order, Part
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,7 +16,8 @@ import sys
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.workloads.jobs import small_job
-from workloads.training.data import Batches, Rows
+from workloads.training.data import Batches
+from workloads.training.rows import Dataset, Rows
 
 class Told:
     shape = (200, 5)
@@ -27,7 +28,8 @@ class Told:
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 job = small_job("unused", global_batch=8, steps=1, seed=3)
 sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
-batch = Batches(Rows(Told(), "uint8", 160, ""), job.training, sharding).training(0)
+rows = Rows((Dataset("data", Told(), 160, 1, ""),), "uint8")
+batch = Batches(rows, job.training, sharding).training(0)
 assert batch.shape == (8, 5)
 """
 
@@ -54,5 +56,5 @@ def test_two_hosts_read_half_of_the_batch_each() -> None:
     finally:
         for host in hosts:
             host.kill()
-    assert first + second == Order(rows=160, batch=8, seed=3).training(0, range(8))
+    assert first + second == Order((Part(0, 160, 1),), batch=8, seed=3).training(0, range(8))
     assert len(first) == len(second) == 4

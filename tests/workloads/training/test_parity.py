@@ -11,8 +11,9 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import ExpertsSpec, JobSpec, MeshSpec
-from workloads.training.data import Batches, load_rows
+from workloads.training.data import Batches
 from workloads.training.mesh import build_mesh
+from workloads.training.rows import load_rows
 from workloads.training.step import Program
 
 STEPS = 20

@@ -14,10 +14,11 @@ from tests.workloads.history import history
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped, RolledBack, StepProgress
 from workloads.spec import JobSpec
-from workloads.training.data import Order, cache_folder, load_rows
+from workloads.training.data import Order
 from workloads.training.failures import Diverged, ReplicasDiffer
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
+from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState
@@ -75,7 +76,7 @@ def trained(spec: JobSpec) -> None:
 def rows_in_order(spec: JobSpec, number: int) -> np.ndarray:
     training = spec.training
     rows = load_rows(spec.data, spec.model.vocab_size, training.sequence_length, cache_folder())
-    order = Order(rows.training_count, training.global_batch, training.seed)
+    order = Order.of(rows, training.global_batch, training.seed)
     return rows.read(order.training(number, range(training.global_batch)))
 
 

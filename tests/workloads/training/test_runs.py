@@ -8,12 +8,13 @@ import pytest
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
 from workloads.training.failures import InvalidSpec
-from workloads.training.runs import Run, manifest, open_run
+from workloads.training.runs import DataRecord, Run, manifest, open_run
 from workloads.training.runtime import Processes
 
 
-def started(job: JobSpec, run_id: str, digest: str = "digest") -> Run:
-    run = open_run(job, run_id, manifest(job, digest, "registry/image@sha256:abc"), Processes(0, 1, "host-0"))
+def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "order") -> Run:
+    data = DataRecord(data_digest=digest, data_order=order, datasets=[])
+    run = open_run(job, run_id, manifest(job, data, "registry/image@sha256:abc"), Processes(0, 1, "host-0"))
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
     return run
@@ -119,6 +120,29 @@ def test_a_run_cannot_go_on_with_other_data(tmp_path: Path) -> None:
     started(small_job(tmp_path), "first")
     with pytest.raises(InvalidSpec, match="data.digest: expected digest, got another"):
         started(small_job(tmp_path), "second", "another")
+
+
+def test_a_run_cannot_go_on_with_another_order_of_the_same_rows(tmp_path: Path) -> None:
+    run = started(small_job(tmp_path), "first")
+    with pytest.raises(
+        InvalidSpec,
+        match=r"data.order: expected order, got another \(rows of the same seed were shuffled by grain .*abc",
+    ):
+        started(small_job(tmp_path), "second", order="another")
+    with pytest.raises(InvalidSpec, match="data.digest: expected digest, got other rows; restore them"):
+        started(small_job(tmp_path), "second", "other rows", "another")
+    assert started(small_job(tmp_path), "third").id == run.id
+
+
+def test_a_run_that_recorded_no_order_keeps_the_order_of_its_next_start(tmp_path: Path) -> None:
+    path = started(small_job(tmp_path), "first").folder / "manifest.json"
+    written = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({name: value for name, value in written.items() if name not in ("data_order", "datasets")})
+    )
+    assert started(small_job(tmp_path), "second", order="another").id == "first"
+    with pytest.raises(InvalidSpec, match="data.order: expected another, got order"):
+        started(small_job(tmp_path), "third")
 
 
 def test_a_run_may_be_made_longer_saved_more_often_and_moved_to_other_slices(tmp_path: Path) -> None:

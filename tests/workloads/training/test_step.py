@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.training.data import Batches, load_rows
+from workloads.training.data import Batches
 from workloads.training.mesh import build_mesh
+from workloads.training.rows import load_rows
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)

@@ -1,0 +1,186 @@
+"""Reading a token folder: rows for the trainer, hashes for the checks.
+
+Local files are mapped into memory, others are read by ranges, so a host holds no more than the rows it asks for.
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from mmap import ACCESS_READ, mmap
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from fsspec.asyn import AsyncFileSystem
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from workloads.data.manifest import DataFault, Manifest, TokenFile, read_manifest, stored_type
+
+SAMPLE_SPANS, SAMPLE_BYTES = 64, 4096
+"""The sampled hash reads this many spans of this size, the first and the last bytes among them."""
+
+_HASHED_AT_ONCE_BYTES = 16 << 20
+
+_READ_TIMEOUT_SECONDS = 30.0
+"""A range of object storage that takes longer counts as failed: its connection may hang, and a new one is quicker."""
+
+_REPAIR = "copy the folder again or prepare it again"
+
+
+class RowReader(Protocol):
+    """Rows of tokens by number, such as a two-dimensional array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: list[int], /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class TokenFolder:
+    """One folder, a local path or a URL such as `gs://BUCKET/FOLDER`."""
+
+    folder: str
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, folder: str) -> Self:
+        """Raises DataFault when the folder is not a finished one."""
+        return cls(folder, read_manifest(folder))
+
+    def rows(self, length: int) -> RowReader:
+        """All whole rows of `length` tokens.
+
+        Raises:
+            DataFault: there is not one.
+        """
+        count = self.manifest.tokens // length
+        if not count:
+            raise DataFault(f"{self.folder}: expected a row of {length} tokens at least, got {self.manifest.tokens}")
+        return _Rows(self, (count, length), stored_type(self.manifest.dtype))
+
+    def check(self, content: Literal["sample", "full"]) -> None:
+        """Compare with the manifest: the sizes, then the sampled or all hashes.
+
+        Raises:
+            DataFault: they differ; the message names all files that do.
+        """
+        sizes = self._sizes()
+        token_bytes = self.manifest.token_bytes
+        faults = [
+            f"{self.folder}/{file.name}: expected {file.tokens * token_bytes} bytes,"
+            f" got {sizes.get(file.name, 'no such file')}"
+            for file in self.manifest.files
+            if sizes.get(file.name) != file.tokens * token_bytes
+        ]
+        if not faults:
+            faults = self._other_sample() if content == "sample" else self._other_files()
+        if faults:
+            raise DataFault(f"{'; '.join(faults)}; {_REPAIR}")
+
+    def sample(self) -> str:
+        """SHA-256 of spans spread evenly over the stream: one round of small reads for any size.
+
+        It finds another stream of the same size and long gaps, but hardly ever a single flipped bit.
+        """
+        size = self.manifest.bytes
+        starts = sorted({int(start) for start in np.linspace(0, max(size - SAMPLE_BYTES, 0), SAMPLE_SPANS)})
+        spans = self.read([(start, min(start + SAMPLE_BYTES, size)) for start in starts])
+        return hashlib.sha256(b"".join(spans)).hexdigest()
+
+    def read(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each span (start, end) of the stream; from object storage all at once.
+
+        Raises:
+            OSError: a file is shorter than its manifest says.
+        """
+        parts = [[*self._parts(start, end)] for start, end in spans]
+        found = iter(self._read_parts([part for of_span in parts for part in of_span]))
+        together = [b"".join(next(found) for _ in of_span) for of_span in parts]
+        for (start, end), content in zip(spans, together, strict=True):
+            if len(content) != end - start:
+                raise OSError(f"{self.folder}: expected {end - start} bytes from {start} on, got {len(content)}")
+        return together
+
+    def _parts(self, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+        """The file and the bytes of it, for each file that a span of the stream touches."""
+        number = bisect_right(self._ends, start)
+        while start < end:
+            first = self._ends[number - 1] if number else 0
+            stop = min(end, self._ends[number])
+            if start < stop:
+                yield self.manifest.files[number].name, start - first, stop - first
+            start, number = stop, number + 1
+
+    def _read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        fs, folder = self._place
+        if isinstance(fs, LocalFileSystem):
+            return [self._mapped(f"{folder}/{name}")[start:end] for name, start, end in parts]
+        limit = {"timeout": _READ_TIMEOUT_SECONDS} if isinstance(fs, AsyncFileSystem) else {}
+        paths = [f"{folder}/{name}" for name, _, _ in parts]
+        starts, ends = [start for _, start, _ in parts], [end for _, _, end in parts]
+        return fs.cat_ranges(paths, starts, ends, on_error="raise", **limit)
+
+    def _mapped(self, path: str) -> mmap:
+        if path not in self._maps:
+            with open(path, "rb") as file:
+                # A folder may have more files than a process may open.
+                self._maps[path] = mmap(file.fileno(), 0, access=ACCESS_READ, trackfd=False)
+        return self._maps[path]
+
+    def _other_sample(self) -> list[str]:
+        got, expected = self.sample(), self.manifest.sample_sha256
+        name = self.manifest.files[0].name if len(self.manifest.files) == 1 else ""
+        return [] if got == expected else [_changed(f"{self.folder}/{name}", "sample", expected, got)]
+
+    def _other_files(self) -> list[str]:
+        found = ((file, self._digest(file)) for file in self.manifest.files)
+        return [
+            _changed(f"{self.folder}/{file.name}", "full", file.sha256, got)
+            for file, got in found
+            if got != file.sha256
+        ]
+
+    def _digest(self, file: TokenFile) -> str:
+        fs, folder = self._place
+        whole = hashlib.sha256()
+        with fs.open(f"{folder}/{file.name}", "rb") as opened:
+            while block := opened.read(_HASHED_AT_ONCE_BYTES):
+                whole.update(block)
+        return whole.hexdigest()
+
+    def _sizes(self) -> dict[str, int]:
+        fs, folder = self._place
+        return {entry["name"].rpartition("/")[2]: entry["size"] for entry in fs.ls(folder, detail=True, refresh=True)}
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where each file ends in the stream, in bytes."""
+        return [end * self.manifest.token_bytes for end in accumulate(file.tokens for file in self.manifest.files)]
+
+    @cached_property
+    def _maps(self) -> dict[str, mmap]:
+        return {}
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        return url_to_fs(self.folder.rstrip("/"))
+
+
+def _changed(path: str, content: str, expected: str, got: str) -> str:
+    return f"{path}: its content changed: expected {content} SHA-256 {expected}, got {got}"
+
+
+@dataclass(frozen=True)
+class _Rows:
+    folder: TokenFolder
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def __getitem__(self, rows: list[int], /) -> np.ndarray:
+        size = self.shape[1] * self.dtype.itemsize
+        spans = self.folder.read([(row * size, (row + 1) * size) for row in rows])
+        return np.frombuffer(b"".join(spans), self.dtype).reshape(len(rows), self.shape[1])

@@ -1,0 +1,125 @@
+"""Reads what is needed next before it is asked for, and tries again where storage fails.
+
+Reads are told apart by number and not by their order, so that a start at any step and a jump over batches need no
+state.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from workloads.data.manifest import DataFault
+from workloads.training.failures import DataUnreadable
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 15.0
+"""Before a read is tried again. Each wait is twice the one before, and of random length from half of that on, so that
+hosts do not all ask at once when storage is back."""
+
+NOTES_APART_SECONDS = 30.0
+"""Between lines in the log about reads that fail."""
+
+OPEN_SECONDS = 600.0
+"""How long a start tries to open its data: long enough for an outage, and the next start tries again."""
+
+_FINAL = (DataFault, FileNotFoundError)
+"""Errors that no second read mends."""
+
+
+@dataclass
+class ReadAhead[T]:
+    """What `read` returns by number; the numbers after one that is taken are read meanwhile."""
+
+    read: Callable[[int], T]
+    what: str
+    """What is read, for messages."""
+    depth: int
+    """How many numbers after the one that is taken are read or kept."""
+    period: int
+    """After so many numbers they begin with 0 again."""
+    patience_seconds: float
+    """How long `take` waits before it gives up."""
+    pool: Executor
+    """Its threads read, each one number at a time."""
+    _reads: dict[int, Future[T]] = field(default_factory=dict[int, Future[T]])
+    _faults: dict[int, Exception] = field(default_factory=dict[int, Exception])
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _noted: float = float("-inf")
+
+    def close(self) -> None:
+        """End all reads; those that fail are not tried again."""
+        self._stopped.set()
+        for read in self._reads.values():
+            read.cancel()
+
+    def take(self, number: int) -> T:
+        """Return what is read for `number`, and begin to read what follows it.
+
+        Raises:
+            DataUnreadable: it cannot be read, or not within `patience_seconds`.
+        """
+        self.expect(number)
+        try:
+            return self._reads.pop(number).result(self.patience_seconds)
+        except TimeoutError:
+            fault = self._faults.get(number)
+            last = f"the last error was {_described(fault)}" if fault else "storage gave no answer"
+            raise DataUnreadable(
+                f"data: {self.what} cannot be read for {self.patience_seconds / 60:.3g} minutes, {last};"
+                " see whether this host reaches the storage, which another start tries again"
+            ) from fault
+        except FileNotFoundError as error:
+            raise DataUnreadable(f"data: {self.what} cannot be read: {_described(error)}") from error
+
+    def expect(self, number: int) -> None:
+        """Begin to read `number` and what follows it."""
+        wanted = [(number + ahead) % self.period for ahead in range(min(self.depth + 1, self.period))]
+        for stale in self._reads.keys() - wanted:
+            self._reads.pop(stale).cancel()
+        for each in wanted:
+            if each not in self._reads:
+                self._reads[each] = self.pool.submit(self._read, each)
+
+    def _read(self, number: int) -> T:
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                found = self.read(number)
+            except _FINAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
+                self._faults[number] = error
+                self._note(error)
+                if self._stopped.wait(wait * random.uniform(0.5, 1)):
+                    raise
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+            else:
+                self._faults.pop(number, None)
+                return found
+
+    def _note(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._noted >= NOTES_APART_SECONDS:
+            self._noted = now
+            print(f"data: {self.what} cannot be read, trying again: {_described(error)}", flush=True)
+
+
+def read_patiently[T](read: Callable[[], T], what: str) -> T:
+    """What `read` returns, tried for OPEN_SECONDS.
+
+    Raises:
+        DataFault: what is read cannot be used.
+        DataUnreadable: it cannot be read.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="open") as pool:
+        reader = ReadAhead(lambda _: read(), what, 0, 1, OPEN_SECONDS, pool)
+        try:
+            return reader.take(0)
+        finally:
+            reader.close()
+
+
+def _described(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")

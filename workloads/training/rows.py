@@ -1,0 +1,189 @@
+"""The rows of a job's data: opened, compared with what their manifests and the model say, and split.
+
+Rows come from `standard_library` or from token folders (`workloads.data`). Which of them make up which batch is in
+`data`.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import accumulate
+from math import lcm
+from pathlib import Path
+
+import numpy as np
+
+from workloads.data.encoders import ByteEncoder
+from workloads.data.manifest import DataFault, Tokenizer, TokenType, token_type
+from workloads.data.token_folder import RowReader, TokenFolder
+from workloads.spec import DataSpec, MixtureSpec, StandardLibrarySpec, TokenFolderSpec, token_folders
+from workloads.training.failures import InvalidSpec
+from workloads.training.read_ahead import read_patiently
+from workloads.training.standard_library import standard_library_rows
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows of `sequence_length + 1` tokens; the last ones are held out."""
+
+    setting: str
+    """The setting that names it, such as `data` or `data.datasets.web`."""
+    tokens: RowReader
+    training_count: int
+    weight: int
+    """Relative to the weights of the job's other datasets."""
+    digest: str
+    """SHA-256 of the tokens."""
+
+    @property
+    def count(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def held_out_count(self) -> int:
+        return self.count - self.training_count
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of all datasets of a job, numbered from the first row of the first dataset to the last of the last."""
+
+    datasets: tuple[Dataset, ...]
+    dtype: TokenType
+    """What the model's vocabulary needs; the readers' own may be smaller."""
+
+    @property
+    def row_length(self) -> int:
+        return self.datasets[0].tokens.shape[1]
+
+    @property
+    def firsts(self) -> list[int]:
+        """The number of each dataset's first row."""
+        return [*accumulate((dataset.count for dataset in self.datasets[:-1]), initial=0)]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rows, of how they are split, and of how they are mixed: what must not change in a run."""
+        each = [[one.digest, self.row_length - 1, one.training_count] for one in self.datasets]
+        mixed = [[*of_one, one.weight] for of_one, one in zip(each, self.datasets, strict=True)]
+        return hashlib.sha256(json.dumps(each[0] if len(each) == 1 else mixed).encode()).hexdigest()
+
+    @property
+    def record(self) -> list[dict[str, object]]:
+        """What the manifest of a run says of each dataset."""
+        return [
+            {
+                "setting": one.setting,
+                "digest": one.digest,
+                "rows": one.count,
+                "training_rows": one.training_count,
+                "weight": one.weight,
+            }
+            for one in self.datasets
+        ]
+
+    def read(self, numbers: Sequence[int]) -> np.ndarray:
+        """The rows of these numbers."""
+        found = np.empty((len(numbers), self.row_length), self.dtype)
+        wanted = np.array(numbers, np.int64)
+        for first, dataset in zip(self.firsts, self.datasets, strict=True):
+            (places,) = np.nonzero((first <= wanted) & (wanted < first + dataset.count))
+            if len(places):
+                found[places] = dataset.tokens[(wanted[places] - first).tolist()]
+        return found
+
+
+def cache_folder() -> Path:
+    """Where this user's corpus files lie between runs on this machine."""
+    return Path(tempfile.gettempdir()) / f"tpu-multislice-{os.getuid()}"
+
+
+def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path) -> Rows:
+    """The rows of `spec` for a model of `vocab_size`; what must be built first is kept in `cache`.
+
+    Raises:
+        InvalidSpec: data is damaged, too small, or of tokens that the model does not know; the message names all
+            that is wrong.
+        DataUnreadable: storage does not answer.
+    """
+    sources: list[_Source] = []
+    faults: list[str] = []
+    for setting, opened in _openers(spec, sequence_length + 1, cache).items():
+        try:
+            sources.append(opened())
+        except DataFault as fault:
+            faults.append(f"{setting}: {fault}")
+    faults += [*_token_faults(sources, vocab_size)]
+    if faults:
+        raise InvalidSpec("; ".join(faults))
+    datasets = [
+        Dataset(source.setting, source.rows, _training_count(source.rows, spec), weight, source.digest)
+        for source, weight in zip(sources, _weights(spec), strict=True)
+    ]
+    return Rows(tuple(datasets), token_type(vocab_size))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One dataset, before it is split."""
+
+    setting: str
+    rows: RowReader
+    vocabulary: int
+    digest: str
+    tokenizer: Tokenizer
+
+
+def _openers(spec: DataSpec, row_length: int, cache: Path) -> dict[str, Callable[[], _Source]]:
+    """What opens each dataset, by setting."""
+    if isinstance(spec, StandardLibrarySpec):
+        return {"data": lambda: _standard_library(spec, row_length, cache)}
+    return {
+        setting: partial(read_patiently, partial(_token_folder, setting, folder, row_length), folder.path)
+        for setting, folder in token_folders(spec).items()
+    }
+
+
+def _standard_library(spec: StandardLibrarySpec, row_length: int, cache: Path) -> _Source:
+    rows = standard_library_rows(spec.max_bytes, row_length, cache)
+    encoder = ByteEncoder()
+    return _Source("data", rows, encoder.vocabulary, hashlib.sha256(rows).hexdigest(), encoder.identity)
+
+
+def _token_folder(setting: str, spec: TokenFolderSpec, row_length: int) -> _Source:
+    folder = TokenFolder.open(spec.path)
+    folder.check(spec.check)
+    manifest = folder.manifest
+    return _Source(setting, folder.rows(row_length), manifest.vocabulary, manifest.sha256, manifest.tokenizer)
+
+
+def _token_faults(sources: Sequence[_Source], vocab_size: int) -> Iterator[str]:
+    """The model must know every token, and one number must mean the same text in all datasets."""
+    vocabulary = max((source.vocabulary for source in sources), default=0)
+    if vocabulary > vocab_size:
+        yield f"model.vocab_size must be at least the {vocabulary} of the data's tokens, got {vocab_size}"
+    for source in sources[1:]:
+        if source.tokenizer != (expected := sources[0].tokenizer):
+            yield (
+                f"{source.setting}: expected tokens of the tokenizer {expected}, which made {sources[0].setting},"
+                f" got {source.tokenizer}; prepare both with one tokenizer"
+            )
+
+
+def _training_count(rows: RowReader, spec: DataSpec) -> int:
+    count = rows.shape[0]
+    return count - int(count * spec.held_out_fraction)
+
+
+def _weights(spec: DataSpec) -> list[int]:
+    """The weights as written, in whole numbers, so that no rounding adds up over a long run."""
+    if not isinstance(spec, MixtureSpec):
+        return [1]
+    exact = [Fraction(repr(dataset.weight)) for _, dataset in sorted(spec.datasets.items())]
+    scale = lcm(*(weight.denominator for weight in exact))
+    return [int(weight * scale) for weight in exact]
