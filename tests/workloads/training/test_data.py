@@ -10,8 +10,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.workloads.jobs import small_job
 from workloads.data.encoders import ByteEncoder
 from workloads.data.prepare import Request, prepare
-from workloads.spec import ExitCode, StandardLibrarySpec, TokenFileSpec, TrainingSpec
-from workloads.training.data import Batches, Order, Part, require_same_rows
+from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec, TrainingSpec
+from workloads.training.data import Batches, Order, Part, mixed, require_same_rows, shares
 from workloads.training.failures import InvalidSpec, exit_code
 from workloads.training.rows import Dataset, Rows, load_rows
 from workloads.training.runtime import Processes
@@ -63,6 +63,89 @@ def test_an_epoch_shows_every_training_row_once_and_no_held_out_row() -> None:
 def test_another_seed_gives_another_order() -> None:
     first_batches = {tuple(row_numbers(batches(seed, 1).training(0))) for seed in range(5)}
     assert len(first_batches) == 5
+
+
+def test_the_shuffle_is_the_one_that_earlier_runs_were_trained_with() -> None:
+    """Another one would train runs in storage on rows twice, and must be refused: `data.order` of their manifests."""
+    assert Order((Part(0, 160, 1),), 16, 3).training(0, range(8)) == [136, 7, 27, 57, 138, 124, 159, 78]
+    assert Order((Part(0, 160, 1),), 160, 3).training(1, range(8)) == [118, 145, 12, 137, 53, 152, 97, 8]
+    large = Order((Part(0, 1_000_003, 1),), 1, 2**32 - 1)
+    assert [large.training(number, [0]) for number in (0, 1_000_003)] == [[646826], [645888]]
+
+
+def test_the_digest_of_an_order_changes_with_what_it_does_alone() -> None:
+    orders = [
+        Order((Part(0, 160, 1),), 16, 3),
+        Order((Part(0, 160, 1),), 8, 3),
+        Order((Part(0, 160, 1),), 16, 4),
+        Order((Part(0, 161, 1),), 16, 3),
+        Order((Part(0, 160, 1), Part(160, 10, 1)), 16, 3),
+        Order((Part(0, 160, 1), Part(160, 10, 2)), 16, 3),
+    ]
+    assert orders[0].digest == orders[1].digest
+    assert len({order.digest for order in orders}) == 5
+
+
+WEIGHTS = st.lists(st.integers(1, 1000), min_size=1, max_size=9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(WEIGHTS, st.integers(0, 10**9), st.integers(1, 300))
+def test_any_window_of_a_mixture_has_the_share_of_each_weight(weights: list[int], start: int, length: int) -> None:
+    found = [mixed(place, weights)[0] for place in range(start, start + length)]
+    depth = (len(weights) - 1).bit_length()
+    for number, weight in enumerate(weights):
+        assert abs(found.count(number) - length * weight / sum(weights)) < depth + 1e-6
+
+
+@settings(max_examples=50, deadline=None)
+@given(WEIGHTS, st.integers(0, 200))
+def test_a_mixture_takes_the_elements_of_each_sequence_one_after_the_other(weights: list[int], length: int) -> None:
+    found = [mixed(place, weights) for place in range(length)]
+    for number, share in enumerate(shares(length, weights)):
+        assert [within for one, within in found if one == number] == list(range(share))
+
+
+def mixture() -> Rows:
+    """Of three datasets, with rows 0 to 99, 100 to 159, and 160 to 249; the last fifth of each is held out."""
+    parts = [("a", 100, 5), ("b", 60, 3), ("c", 90, 2)]
+    firsts = [0, 100, 160]
+    return Rows(
+        tuple(
+            numbered(f"data.datasets.{name}", first, count, count * 4 // 5, weight)
+            for first, (name, count, weight) in zip(firsts, parts, strict=True)
+        ),
+        "uint8",
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_mixture_has_one_order_on_any_devices_from_any_step_on(devices: int) -> None:
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("devices",))
+    spec = small_job(Path("unused"), seed=5, global_batch=40, evaluation_batches=1).training
+    source = Batches(mixture(), spec, NamedSharding(mesh, PartitionSpec("devices")))
+    order = Order.of(mixture(), 40, 5)
+    whole = [row for step in range(8) for row in order.training(step, range(40))]
+    # Steps 3 to 7, as after a restart, and then an earlier one, as after a rollback.
+    seen = {step: row_numbers(source.training(step)) for step in (3, 4, 5, 6, 7, 2)}
+    assert all(whole[step * 40 : step * 40 + 40] == rows for step, rows in seen.items())
+    assert [sum(low <= row < high for row in whole) for low, high in ((0, 80), (100, 148), (160, 232))] == [160, 96, 64]
+    of_b = [row for row in whole if 100 <= row < 160]
+    assert sorted(of_b[:48]) == sorted(of_b[48:]) == list(range(100, 148))
+    assert of_b[:48] != of_b[48:]
+    assert sorted(row_numbers(source.held_out(0))) == [*range(80, 100), *range(148, 160), *range(232, 240)]
+
+
+def test_a_dataset_with_too_few_rows_for_its_weight_is_named_with_all_others() -> None:
+    spec = small_job(Path("unused"), global_batch=200, evaluation_batches=1).training
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))
+    with pytest.raises(InvalidSpec) as caught:
+        Batches(mixture(), spec, sharding)
+    told = str(caught.value)
+    assert "data.datasets.a: 1 evaluation batches of 200 sequences need 100 held-out rows, got 20" in told
+    assert "data.datasets.b: 1 evaluation batches of 200 sequences need 60 held-out rows, got 12" in told
+    assert "data.datasets.b: batches of 200 sequences need 60 training rows, got 48" in told
+    assert "data.datasets.c: 1 evaluation batches of 200 sequences need 40 held-out rows, got 18" in told
 
 
 @st.composite
@@ -193,3 +276,53 @@ def test_data_that_cannot_work_stops_the_job_for_good(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"data: .*/tokens/tokens-00000.bin: expected 1000 bytes, got 999") as caught:
         load_rows(spec, 256, 4, tmp_path)
     assert exit_code(caught.value) == ExitCode.INVALID_SPEC
+
+
+def mixture_of(tmp_path: Path, **weights: float) -> MixtureSpec:
+    folders: dict[str, MixedSpec] = {}
+    for name, weight in weights.items():
+        (tmp_path / name).mkdir()
+        text = token_folder(tmp_path / name, name.encode() * 300)
+        folders[name] = MixedSpec(path=text.path, weight=weight)
+    return MixtureSpec(source="mixture", datasets=folders, held_out_fraction=0.1)
+
+
+def test_a_mixture_of_folders_is_read_by_exact_weights_in_the_order_of_names(tmp_path: Path) -> None:
+    spec = mixture_of(tmp_path, web=0.7, code=0.3)
+    rows = load_rows(spec, 256, 3, tmp_path)
+    assert [(one.setting, one.weight, one.count) for one in rows.datasets] == [
+        ("data.datasets.code", 3, 300),
+        ("data.datasets.web", 7, 225),
+    ]
+    assert rows.read([300, 0, 299, 301]).tolist() == [list(b"webw"), list(b"code"), list(b"code"), list(b"ebwe")]
+    order = Order.of(rows, 10, 0)
+    assert sum(row < 300 for step in range(100) for row in order.training(step, range(10))) == 300
+    turned = MixtureSpec(
+        source="mixture", datasets=dict(reversed([*spec.datasets.items()])), held_out_fraction=spec.held_out_fraction
+    )
+    heavier = spec.datasets["web"].model_copy(update={"weight": 0.8})
+    other = spec.model_copy(update={"datasets": {**spec.datasets, "web": heavier}})
+    digests = [load_rows(each, 256, 3, tmp_path).digest for each in (spec, turned, other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_all_that_is_wrong_with_a_mixture_is_said_at_once(tmp_path: Path) -> None:
+    spec = mixture_of(tmp_path, a=1, b=2, c=3)
+    Path(spec.datasets["a"].path, "tokens-00000.bin").write_bytes(b"")
+    Path(spec.datasets["b"].path, "manifest.json").unlink()
+    with pytest.raises(InvalidSpec) as caught:
+        load_rows(spec, 100, 3, tmp_path)
+    told = str(caught.value).split("; ")
+    assert told[0].startswith(f"data.datasets.a: {spec.datasets['a'].path}/tokens-00000.bin: expected 300 bytes, got 0")
+    assert any(part.startswith("data.datasets.b: ") and "got no manifest.json" in part for part in told)
+    assert "model.vocab_size must be at least the 256 of the data's tokens, got 100" in told
+
+
+def test_datasets_of_several_tokenizers_are_not_mixed(tmp_path: Path) -> None:
+    spec = mixture_of(tmp_path, a=1, b=1)
+    manifest = Path(spec.datasets["b"].path, "manifest.json")
+    manifest.write_text(manifest.read_text().replace('"name": "bytes"', '"name": "tokenizer.json"'))
+    with pytest.raises(
+        InvalidSpec, match=r"data.datasets.b: expected tokens of .*'bytes'.* which made data.datasets.a"
+    ):
+        load_rows(spec, 256, 3, tmp_path)
