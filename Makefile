@@ -32,7 +32,7 @@ chaos: $(ENVIRONMENT) programs ## strike jobs with every fault of the catalogue,
 	@$(PYTHON) -m chaos $(ARGS)
 
 bench: $(ENVIRONMENT) programs ## what docs/benchmarks.md records; peers run where ARGS names their Python
-	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps
+	@$(PYTHON) -m benchmarks.cpu_step $(ARGS) && $(PYTHON) -m benchmarks.cpu_start $(ARGS) && $(PYTHON) -m benchmarks.checkpoints && $(PYTHON) -m benchmarks.previews && $(PYTHON) -m benchmarks.compiled_steps && $(PYTHON) -m benchmarks.read_ahead
 
 docs: $(ENVIRONMENT) ## these pages as a site in the folder site; a link that leads nowhere fails
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"

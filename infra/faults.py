@@ -5,11 +5,11 @@ Owns the form of a fault and the translation of pydantic's errors into it. Knows
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -198,8 +198,13 @@ def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[li
     keys: list[str] = []
     models: list[type[BaseModel]] = [model]
     known: Iterable[str] = model.model_fields
+    is_by_name = False
     for part in map(str, location):
         if part == _MARK_OF_A_KEY:
+            continue
+        if is_by_name:
+            keys.append(part)
+            known, is_by_name = models[0].model_fields, False
             continue
         if len(models) > 1:
             models = [candidate for candidate in models if part in _tags(candidate)]
@@ -207,7 +212,9 @@ def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[li
             continue
         keys.append(part)
         known = models[0].model_fields if models else ()
-        models = _models(models[0].model_fields[part].annotation) if part in known else []
+        annotation = models[0].model_fields[part].annotation if part in known else None
+        models = _models(annotation)
+        is_by_name = bool(models) and get_origin(annotation) is Mapping
     return keys, known
 
 

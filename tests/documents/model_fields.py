@@ -33,11 +33,15 @@ def _rows(path: str, field: FieldInfo, meaning: str) -> Iterator[tuple[str, str,
     for model in found:
         fields = {name: each for name, each in model.model_fields.items() if name not in shared}
         if len(found) > 1:
-            told_apart_by = next(name for name, each in fields.items() if get_origin(each.annotation) is Literal)
+            told_apart_by = next(name for name, each in fields.items() if _is_one_word(each.annotation))
             (kind,) = get_args(fields.pop(told_apart_by).annotation)
             yield f"`{inner}.{told_apart_by}`", f"`{kind}`", "", one_line(model.__doc__)
         for name, each in fields.items():
             yield from _rows(f"{inner}.{name}", each, meanings(model).get(name, ""))
+
+
+def _is_one_word(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal and len(get_args(annotation)) == 1
 
 
 def _shared(kinds: list[type[BaseModel]]) -> dict[str, FieldInfo]:

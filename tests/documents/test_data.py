@@ -12,21 +12,21 @@ from cli.train import main
 from infra.settings import parse
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
-from workloads.spec import TokenFileSpec
+from workloads.spec import token_folders
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "data.md").read_text()
 QUICKER = ["--slices", "1", "--hosts", "1", "--chips", "2", "--steps", "2"]
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
-    return found
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.complete
 def test_its_commands_make_a_folder_that_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    commands = block("sh").replace(".sandbox/tokens", str(tmp_path / "tokens"))
+    (written,) = blocks("sh")
+    commands = written.replace(".sandbox/tokens", str(tmp_path / "tokens"))
     prepare, check, make = commands.splitlines()
     for command in (prepare, check):
         subprocess.run(command, shell=True, cwd=ROOT, check=True)
@@ -35,9 +35,14 @@ def test_its_commands_make_a_folder_that_trains(tmp_path: Path, capsys: pytest.C
     assert "step 2/2 loss" in capsys.readouterr().out
 
 
-def test_its_stack_file_is_accepted() -> None:
-    values = stack_values("dev")
-    values["job"] |= yaml.safe_load(block("yaml"))["job"]
-    data = only_training(parse(values)).data
-    assert isinstance(data, TokenFileSpec)
-    assert data.path == "gs://BUCKET/tokens"
+def test_its_stack_files_are_accepted() -> None:
+    folder, mixture = (yaml.safe_load(block)["job"]["data"] for block in blocks("yaml"))
+    for data, paths in (
+        (folder, {"data": "gs://BUCKET/tokens"}),
+        (mixture, {"data.datasets.code": "gs://BUCKET/code", "data.datasets.web": "gs://BUCKET/web"}),
+    ):
+        values = stack_values("dev")
+        values["job"]["data"] = data
+        spec = only_training(parse(values)).data
+        assert spec
+        assert {setting: folder.path for setting, folder in token_folders(spec).items()} == paths

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 
 from tests.fuzz.damage import damaged_bytes
-from workloads.data.manifest import MANIFEST, DataFault, Manifest, SourceFile, Tokenizer, read_manifest
+from workloads.data.manifest import MANIFEST, DataFault, Manifest, SourceFile, TokenFile, Tokenizer, read_manifest
 
 VALID = Manifest(
-    format_version=1,
-    sha256="0" * 64,
+    format_version=2,
+    files=(TokenFile(name="tokens-00000.bin", tokens=1000, sha256="0" * 64),),
     sample_sha256="1" * 64,
-    tokens=1000,
     documents=3,
     dtype="uint16",
     vocabulary=300,

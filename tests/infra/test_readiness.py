@@ -49,6 +49,11 @@ def test_an_image_of_a_container_may_be_a_placeholder_too(ready: Values) -> None
 
 
 _DATA = {"source": "token-file", "path": "gs://corpus/tokens", "held_out_fraction": 0.01}
+_MIXTURE = {
+    "source": "mixture",
+    "datasets": {"web": {"path": "gs://corpus/web", "weight": 2}, "code": {"path": "gs://code/tokens", "weight": 1}},
+    "held_out_fraction": 0.01,
+}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +69,7 @@ _DATA = {"source": "token-file", "path": "gs://corpus/tokens", "held_out_fractio
         ({"data": {**_DATA, "path": "/datasets/tokens"}}, {"bucket": "corpus", "mount": True}, []),
         ({"initial_weights": "gs://weights/8b"}, {"bucket": "corpus"}, ["weights"]),
         ({"data": _DATA, "initial_weights": "gs://corpus/8b"}, None, ["corpus"]),
+        ({"data": _MIXTURE}, {"bucket": "corpus"}, ["code"]),
     ],
 )
 def test_data_that_nobody_lets_the_trainers_read_is_named(

@@ -21,6 +21,12 @@ _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
 
 _CPUS = "a machine type of Compute Engine without accelerators, such as e2-standard-4"
+
+
+def mixture(**datasets: Values) -> Values:
+    return {"source": "mixture", "held_out_fraction": 0.01, "datasets": datasets}
+
+
 _FAULTS: list[tuple[Spoil, str, str]] = [
     (remove("cloud"), "cloud", "a value, got nothing; add cloud to the stack file"),
     (remove("job.preset"), "job.preset", "a value, got nothing; add job.preset to the stack file"),
@@ -117,6 +123,14 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
     (put("job.data", {"path": "gs://b/t"}), "job.data.source", "add job.data.source to the stack file"),
     (put("job.data", {"source": "token-file", "pth": "x"}), "job.data.pth", "rename it to path"),
+    (put("job.data", mixture(web={"pth": "gs://b/t"})), "job.data.datasets.web.pth", "rename it to path"),
+    (put("job.data", mixture(web={"weight": 0})), "job.data.datasets.web.weight", "greater than 0, got 0; raise it"),
+    (
+        put("job.data", mixture(web={"path": "gs://b/t", "weight": 1}, code={"path": "gs://b/t/", "weight": 1})),
+        "job.data.datasets",
+        "each folder once, but web and code are both gs://b/t, got",
+    ),
+    (put("job.data", mixture()), "job.data.datasets", "at least one dataset by name, got {}"),
     (put("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
     (
         put("job.mesh", {"replica": 2, "fsdp": 4}),

@@ -1,9 +1,9 @@
 """Where a job's tokens come from."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from workloads.spec.base import Number, PositiveInt, Spec
 
@@ -49,18 +49,21 @@ class MixtureSpec(Spec):
     """Several such folders, mixed by weight in one order."""
 
     source: Literal["mixture"]
-    datasets: Annotated[Mapping[str, MixedSpec], Field(min_length=1)]
+    datasets: Mapping[str, MixedSpec]
     """Token folders by a name of your choice, all made with one tokenizer."""
     held_out_fraction: HeldOutFraction
 
-    @model_validator(mode="after")
-    def _each_folder_once(self) -> Self:
+    @field_validator("datasets")
+    @classmethod
+    def _each_folder_once(cls, datasets: Mapping[str, MixedSpec]) -> Mapping[str, MixedSpec]:
         names: dict[str, list[str]] = {}
-        for name, dataset in self.datasets.items():
+        for name, dataset in datasets.items():
             names.setdefault(dataset.path.rstrip("/"), []).append(name)
+        if not names:
+            raise ValueError("at least one dataset by name")
         if twice := [f"{' and '.join(found)} are both {path}" for path, found in names.items() if len(found) > 1]:
-            raise ValueError(f"each folder once: {'; '.join(twice)}")
-        return self
+            raise ValueError(f"each folder once, but {'; '.join(twice)}")
+        return datasets
 
 
 DataSpec = Annotated[StandardLibrarySpec | TokenFileSpec | MixtureSpec, Field(discriminator="source")]

@@ -1,10 +1,14 @@
 import hashlib
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
 
+from workloads.data import token_folder
 from workloads.data.encoders import ByteEncoder
 from workloads.data.manifest import DataFault, token_type
 from workloads.data.prepare import Request, prepare
@@ -113,6 +117,40 @@ def test_a_folder_of_the_first_format_is_read_as_before(tmp_path: Path) -> None:
     assert folder.manifest.sha256 == hashlib.sha256(b"one|two|").hexdigest()
     assert (folder.manifest.tokens, folder.manifest.documents) == (8, 2)
     assert folder.rows(4)[[1, 0]].tolist() == [list(b"two|"), list(b"one|")]
+
+
+class Ranges(SimpleHTTPRequestHandler):
+    """Serves ranges of a folder's files, but hangs where they begin at 5000."""
+
+    hung = threading.Event()
+
+    def do_GET(self) -> None:
+        start, end = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        if start == 5000:
+            self.hung.wait(60)
+        content = Path(self.translate_path(self.path)).read_bytes()[start : end + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_range_that_hangs_fails_in_time(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_folder, "_READ_TIMEOUT_SECONDS", 0.5)
+    local = TokenFolder.open(folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        remote = TokenFolder(f"http://127.0.0.1:{server.server_port}", local.manifest).rows(1000)
+        try:
+            assert np.array_equal(remote[[7, 2]], local.rows(1000)[[7, 2]])
+            with pytest.raises(TimeoutError):
+                remote[[7, 5]]
+        finally:
+            Ranges.hung.set()
+            server.shutdown()
 
 
 def test_a_file_that_became_shorter_gives_no_row(folder: str) -> None:

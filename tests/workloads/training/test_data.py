@@ -1,3 +1,5 @@
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -11,6 +13,7 @@ from tests.workloads.jobs import small_job
 from workloads.data.encoders import ByteEncoder
 from workloads.data.prepare import Request, prepare
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec, TrainingSpec
+from workloads.training import read_ahead
 from workloads.training.data import Batches, Order, Part, mixed, require_same_rows, shares
 from workloads.training.failures import InvalidSpec, exit_code
 from workloads.training.rows import Dataset, Rows, load_rows
@@ -285,6 +288,33 @@ def mixture_of(tmp_path: Path, **weights: float) -> MixtureSpec:
         text = token_folder(tmp_path / name, name.encode() * 300)
         folders[name] = MixedSpec(path=text.path, weight=weight)
     return MixtureSpec(source="mixture", datasets=folders, held_out_fraction=0.1)
+
+
+class Unsteady:
+    """Rows of storage that fails at every other read."""
+
+    def __init__(self, rows: np.ndarray):
+        self.shape, self._rows, self._reads = rows.shape, rows, itertools.count()
+
+    def __getitem__(self, rows: list[int]) -> np.ndarray:
+        if next(self._reads) % 2 == 0:
+            raise OSError("503")
+        return self._rows[rows]
+
+
+def test_storage_that_fails_now_and_then_changes_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "FIRST_WAIT_SECONDS", 0.001)
+    spec = small_job(Path("unused"), global_batch=BATCH, evaluation_batches=2).training
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("devices",)), PartitionSpec("devices"))
+    steady = numbered_rows()
+    (dataset,) = steady.datasets
+    assert isinstance(dataset.tokens, np.ndarray)
+    unsteady = Rows((replace(dataset, tokens=Unsteady(dataset.tokens)),), "uint8")
+    with Batches(steady, spec, sharding) as one, Batches(unsteady, spec, sharding) as other:
+        for number in (0, 1, 7, 3):
+            assert row_numbers(other.training(number)) == row_numbers(one.training(number))
+        for number in (0, 1, 0):
+            assert row_numbers(other.held_out(number)) == row_numbers(one.held_out(number))
 
 
 def test_a_mixture_of_folders_is_read_by_exact_weights_in_the_order_of_names(tmp_path: Path) -> None:
