@@ -53,13 +53,22 @@ def _parser() -> argparse.ArgumentParser:
         "--end-of-document", default="\n", metavar="TEXT", help="stands after each document (a line end)"
     )
     prepare_.add_argument(
-        "--processes", type=int, default=os.process_cpu_count() or 1, help="processes that share the work (%(default)s)"
+        "--processes",
+        type=_positive,
+        default=os.process_cpu_count() or 1,
+        help="processes that share the work (%(default)s)",
     )
     prepare_.set_defaults(command=_prepare)
     check = commands.add_parser("check", help="compare a token folder with its manifest, every byte of it")
     check.add_argument("folder", metavar="FOLDER")
     check.set_defaults(command=_check)
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
 
 
 def _prepare(options: argparse.Namespace) -> int:

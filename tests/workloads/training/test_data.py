@@ -1,4 +1,6 @@
+import hashlib
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,6 +271,12 @@ def test_another_split_of_the_same_tokens_is_other_data(tmp_path: Path) -> None:
     digests = {load_rows(spec, 256, length, tmp_path).digest for length in (7, 8)}
     halved = spec.model_copy(update={"held_out_fraction": 0.4})
     assert len(digests | {load_rows(halved, 256, 7, tmp_path).digest}) == 3
+
+
+def test_one_folder_has_the_digest_that_manifests_of_earlier_runs_hold(tmp_path: Path) -> None:
+    spec = token_folder(tmp_path, b"some text, some text")
+    earlier = json.dumps([hashlib.sha256(b"some text, some text").hexdigest(), 4, 4])
+    assert load_rows(spec, 256, 4, tmp_path).digest == hashlib.sha256(earlier.encode()).hexdigest()
 
 
 def test_data_that_cannot_work_stops_the_job_for_good(tmp_path: Path) -> None:
