@@ -13,12 +13,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from workloads.preflight.topology import describe_devices
 from workloads.spec import JobSpec
 from workloads.training.mesh import AXES, build_mesh
-from workloads.training.step import Program, compiler_options
+from workloads.training.step import Program
 
 
 def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Compiled:
     """The step of `spec`, for which the partitioner decides what is moved and when; `options` are added to its own."""
-    mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))
+    mesh = build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
     program = Program(spec, mesh)
     step = _on_one_part(program.local_step)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, program.state_shapes)
@@ -29,7 +29,7 @@ def compile_automatic(spec: JobSpec, options: dict[str, Any]) -> jax.stages.Comp
         out_shardings=(shardings, whole),
         donate_argnums=0,
     )
-    return jitted.lower(program.state_shapes, program.batch).compile(compiler_options(mesh) | options)
+    return jitted.lower(program.state_shapes, program.batch).compile(program.compiler_options | options)
 
 
 def _on_one_part(local: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from infra.accelerators import SliceShape
 from infra.jobs import Job, TrainingJob
 from infra.stack_file import Settings
 from workloads.spec import (
+    CompilerSpec,
     JobSpec,
     MeshSpec,
     OptimizerSpec,
@@ -62,6 +63,7 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
             path=f"{storage_root}/{job.name}", existing_run=job.existing_run, allow_changes=job.allow_changes
         ),
         initial_weights=job.initial_weights,
+        compiler=CompilerSpec.model_validate(job.model_dump(include=set(CompilerSpec.model_fields))),
     )
 
 

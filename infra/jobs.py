@@ -13,7 +13,17 @@ from pydantic import Field, model_validator
 
 from infra.names import FilePath, HttpPath, JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
 from infra.sweeps import sweep_of
-from workloads.spec import CallSpec, DataSpec, MeshSpec, Number, OptimizerSetting, PositiveInt, Spec, WholeNumber
+from workloads.spec import (
+    CallSpec,
+    CompilerSpec,
+    DataSpec,
+    MeshSpec,
+    Number,
+    OptimizerSetting,
+    PositiveInt,
+    Spec,
+    WholeNumber,
+)
 
 Priority = Literal["low", "normal", "high"]
 Backend = Literal["direct", "pathways"]
@@ -86,7 +96,7 @@ class Job(Spec):
         return sweep_of(self.name, self.sweep)
 
 
-class TrainingJob(Job):
+class TrainingJob(CompilerSpec, Job):
     """Trains a model with the trainer of this repository."""
 
     kind: Literal["training"] = "training"

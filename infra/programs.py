@@ -22,6 +22,7 @@ from workloads.spec import (
     IMAGE_VARIABLE,
     JOB_FOLDER_VARIABLE,
     JOB_SPEC_VARIABLE,
+    LIBTPU_VARIABLE,
     METRICS_ADDRESS_VARIABLE,
     METRICS_PORT,
     NODE_VARIABLE,
@@ -30,6 +31,7 @@ from workloads.spec import (
     SLICES_VARIABLE,
     START_VARIABLE,
     JobSpec,
+    rendered,
 )
 
 TRAINER = "trainer"
@@ -105,6 +107,8 @@ def price_name(job: Job) -> str:
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
+    if spec.libtpu_args:
+        program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
     program["env"].append(field(METRICS_ADDRESS_VARIABLE, "status.podIP"))
     program["ports"].append({"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT})
     return program

@@ -135,10 +135,11 @@ def versions() -> dict[str, str]:
 
 
 def preflight_key(spec: JobSpec) -> str:
-    """What jobs have in common whose step is the same program: sizes, slices, versions, sources."""
+    """What jobs have in common whose step is the same program: sizes, slices, compiler, versions, sources."""
     parts = spec.model_dump_json(include={"slices", "mesh", "model", "training"}, exclude=_IRRELEVANT)
     digest = hashlib.sha256(parts.encode())
-    digest.update(repr((versions(), _sources_digest())).encode())
+    told = (versions(), _sources_digest(), sorted(spec.compiler_options.items()), sorted(spec.libtpu_args.items()))
+    digest.update(repr(told).encode())
     return digest.hexdigest()
 
 

@@ -86,7 +86,7 @@ def _kind(annotation: Any) -> str:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", date: "a date"}
     if _is_mapping(annotation):
         values = {str: "texts", int: "whole numbers", float: "numbers", object: "values", Hidden: "Pulumi secrets"}
-        return f"{values[parts[1]]} by name"
+        return f"{values[parts[1]] if len(parts) == 2 else 'values'} by name"
     if get_origin(_plain(annotation)) is tuple:
         (kind, *_) = [part for part in parts if part is not Ellipsis]
         return "a list of whole numbers" if kind is int else "a list of texts"

@@ -6,6 +6,7 @@ import pytest
 
 from tests.documents import (
     command_line_reference,
+    compiler_reference,
     exit_codes_reference,
     how_to_index,
     job_spec_reference,
@@ -23,6 +24,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "stack-file.md": settings_reference.reference,
     "job-spec.md": job_spec_reference.reference,
     "tpu-table.md": tpu_table_reference.reference,
+    "compiler.md": compiler_reference.reference,
     "exit-codes.md": exit_codes_reference.reference,
     "command-line.md": command_line_reference.reference,
     "policy.md": lambda: policy_reference.with_table((DOCS / "policy.md").read_text()),

@@ -95,6 +95,7 @@ def test_the_pods_are_told_the_whole_specification(values: Values) -> None:
     (container,) = _job(_rendered(settings))["template"]["spec"]["containers"]
     environment = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert JobSpec.model_validate_json(environment["JOB_SPEC"]) == only_spec(settings)
+    assert "--megascale_grpc_enable_xor_tracer=false" in str(environment["LIBTPU_INIT_ARGS"])
 
 
 def test_the_pods_are_told_how_few_slices_they_may_go_on_with(values: Values) -> None:

@@ -249,6 +249,21 @@ def test_a_run_may_go_on_with_the_optimizer_of_the_stack_file_where_that_says_so
     assert spec.storage.allow_changes == ("optimizer.learning_rate",)
 
 
+def test_a_job_s_compiler_options_reach_its_specification(values: Values) -> None:
+    changes = {"xla_tpu_scoped_vmem_limit_kib": 65536, "xla_tpu_enable_sparse_core_collective_offload_all_gather": None}
+    values["job"] |= {"compile": "quick", "compiler_options": changes, "libtpu_args": {"megascale_debug_port": 8081}}
+    spec = only_spec(parse(values))
+    assert spec.compiler.model_dump() == {
+        "compile": "quick",
+        "compiler_options": changes,
+        "libtpu_args": {"megascale_debug_port": 8081},
+    }
+
+
+def test_a_job_without_compiler_options_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
+    assert "compiler" not in only_spec(parse(values)).model_dump_json()
+
+
 def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
     assert "allow_changes" not in only_spec(parse(values)).model_dump_json()
 
@@ -259,6 +274,9 @@ def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_
         ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
         ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
         ({"optimizer": {"beta1": 0.8}, "allow_changes": ["beta1"]}, "job.allow_changes.0", "optimizer.beta1"),
+        ({"compiler_options": {"--xla_flag": 1}}, "job.compiler_options.--xla_flag", "--xla_flag"),
+        ({"libtpu_args": {"megascale_flag": "1 --other=2"}}, "job.libtpu_args.megascale_flag", "without spaces"),
+        ({"compile": "fast"}, "job.compile", "quick"),
         ({"allow_changes": ["training.seed"]}, "job.allow_changes.0", "optimizer.learning_rate"),
         ({"allow_changes": ["optimizer.clip_norm"]}, "job.allow_changes", "optimizer.clip_norm"),
         (

@@ -15,7 +15,7 @@ from workloads.preflight_result import (
     tokens_per_day,
     versions,
 )
-from workloads.spec import JobSpec, StorageSpec
+from workloads.spec import CompilerSpec, JobSpec, StorageSpec
 
 
 def result(spec: JobSpec) -> PreflightResult:
@@ -113,6 +113,17 @@ def test_name_storage_and_length_of_the_job_do_not_change_the_key() -> None:
 )
 def test_what_changes_the_program_changes_the_key(changes: dict[str, Any]) -> None:
     assert preflight_key(with_training(v6e_job(), **changes)) != preflight_key(v6e_job())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"compile": "quick"}, {"compiler_options": {"xla_new": 1}}, {"libtpu_args": {"megascale_debug_port": 8081}}],
+    ids=str,
+)
+def test_what_changes_the_compiler_changes_the_key(changes: dict[str, Any]) -> None:
+    spec = v6e_job()
+    changed = spec.model_copy(update={"compiler": CompilerSpec(**changes)})
+    assert preflight_key(changed) != preflight_key(spec)
 
 
 def test_slices_mesh_model_and_versions_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,8 @@ from jax.sharding import Mesh
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
-from workloads.preflight.topology import describe_devices
+from workloads.preflight.topology import check_arguments, describe_devices
 from workloads.spec import JobSpec
-from workloads.training import step
 from workloads.training.memory import bytes_per_device
 from workloads.training.mesh import build_mesh
 from workloads.training.step import Program
@@ -23,15 +22,15 @@ def compile_step(spec: JobSpec) -> Compilation:
     """Compile the step of `spec` for its chips.
 
     Raises:
-        Unsupported: this machine has no compiler for them.
+        Unsupported: this machine has no compiler for them, or libtpu refuses the job's arguments.
         InvalidSpec: the mesh is not one of those devices.
         jax.errors.JaxRuntimeError: the compiler refuses the step, for another reason than memory.
     """
 
     def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
-        mesh = _mesh(spec)
-        return Program(spec, mesh).lower_step().compile(step.compiler_options(mesh) | options)
+        return Program(spec, _mesh(spec)).compile_step(**options)
 
+    check_arguments(spec)
     # The target is described in there too, for libtpu then complains that this machine has no TPU.
     return compile_for_account(compile_program)
 
@@ -55,4 +54,4 @@ def state_gib(spec: JobSpec) -> float:
 
 
 def _mesh(spec: JobSpec) -> Mesh:
-    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))
+    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))

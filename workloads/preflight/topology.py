@@ -4,29 +4,52 @@ Owns the environment that libtpu needs on a machine without TPUs, and its names 
 """
 
 import os
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 
 import jax
 from jax.experimental import topologies
 
 from workloads.preflight.chips import Unsupported, chip_of
-from workloads.spec import SliceSpec
+from workloads.spec import LIBTPU_VARIABLE, JobSpec, SliceSpec, rendered
+from workloads.spec.compiler import Value
 from workloads.training.mesh import Device
 
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # There is no metadata server to ask which chips this machine has.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # Nothing is shared with another compilation.
     "TPU_LOG_DIR": "disabled",
-    # What JAX adds where there are TPUs (jax/_src/cloud_tpu_init.py): part of the key of its compilation cache.
-    "LIBTPU_INIT_ARGS": "--xla_tpu_use_enhanced_launch_barrier=true",
 }
+
+_ADDED_BY_JAX = "xla_tpu_use_enhanced_launch_barrier"
+"""Where there are TPUs (jax/_src/cloud_tpu_init.py). Arguments are part of the key of JAX's compilation cache."""
+
+_LOAD = "from jax.experimental import topologies; topologies.get_topology_desc('v5e:2x2', 'tpu')"
 
 _HOST_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How the chips of a host lie, by their number."""
 
 
-def describe_devices(slices: SliceSpec) -> Sequence[Device]:
+def check_arguments(spec: JobSpec) -> None:
+    """Start libtpu with the job's own arguments in another process, since it ends the process when one is wrong.
+
+    Raises:
+        Unsupported: libtpu refuses an argument.
+    """
+    if not spec.compiler.libtpu_args:
+        return
+    environment = {**os.environ, **_ENVIRONMENT, LIBTPU_VARIABLE: rendered(spec.libtpu_args)}
+    done = subprocess.run([sys.executable, "-c", _LOAD], env=environment, capture_output=True, text=True)
+    refusals = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+    if refusals:
+        raise Unsupported(f"libtpu refuses libtpu_args of the job: {'; '.join(refusals)}")
+
+
+def describe_devices(slices: SliceSpec, arguments: Mapping[str, Value]) -> Sequence[Device]:
     """Stand-ins for all devices of the job; programs can be compiled for them, and not run.
+
+    libtpu starts with the `arguments` of the first call.
 
     Raises:
         Unsupported: libtpu is missing, or does not know the slice.
@@ -39,6 +62,7 @@ def describe_devices(slices: SliceSpec) -> Sequence[Device]:
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    os.environ[LIBTPU_VARIABLE] = rendered({**arguments, _ADDED_BY_JAX: True})
     name = f"{chip.topology_prefix}:{slices.topology}"
     try:
         return topologies.get_topology_desc(

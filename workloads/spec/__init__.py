@@ -6,6 +6,7 @@ the exit codes that travel back. Knows neither JAX nor Pulumi, so both sides can
 
 from workloads.spec.base import NUMBER, Number, PositiveInt, Spec, WholeNumber
 from workloads.spec.call import CallSpec
+from workloads.spec.compiler import LIBTPU_VARIABLE, CompilerSpec, rendered
 from workloads.spec.data import (
     DataSpec,
     MixedSpec,
@@ -51,6 +52,7 @@ __all__ = [
     "IMAGE_VARIABLE",
     "JOB_FOLDER_VARIABLE",
     "JOB_SPEC_VARIABLE",
+    "LIBTPU_VARIABLE",
     "METRICS_ADDRESS_VARIABLE",
     "METRICS_PORT",
     "MOST_SLICES",
@@ -62,6 +64,7 @@ __all__ = [
     "START_VARIABLE",
     "Attention",
     "CallSpec",
+    "CompilerSpec",
     "DataSpec",
     "ExitCode",
     "ExpertsSpec",
@@ -88,5 +91,6 @@ __all__ = [
     "cause_order",
     "load_preset",
     "preset_names",
+    "rendered",
     "token_folders",
 ]

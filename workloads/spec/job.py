@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from workloads.spec.base import Spec
+from workloads.spec.compiler import CompilerSpec, Value
 from workloads.spec.data import DataSpec
 from workloads.spec.fit import size_faults
 from workloads.spec.model import ModelSpec
@@ -41,6 +42,18 @@ class JobSpec(Spec):
     initial_weights: str | None = None
     """Folder that `python -m workloads.weights import` or `python -m workloads.training.export` wrote, as every
     host sees it; a new run begins with these weights. None: with weights drawn from the seed."""
+
+    compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
+
+    @property
+    def compiler_options(self) -> dict[str, Value]:
+        """The options that its programs are compiled with for TPUs."""
+        return self.compiler.options_for(self.slices)
+
+    @property
+    def libtpu_args(self) -> dict[str, Value]:
+        """The arguments that libtpu starts with."""
+        return self.compiler.libtpu_args_for(self.slices)
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:

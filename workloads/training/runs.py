@@ -19,9 +19,10 @@ image: each checkpoint holds the manifest of the start that saved it.
 """
 
 import json
+import os
 import platform
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,7 +30,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from workloads.spec import JobSpec, StorageSpec
+from workloads.spec import LIBTPU_VARIABLE, JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
 
@@ -96,13 +97,17 @@ class DataRecord(TypedDict):
     datasets: list[dict[str, object]]
 
 
-def manifest(spec: JobSpec, data: DataRecord, image: str | None) -> dict[str, Any]:
+def manifest(
+    spec: JobSpec, data: DataRecord, image: str | None, compiler_options: Mapping[str, Any]
+) -> dict[str, Any]:
     """What one start runs: enough to run it again."""
     return {
         "spec": spec.model_dump(),
         **data,
         "image": image,
         "commit": _commit(),
+        "compiler_options": dict(compiler_options),
+        "libtpu_args": os.environ.get(LIBTPU_VARIABLE),
         "versions": {
             "python": platform.python_version(),
             **{package: _version(package) for package in RECORDED_PACKAGES},

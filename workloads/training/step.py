@@ -29,10 +29,6 @@ from workloads.training.optimizer import build_optimizer, clip
 BATCH = PartitionSpec(DATA_AXES)
 """Sequences are dealt over replicas and their fsdp shards."""
 
-SCOPED_VMEM_KIB = {"TPU v6 lite": 98304}
-"""By JAX's device kind: how much fast memory a fusion may use, of 128 MiB. Compiled for v6e, matrix products reach
-0.79 of the peak with it and 0.55 with the default."""
-
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -75,6 +71,7 @@ class CompiledProgram:
         self.state_shapes = program.state_shapes
         self.batch_sharding = program.batch_sharding
         self.choices = program.choices
+        self.compiler_options = program.compiler_options
         self._program = program
         self._compiler = compiler
         self._step = compiler.submit(_timed, program.compile_step)
@@ -120,7 +117,7 @@ class Program:
         self._mesh = mesh
         self._dtype = jnp.dtype(spec.training.compute_dtype)
         self._stages = spec.mesh.stage
-        self._forward = _forward(spec, on_tpu=mesh.devices.flat[0].platform == "tpu")
+        self._forward = _forward(spec, on_tpu=_on_tpu(mesh))
         self._optimizer = build_optimizer(spec.optimizer, spec.training.steps)
         shapes = jax.eval_shape(self._initial)
         self._specs = self._state_specs(shapes)
@@ -140,12 +137,13 @@ class Program:
         # It runs once: on a CPU, compiling less well saves 0.6 s, and not optimising at all costs 0.6 s when it runs.
         return jax.jit(self._initial, out_shardings=shardings).lower().compile({"xla_backend_optimization_level": 1})
 
-    def compile_step(self) -> jax.stages.Compiled:
-        """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused."""
-        return self.lower_step().compile(compiler_options(self._mesh))
+    def compile_step(self, **more: Any) -> jax.stages.Compiled:
+        """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused. `more` are further options of
+        the compiler."""
+        return self.lower_step().compile(self.compiler_options | more)
 
     def lower_step(self) -> jax.stages.Lowered:
-        """The same, to be compiled with options of one's own."""
+        """The same before compilation."""
         step = self._over_mesh(self.local_step, (self._specs, BATCH), (self._specs, PartitionSpec()))
         return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch)
 
@@ -153,7 +151,12 @@ class Program:
         """(parameters, tokens) -> (summed loss, tokens that count)."""
         evaluate = self._over_mesh(self._local_evaluation, (self._specs.parameters, BATCH), PartitionSpec())
         lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch)
-        return lowered.compile(compiler_options(self._mesh))
+        return lowered.compile(self.compiler_options)
+
+    @property
+    def compiler_options(self) -> dict[str, Any]:
+        """What it is compiled with."""
+        return compiler_options(self._spec, self._mesh)
 
     @property
     def choices(self) -> dict[str, str]:
@@ -245,10 +248,13 @@ class Program:
         return jax.tree.leaves(self._splits)
 
 
-def compiler_options(mesh: Mesh) -> dict[str, Any]:
-    """What the compiler of the mesh's devices is told."""
-    kind = mesh.devices.flat[0].device_kind
-    return {"xla_tpu_scoped_vmem_limit_kib": SCOPED_VMEM_KIB[kind]} if kind in SCOPED_VMEM_KIB else {}
+def compiler_options(spec: JobSpec, mesh: Mesh) -> dict[str, Any]:
+    """What the job's programs are compiled with; those of TPUs mean nothing to the compiler of a CPU."""
+    return dict(spec.compiler_options) if _on_tpu(mesh) else {}
+
+
+def _on_tpu(mesh: Mesh) -> bool:
+    return mesh.devices.flat[0].platform == "tpu"
 
 
 def _forward(spec: JobSpec, on_tpu: bool) -> Forward:

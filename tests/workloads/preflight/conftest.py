@@ -1,6 +1,7 @@
 import pytest
 from jax.sharding import Mesh
 
+from workloads.spec import JobSpec
 from workloads.training import step
 
 
@@ -9,7 +10,7 @@ def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps without the optimisations that cost the compiler most: what moves between chips is the same."""
     pytest.importorskip("libtpu")
 
-    def options(mesh: Mesh) -> dict[str, str]:
+    def options(spec: JobSpec, mesh: Mesh) -> dict[str, str]:
         return {"optimization_level": "O0"}
 
     monkeypatch.setattr(step, "compiler_options", options)

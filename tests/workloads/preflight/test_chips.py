@@ -26,7 +26,7 @@ def test_libtpu_describes_as_many_devices_as_the_plan_has(generation: str, topol
     pytest.importorskip("libtpu")
     slices = slice_spec(resolve(generation, topology), 2)
 
-    devices = describe_devices(slices)
+    devices = describe_devices(slices, {})
 
     assert len(devices) == slices.devices
     assert len({device.process_index for device in devices}) == slices.count * slices.hosts
@@ -37,11 +37,11 @@ def test_a_slice_that_libtpu_does_not_know_is_refused() -> None:
     slices = slice_spec(resolve("v6e", "4x4"), 2).model_copy(update={"topology": "5x7x3"})
 
     with pytest.raises(Unsupported, match="does not know 2 slices of v6e:5x7x3"):
-        describe_devices(slices)
+        describe_devices(slices, {})
 
 
 def test_a_generation_without_a_compiler_is_refused() -> None:
     slices = slice_spec(resolve("v6e", "4x4"), 2).model_copy(update={"generation": "cpu"})
 
     with pytest.raises(Unsupported, match="'cpu' cannot be compiled ahead of time; choose one of v4, v5e"):
-        describe_devices(slices)
+        describe_devices(slices, {})

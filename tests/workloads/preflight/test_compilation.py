@@ -20,7 +20,7 @@ LAYERS, EMBED, TOKENS = 5, 1024, 512
 def mesh() -> Mesh:
     pytest.importorskip("libtpu")
     spec = v6e_job()
-    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))
+    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, {}))
 
 
 def lowered_scan(mesh: Mesh, tokens: int = TOKENS) -> jax.stages.Lowered:

@@ -21,7 +21,7 @@ from workloads.training.mesh import build_mesh
 from workloads.training.step import Program
 
 spec = JobSpec.model_validate_json(Path(sys.argv[1]).read_text())
-Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices))).compile_step()
+Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))).compile_step()
 """
 
 

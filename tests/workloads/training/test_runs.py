@@ -11,10 +11,13 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.runs import DataRecord, Run, manifest, open_run
 from workloads.training.runtime import Processes
 
+OPTIONS = {"xla_option": 1}
+
 
 def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "order") -> Run:
     data = DataRecord(data_digest=digest, data_order=order, datasets=[])
-    run = open_run(job, run_id, manifest(job, data, "registry/image@sha256:abc"), Processes(0, 1, "host-0"))
+    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS)
+    run = open_run(job, run_id, described, Processes(0, 1, "host-0"))
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
     return run
@@ -40,7 +43,10 @@ def test_anew_begins_a_run_beside_the_earlier_one_and_restarts_resume_it(tmp_pat
     assert started(small_job(tmp_path), "third").id == "second"
 
 
-def test_the_manifest_holds_specification_data_image_commit_and_versions(tmp_path: Path) -> None:
+def test_the_manifest_holds_specification_data_image_commit_versions_and_compiler_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--some_argument=1")
     job = small_job(tmp_path)
     run = started(job, "first")
     written = json.loads((run.folder / "manifest.json").read_text())
@@ -48,6 +54,7 @@ def test_the_manifest_holds_specification_data_image_commit_and_versions(tmp_pat
     assert JobSpec.model_validate(written["spec"]) == job
     assert (written["data_digest"], written["image"]) == ("digest", "registry/image@sha256:abc")
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", written["commit"])
+    assert (written["compiler_options"], written["libtpu_args"]) == (OPTIONS, "--some_argument=1")
     assert {"python", "jax", "flax", "orbax-checkpoint"} <= set(written["versions"])
 
 

@@ -1,0 +1,55 @@
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from infra.accelerators import resolve
+from infra.job_spec import slice_spec
+from workloads.spec import CompilerSpec, rendered
+from workloads.spec.compiler import COMPILER_OPTIONS, MULTISLICE_ARGUMENTS, VMEM
+
+TRILLIUM = slice_spec(resolve("v6e", "4x4"), 2)
+
+
+def test_a_job_that_changes_nothing_gets_the_options_of_its_generation() -> None:
+    v5e = slice_spec(resolve("v5e", "4x4"), 2)
+    assert CompilerSpec().options_for(v5e) == {VMEM: 32768}
+    assert CompilerSpec().options_for(TRILLIUM)[VMEM] == 98304
+
+
+def test_a_quick_compilation_may_use_less_fast_memory() -> None:
+    full, quick = CompilerSpec().options_for(TRILLIUM), CompilerSpec(compile="quick").options_for(TRILLIUM)
+    assert quick == {**full, VMEM: 65536}
+
+
+def test_a_job_replaces_removes_and_adds_options() -> None:
+    gathers = "xla_tpu_enable_sparse_core_collective_offload_all_gather"
+    found = CompilerSpec(compiler_options={VMEM: 49152, gathers: None, "xla_new": True}).options_for(TRILLIUM)
+    assert found == {VMEM: 49152, "xla_new": True}
+
+
+def test_a_job_on_one_slice_starts_libtpu_with_its_own_arguments_only() -> None:
+    one = TRILLIUM.model_copy(update={"count": 1})
+    own = CompilerSpec(libtpu_args={"megascale_debug_port": 8081})
+    assert own.libtpu_args_for(one) == {"megascale_debug_port": 8081}
+    assert own.libtpu_args_for(TRILLIUM).keys() > {"megascale_debug_port", "megascale_grpc_premap_memory_bytes"}
+
+
+def test_arguments_are_written_as_libtpu_reads_them() -> None:
+    assert rendered({"a": False, "b": 16, "c": "30m"}) == "--a=false --b=16 --c=30m"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"--xla_option": 1}, {"xla_option": "1 --other=2"}, {"xla_option": ""}, {"xla_option": [1]}],
+    ids=str,
+)
+def test_what_would_be_several_arguments_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        CompilerSpec(libtpu_args=changes)
+
+
+def test_every_row_names_known_generations_and_a_public_source() -> None:
+    for row in (*COMPILER_OPTIONS, *MULTISLICE_ARGUMENTS):
+        assert {*row.quick} <= {*row.values} <= {"v4", "v5e", "v5p", "v6e", "7x"}
+        assert row.source.startswith("https://")

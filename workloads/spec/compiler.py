@@ -1,0 +1,159 @@
+"""Options of the TPU compiler and arguments of the TPU runtime: one table by generation, and a job's changes to it.
+
+The trainer, the preflight and the pod's environment all read this table. Each row is held against libtpu by
+`tests/workloads/preflight/test_compiler.py`; no row was measured on a TPU.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, StrictBool, StrictFloat, StrictInt, StrictStr, StringConstraints
+
+from workloads.spec.base import Spec
+from workloads.spec.slices import SliceSpec
+
+type Value = bool | int | float | str
+
+_AXLEARN = "https://github.com/apple/axlearn/blob/main/axlearn/common/compiler_options.py"
+_MAXTEXT = "https://github.com/AI-Hypercomputer/maxtext/blob/main/benchmarks/xla_flags_library.py"
+_HANGS = (
+    "https://github.com/AI-Hypercomputer/maxtext/blob/main/docs/guides/monitoring_and_debugging/"
+    "megascale_hang_playbook.md"
+)
+_MEGASCALE = "https://openxla.org/xla/megascale/overview"
+
+LIBTPU_VARIABLE = "LIBTPU_INIT_ARGS"
+"""Environment variable that libtpu reads its arguments from. JAX adds one of its own."""
+
+VMEM = "xla_tpu_scoped_vmem_limit_kib"
+"""KiB of fast memory that one fusion may use. More makes matrix products faster and compilation slower."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One option, its value for each generation that it is set for, and the reason."""
+
+    option: str
+    values: Mapping[str, Value]
+    why: str
+    source: str
+    quick: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    """Values that replace those of `values` with `compile: quick`."""
+
+
+COMPILER_OPTIONS = (
+    Row(
+        VMEM,
+        {"v5e": 32768, "v5p": 32768, "v6e": 98304, "7x": 65536},
+        "Estimated share of the peak that an MLP's products reach: v5e 0.75 by default and 0.96 at 32768; v5p 0.80 and"
+        " 0.97, and 0.99 at 65472, which takes five times as long to compile; v6e 0.59, 0.83 at 65536, and more at"
+        " 98304, which takes twice as long again. 7x: the value of axlearn and of Google's recipes.",
+        _AXLEARN,
+        quick={"v6e": 65536},
+    ),
+    Row(
+        "xla_tpu_enable_sparse_core_collective_offload_all_gather",
+        {"v5p": True, "v6e": True},
+        "The SparseCore gathers the weights of a layer while the TensorCore computes; without it the program waits."
+        " libtpu does the same on 7x by default, and v5e has no SparseCore.",
+        _MAXTEXT,
+    ),
+    Row(
+        "xla_tpu_enable_sparse_core_collective_offload_3d_all_gather",
+        {"v5p": True},
+        "The same over a torus of three dimensions. Without it libtpu gathers by an all-reduce of the zero-padded"
+        " matrix, which sends twice the bytes.",
+        _MAXTEXT,
+    ),
+    Row(
+        "xla_tpu_prefer_async_allgather_to_allreduce",
+        {"v5p": True},
+        "Keeps such a gather from becoming an all-reduce.",
+        _MAXTEXT,
+    ),
+)
+
+MULTISLICE_ARGUMENTS = (
+    Row(
+        "megascale_grpc_premap_memory_bytes",
+        {"v5p": 16 << 30, "v6e": 16 << 30, "7x": 16 << 30},
+        "Host memory that is ready for transfers between slices. axlearn reports steps twice as long with the default"
+        " of 4 GiB, which is also what a host with four chips sends in one step of Llama-3.1-8B.",
+        f"{_AXLEARN}, {_MEGASCALE}",
+    ),
+    Row(
+        "megascale_grpc_enable_xor_tracer",
+        {"v4": False, "v5e": False, "v5p": False, "v6e": False, "7x": False},
+        "The tracer leaks memory.",
+        _AXLEARN,
+    ),
+    Row(
+        "megascale_graph_hang_threshold",
+        {"v4": "30m", "v5e": "30m", "v5p": "30m", "v6e": "30m", "7x": "30m"},
+        "Time after which the runtime reports a hang, by default 5 minutes. A host that restores or compiles for longer"
+        " than the others is no hang; `training.step_timeout_minutes` ends one earlier.",
+        _HANGS,
+    ),
+    Row(
+        "megascale_graph_within_launch_hang_threshold",
+        {"v4": "30m", "v5e": "30m", "v5p": "30m", "v6e": "30m", "7x": "30m"},
+        "The same within one launch of a program, by default 1 minute.",
+        _AXLEARN,
+    ),
+)
+"""For libtpu itself, which reads them from its environment only. Only jobs on several slices get them."""
+
+
+def _one_word(value: object) -> object:
+    if isinstance(value, str) and value.split() != [value]:
+        raise ValueError("a value is one word, without spaces")
+    return value
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Changes = Mapping[Name, Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, AfterValidator(_one_word)] | None]
+
+
+class CompilerSpec(Spec):
+    """How a job's programs are compiled, where that differs from the project's own table."""
+
+    compile: Literal["full", "quick"] = "full"
+    """`quick`: on v6e, compiling takes about half of the processor time and a step takes longer; see
+    `docs/compiler.md`. On other generations the two are the same."""
+    compiler_options: Changes = {}
+    """Options of the TPU compiler, such as `xla_tpu_scoped_vmem_limit_kib: 65536`, that replace or extend those of the
+    project's table. `null` removes one of them."""
+    libtpu_args: Changes = {}
+    """The same for arguments of libtpu, such as `megascale_graph_hang_threshold: 60m`. Pods get them by
+    LIBTPU_INIT_ARGS."""
+
+    def options_for(self, slices: SliceSpec) -> dict[str, Value]:
+        """The options that the job's programs are compiled with."""
+        quick = self.compile == "quick"
+        return _resolved(COMPILER_OPTIONS, slices.generation, quick, self.compiler_options)
+
+    def libtpu_args_for(self, slices: SliceSpec) -> dict[str, Value]:
+        """The arguments that libtpu starts with."""
+        rows = MULTISLICE_ARGUMENTS if slices.count > 1 else ()
+        return _resolved(rows, slices.generation, False, self.libtpu_args)
+
+
+def rendered(arguments: Mapping[str, Value]) -> str:
+    """The value of LIBTPU_INIT_ARGS."""
+    return " ".join(f"--{name}={_text(value)}" for name, value in arguments.items())
+
+
+def _resolved(
+    rows: Iterable[Row], generation: str, quick: bool, changes: Mapping[str, Value | None]
+) -> dict[str, Value]:
+    defaults = {
+        row.option: (row.quick if quick and generation in row.quick else row.values)[generation]
+        for row in rows
+        if generation in row.values
+    }
+    return {name: value for name, value in {**defaults, **changes}.items() if value is not None}
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
