@@ -32,10 +32,11 @@ _STOP_SECONDS = 10
 _TOLD_LINES = 12
 
 
-def preflight(stack: str, form: Form, compile_cache: str | None, console: Console) -> int:
+def preflight(stack: str, form: Form, compile_cache: str | None, console: Console, compare: bool = False) -> int:
     """Print the preflight of the training jobs of `stack`: 0 when they fit, 2 when one does not, 1 without an answer.
 
-    With `compile_cache`, a folder or `gs://BUCKET/FOLDER`, the compiled programs are written there.
+    With `compile_cache`, a folder or `gs://BUCKET/FOLDER`, the compiled programs are written there. With `compare`,
+    each step is also compiled with the other choice of `compile`.
 
     Raises:
         Halt: the settings are wrong, the stack has no training job, or the compiler's process came to grief.
@@ -49,7 +50,8 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
         )
     # Progress goes beside the answer, which another program may read.
     beside = Terminal(stderr=True, highlight=False)
-    found = {name: run(spec, cache_folder(os.environ), compile_cache, beside) for name, spec in specs.items()}
+    folder = cache_folder(os.environ)
+    found = {name: run(spec, folder, compile_cache, beside, compare) for name, spec in specs.items()}
     known = Known(at=datetime.now(UTC), preflights=found, deployed=None, workloads=None)
     reviewed = review(stack_file.stack_name(path), settings, known)
     write(reviewed.model_dump_json(indent=1), preflight_tables(reviewed), form, console)
@@ -58,20 +60,26 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
     return 0 if all(result.fits for result in found.values()) else DOES_NOT_GO
 
 
-def run(spec: JobSpec, folder: Path, compile_cache: str | None, console: Console) -> PreflightResult:
+def run(
+    spec: JobSpec, folder: Path, compile_cache: str | None, console: Console, compare: bool = False
+) -> PreflightResult:
     """The result for the step of `spec`: from `folder`, or compiled now and kept there.
 
     Raises:
         Halt: the compiler's process ended without one.
     """
     known = cached(spec, folder)
-    if known and known.unsupported is None and not compile_cache:
+    compares = compare and spec.compiled_otherwise() is not None
+    answered = known and known.unsupported is None and bool(known.alternative or not compares)
+    if known and answered and not compile_cache:
         return known
     with tempfile.TemporaryDirectory() as scratch:
         written, errors = Path(scratch) / "spec.json", Path(scratch) / "errors"
         written.write_text(spec.model_dump_json())
         cache = ["--compile-cache", compile_cache] if compile_cache else []
-        command = [sys.executable, "-m", "workloads.preflight", str(written), "--keep", str(folder.resolve()), *cache]
+        other = ["--compare-compile"] if compares else []
+        keep = ["--keep", str(folder.resolve())]
+        command = [sys.executable, "-m", "workloads.preflight", str(written), *keep, *cache, *other]
         status = _follow(command, errors, console)
         found = cached(spec, folder)
         # What is found may be older than a process that failed, such as one that cannot write the compiled programs.

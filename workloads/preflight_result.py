@@ -79,6 +79,16 @@ class Remedy(Spec):
     """Of the quoted estimate; None when it does not fit."""
 
 
+class Alternative(Spec):
+    """The same job with the other choice of `compile`."""
+
+    compile: str
+    fits: bool
+    seconds: float | None
+    """Step of the quoted estimate; None when it does not fit."""
+    compile_cpu_seconds: float
+
+
 class PreflightResult(Spec):
     """What one compilation for the job's chips told. Every time in it is an estimate."""
 
@@ -110,6 +120,8 @@ class PreflightResult(Spec):
     """What of the transfers between slices a replay of the schedule does not hide. Not part of `steps`."""
     warnings: tuple[str, ...] = ()
     """What the compiler complained of, and what the estimate leaves out."""
+    alternative: Alternative | None = None
+    """None: nobody asked for it, or both choices are the same."""
     compile_wall_seconds: float | None = None
     compile_cpu_seconds: float | None = None
 

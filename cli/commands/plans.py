@@ -77,6 +77,9 @@ def preflight(
         str | None,
         typer.Option(metavar="FOLDER", help="Leave the compiled programs there; also gs://BUCKET/FOLDER."),
     ] = None,
+    compare_compile: Annotated[
+        bool, typer.Option("--compare-compile", help="Also compile with the other choice of `compile`, and compare.")
+    ] = False,
     json: Json = False,
     markdown: Markdown = False,
 ) -> None:
@@ -84,7 +87,7 @@ def preflight(
     form = form_of(json, markdown)
     from cli import preflight as command
 
-    run(lambda: command.preflight(stack, form, compile_cache, Terminal(highlight=False)))
+    run(lambda: command.preflight(stack, form, compile_cache, Terminal(highlight=False), compare_compile))
 
 
 def _amount(text: str) -> float:

@@ -93,6 +93,13 @@ def _compilation(found: PreflightResult) -> Iterable[str]:
     packages = ", ".join(f"{package} {version}" for package, version in found.versions.items())
     seconds = f"{_number(found.compile_wall_seconds, 0)} s ({_number(found.compile_cpu_seconds, 0)} s of processor)"
     yield f"Compiled in {seconds} by {packages}; nothing ran on a TPU."
+    if other := found.alternative:
+        step = f"ESTIMATED step {_number(other.seconds, 3)} s" if other.fits else "the step does not fit"
+        own = f" instead of {_number(found.estimate.seconds, 3)} s" if other.fits and found.estimate else ""
+        yield (
+            f"With compile: {other.compile}, {_number(other.compile_cpu_seconds, 0)} s of processor instead of"
+            f" {_number(found.compile_cpu_seconds, 0)} s; {step}{own}."
+        )
     yield from found.warnings
 
 

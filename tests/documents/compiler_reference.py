@@ -38,8 +38,8 @@ the processor time and the estimated step of each.
 _TAIL = """
 ## Not set
 
-- `xla_tpu_enable_ici_ag_pipelining` starts a layer's gather during the layer before. On v5p with Llama-3.1-8B the copies
-  and the memory that it needs cost more than the wait that it saves.
+- `xla_tpu_enable_ici_ag_pipelining` starts a layer's gather during the layer before. On v5p with Llama-3.1-8B the
+  copies and the memory that it needs cost more than the wait that it saves.
 - Reduce-scatters on the SparseCore (`xla_tpu_enable_sparse_core_collective_offload_reduce_scatter`,
   `xla_tpu_enable_sparse_core_collective_offload_nd_reduce_scatter`, `xla_tpu_enable_sparse_core_reduce_scatter_v2`).
   On v5p libtpu sums gradients by an all-reduce over the slice, twice the bytes, and these options make it a

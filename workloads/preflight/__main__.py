@@ -58,7 +58,9 @@ def _keep(options: argparse.Namespace) -> int:
 
     try:
         spec = JobSpec.model_validate_json(options.spec.read_text())
-        result = preflight(spec, lambda compiling: print(compiling, flush=True), fill_cache=bool(options.compile_cache))
+        result = preflight(
+            spec, lambda compiling: print(compiling, flush=True), bool(options.compile_cache), options.compare_compile
+        )
         keep(result, options.keep)
     except (OSError, ValueError) as fault:
         print(f"error: {fault}", file=sys.stderr)
@@ -100,6 +102,9 @@ def _parser() -> argparse.ArgumentParser:
         "--compile-cache",
         metavar="FOLDER",
         help="with --keep: also write the compiled programs into FOLDER, which may be in a bucket",
+    )
+    parser.add_argument(
+        "--compare-compile", action="store_true", help="with --keep: also compile with the other choice of `compile`"
     )
     parser.add_argument("--from-text", type=Path, metavar="FILE", help="account for a dumped text, compile nothing")
     return parser

@@ -18,6 +18,7 @@ from workloads.preflight.remedies import Change, Outcome, remedies
 from workloads.preflight.report import Report
 from workloads.preflight_result import (
     QUOTED_EFFICIENCY,
+    Alternative,
     PreflightResult,
     Remedy,
     preflight_key,
@@ -27,16 +28,18 @@ from workloads.spec import JobSpec
 from workloads.training.failures import InvalidSpec
 
 
-def preflight(spec: JobSpec, tell: Callable[[str], None], fill_cache: bool) -> PreflightResult:
+def preflight(spec: JobSpec, tell: Callable[[str], None], fill_cache: bool, compare: bool = False) -> PreflightResult:
     """Compile the step of `spec`, and what would make it fit if it does not; `tell` is told before each compilation.
 
-    With `fill_cache`, also compile what else the trainer runs, for JAX's compilation cache.
+    With `fill_cache`, also compile what else the trainer runs, for JAX's compilation cache. With `compare`, also
+    compile the step with the other choice of `compile`.
     """
     try:
         tell("the job as it is")
         compilation = compile_step(spec)
         report = report_on(spec, compilation.text, compilation)
         tried = () if report.done else _remedies(spec, tell)
+        alternative = _alternative(spec, tell) if compare else None
         if fill_cache and report.done:
             tell("initial weights and evaluation, for the compilation cache")
             compile_others(spec)
@@ -44,7 +47,22 @@ def preflight(spec: JobSpec, tell: Callable[[str], None], fill_cache: bool) -> P
         return PreflightResult(**_asked(spec), unsupported=str(fault))
     except JaxRuntimeError as fault:
         return PreflightResult(**_asked(spec), unsupported=f"the compiler refuses the step: {fault}")
-    return _answered(spec, compilation, report, tried)
+    return _answered(spec, compilation, report, tried, alternative)
+
+
+def _alternative(spec: JobSpec, tell: Callable[[str], None]) -> Alternative | None:
+    other = spec.compiled_otherwise()
+    if other is None:
+        return None
+    tell(f"instead compile: {other.compiler.compile}")
+    compilation = compile_step(other)
+    report = report_on(other, compilation.text, compilation)
+    return Alternative(
+        compile=other.compiler.compile,
+        fits=report.done is not None,
+        seconds=_quoted_seconds(report),
+        compile_cpu_seconds=compilation.cpu_seconds,
+    )
 
 
 def _remedies(spec: JobSpec, tell: Callable[[str], None]) -> tuple[Remedy, ...]:
@@ -72,7 +90,13 @@ def _asked(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _answered(spec: JobSpec, compilation: Compilation, report: Report, tried: tuple[Remedy, ...]) -> PreflightResult:
+def _answered(
+    spec: JobSpec,
+    compilation: Compilation,
+    report: Report,
+    tried: tuple[Remedy, ...],
+    alternative: Alternative | None,
+) -> PreflightResult:
     done, estimate = report.done, report.estimate
     return PreflightResult(
         **_asked(spec),
@@ -87,6 +111,7 @@ def _answered(spec: JobSpec, compilation: Compilation, report: Report, tried: tu
         dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()} if done else {},
         dcn_exposed_seconds=estimate.dcn_exposed_seconds if estimate else None,
         warnings=(*compilation.complaints, *(_left_out(done) if done else ())),
+        alternative=alternative,
         compile_wall_seconds=compilation.wall_seconds,
         compile_cpu_seconds=compilation.cpu_seconds,
     )

@@ -55,6 +55,12 @@ class JobSpec(Spec):
         """The arguments that libtpu starts with."""
         return self.compiler.libtpu_args_for(self.slices)
 
+    def compiled_otherwise(self) -> Self | None:
+        """The same job with the other choice of `compile`; None where that compiles the same program."""
+        choice = "full" if self.compiler.compile == "quick" else "quick"
+        other = self.model_copy(update={"compiler": self.compiler.model_copy(update={"compile": choice})})
+        return None if other.compiler_options == self.compiler_options else other
+
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
         if faults := self._faults():

@@ -79,6 +79,23 @@ def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
     assert [command[-2:] for command in started] == [["--compile-cache", "gs://bucket/programs"]]
 
 
+def test_a_known_preflight_is_compiled_again_for_the_other_choice_of_compile_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(tmp_path, monkeypatch)
+    started: list[list[str]] = []
+
+    def follow(command: list[str], *_: object) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("cli.preflight._follow", follow)
+    told("preflight", "-s", "local", "--json")
+    assert started == []
+    told("preflight", "-s", "local", "--json", "--compare-compile")
+    assert [command[-1] for command in started] == ["--compare-compile"]
+
+
 def known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The preflight of the stack `local`, so that nothing is compiled."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))

@@ -8,7 +8,7 @@ from infra.review.table import WIDTH, as_text
 from infra.settings import parse
 from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, fitting, unfit
-from workloads.preflight_result import PreflightResult, Remedy
+from workloads.preflight_result import Alternative, PreflightResult, Remedy
 
 SETTINGS = parse(stack_values("prod"))
 OTHER_MESH = Remedy(change="mesh: x", fits=False, peak_gib=140.0, seconds=None)
@@ -29,6 +29,13 @@ def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() 
     assert ["35%", "(quoted)", "2.500", "40.0%"] in [row[:4] for row in rows(fitting(SETTINGS))]
     assert ["to", "other", "slices", "(DCN)", "all-reduce", "1,000.0"] in rows(fitting(SETTINGS))
     assert ["v6e", "4x4", "3", "x", "8192", "3.393", "3.455", "1.02"] in rows(fitting(SETTINGS))
+
+
+def test_the_other_way_to_compile_is_shown_with_what_it_costs_and_saves() -> None:
+    other = Alternative(compile="quick", fits=True, seconds=2.75, compile_cpu_seconds=40.0)
+    text = " ".join(told(fitting(SETTINGS).model_copy(update={"alternative": other})).split())
+    assert "With compile: quick, 40 s of processor instead of" in text
+    assert "ESTIMATED step 2.750 s instead of 2.500 s" in text
 
 
 def test_what_does_not_fit_has_no_pace_and_what_was_tried_instead() -> None:

@@ -28,14 +28,17 @@ def of_generation(name: str) -> JobSpec:
     return spec.model_copy(update={"slices": spec.slices.model_copy(update={"generation": name})})
 
 
-@pytest.mark.costs(cpu_seconds=15)
+@pytest.mark.costs(cpu_seconds=25)
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_job_that_fits_is_answered_in_full() -> None:
     told: list[str] = []
 
-    found = preflight(v6e_job(), told.append, fill_cache=False)
+    found = preflight(v6e_job(), told.append, fill_cache=False, compare=True)
 
-    assert told == ["the job as it is"]
+    assert told == ["the job as it is", "instead compile: quick"]
+    assert found.alternative
+    assert (found.alternative.compile, found.alternative.fits) == ("quick", True)
+    assert found.alternative.seconds
     assert (found.fits, found.unsupported, found.remedies) == (True, None, ())
     assert found.peak_gib == found.needed_gib
     assert found.peak_gib

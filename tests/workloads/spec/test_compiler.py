@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from infra.accelerators import resolve
 from infra.job_spec import slice_spec
+from tests.workloads.preflight.jobs import v6e_job
 from workloads.spec import CompilerSpec, rendered
 from workloads.spec.compiler import COMPILER_OPTIONS, MULTISLICE_ARGUMENTS, VMEM
 
@@ -20,6 +21,13 @@ def test_a_job_that_changes_nothing_gets_the_options_of_its_generation() -> None
 def test_a_quick_compilation_may_use_less_fast_memory() -> None:
     full, quick = CompilerSpec().options_for(TRILLIUM), CompilerSpec(compile="quick").options_for(TRILLIUM)
     assert quick == {**full, VMEM: 65536}
+
+
+def test_only_where_the_choices_differ_is_there_another_way_to_compile() -> None:
+    other = v6e_job().compiled_otherwise()
+    assert other
+    assert (other.compiler.compile, other.compiler_options[VMEM]) == ("quick", 65536)
+    assert v6e_job().model_copy(update={"slices": slice_spec(resolve("v5e", "4x4"), 2)}).compiled_otherwise() is None
 
 
 def test_a_job_replaces_removes_and_adds_options() -> None:
