@@ -121,7 +121,7 @@ class PreflightResult(Spec):
     warnings: tuple[str, ...] = ()
     """What the compiler complained of, and what the estimate leaves out."""
     alternative: Alternative | None = None
-    """None: nobody asked for it, or both choices are the same."""
+    """`None` without `--compare-compile`, or where both choices compile the same program."""
     compile_wall_seconds: float | None = None
     compile_cpu_seconds: float | None = None
 
