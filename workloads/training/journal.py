@@ -1,13 +1,16 @@
 """What a start of a run says of itself: on the screen once for the job, in each host's ledger and metrics.
 
-Owns the clock of a step, whose time no save, evaluation or restore is part of. When something happens is up to
-`loop`.
+Measures steps: no save, evaluation or restore is part of a step's time. A thread reads the result of a step as soon as
+the devices have it, so that the host can give them the next step first. When something happens is up to `loop`.
 """
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
+
+import jax
 
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
@@ -21,6 +24,38 @@ from workloads.training.step import StepResult
 from workloads.training.step_metrics import Measured, StepMetrics
 
 
+@dataclass(frozen=True)
+class Result:
+    """What a step gave, on the host."""
+
+    loss: float
+    gradient_norm: float
+    skipped: bool
+    ended: float
+    """`time.monotonic()` when the devices had finished the step."""
+
+    @classmethod
+    def read(cls, result: StepResult) -> Self:
+        """Wait for the devices."""
+        loss, norm, skipped = jax.device_get((result.loss, result.gradient_norm, result.skipped))
+        return cls(float(loss), float(norm), bool(skipped), time.monotonic())
+
+
+@dataclass(frozen=True)
+class StepUnderWay:
+    """A step that the devices were given, and which is not in the record yet."""
+
+    before: Position
+    given: float
+    """`time.monotonic()` when the devices had all of it."""
+    result: Future[Result]
+
+    @property
+    def number(self) -> int:
+        """Steps that are done after it."""
+        return self.before.step + 1
+
+
 @dataclass
 class Journal:
     """The ledger and metrics of this host, those that it shows while it trains, and the screen of the job."""
@@ -30,7 +65,9 @@ class Journal:
     ledger: Ledger
     metrics: StepMetrics
     live: LiveMetrics
-    _last_look: float = field(default_factory=time.monotonic)
+    _devices_free: float = field(default_factory=time.monotonic)
+    """`time.monotonic()` from which on the devices could take the next step."""
+    _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
 
     def __enter__(self) -> Self:
         self.ledger.__enter__()
@@ -40,6 +77,7 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._reader.shutdown(wait=False)
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
@@ -71,17 +109,31 @@ class Journal:
         if self.processes.leads:
             print(message, flush=True)
 
-    def stepped(self, before: Position, result: StepResult, host_seconds: float) -> None:
-        """The step on from `before`, of which the host itself took `host_seconds`."""
-        done = before.step + 1
-        loss, norm, skipped = float(result.loss), float(result.gradient_norm), bool(result.skipped)
-        measured = Measured(done, before.batch, self.restart_clock(), host_seconds, loss, norm, skipped)
+    def begun(self, before: Position, result: StepResult) -> StepUnderWay:
+        """The devices were given the step on from `before`, whose result will be `result`."""
+        return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
+
+    def stepped(self, step: StepUnderWay) -> None:
+        """Wait for the end of `step` and record it."""
+        result, free = step.result.result(), self._devices_free
+        self._devices_free = result.ended
+        measured = Measured(
+            step=step.number,
+            batch=step.before.batch,
+            ended=time.time() - (time.monotonic() - result.ended),
+            seconds=result.ended - free,
+            # Given before the step before it had ended, it kept nothing waiting.
+            host_seconds=max(0.0, step.given - free),
+            loss=result.loss,
+            gradient_norm=result.gradient_norm,
+            skipped=result.skipped,
+        )
         self.live.stepped(self.metrics.add(measured))
         rate = self.metrics.tokens_per_second(measured)
-        self.announce(StepProgress(done, self.schedule.steps, loss, rate, measured.seconds * 1000))
-        if skipped:
+        self.announce(StepProgress(step.number, self.schedule.steps, result.loss, rate, measured.seconds * 1000))
+        if result.skipped:
             self.warn(
-                f"step {done}: loss {loss} and gradient norm {norm} must be finite;"
+                f"step {step.number}: loss {result.loss} and gradient norm {result.gradient_norm} must be finite;"
                 " the step is skipped and changes nothing"
             )
 
@@ -101,13 +153,6 @@ class Journal:
                 f" step before it starts, where the median host takes {found.median_seconds * 1000:.0f} ms"
             )
 
-    @property
-    def clock(self) -> float:
-        """Seconds since it was restarted."""
-        return time.monotonic() - self._last_look
-
-    def restart_clock(self) -> float:
-        """What it showed."""
-        now = time.monotonic()
-        seconds, self._last_look = now - self._last_look, now
-        return seconds
+    def restart_clock(self) -> None:
+        """The time of the next step begins now, since the devices did something else until now."""
+        self._devices_free = time.monotonic()

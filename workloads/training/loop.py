@@ -1,6 +1,8 @@
 """Training from wherever the run stands to its last step.
 
-Owns the order of things: program, data, run and checkpoints first, then step, report, evaluate and save.
+Owns the order of things: program, data, run and checkpoints first, then step, report, evaluate and save. The host gives
+the devices a step before it reads the result of the one before, so that they do not wait for it. A step whose state is
+saved, evaluated or compared, or which may be the last before a rollback, is judged before the next one begins.
 """
 
 import math
@@ -18,7 +20,7 @@ from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
 from workloads.training.initial_weights import InitialWeights
-from workloads.training.journal import Journal
+from workloads.training.journal import Journal, StepUnderWay
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
@@ -112,6 +114,8 @@ class Training:
     _save_is_due: bool = False
     _has_evaluated: bool = False
     _rollbacks: Rollbacks = field(init=False)
+    _under_way: StepUnderWay | None = None
+    """The newest step, until it is judged."""
 
     def __post_init__(self) -> None:
         self._rollbacks = Rollbacks(
@@ -139,7 +143,11 @@ class Training:
             # For the first save. Not earlier, since the first step of a new run need not wait for it.
             self.program.prepare_fingerprints()
             position = position.next
-            if self.journal.metrics.skipped_in_a_row > self.schedule.max_skipped_steps:
+            self._save_is_due |= self._save_falls_on(position)
+            if not self._must_be_judged(position):
+                continue
+            self._judge()
+            if self._has_diverged:
                 # First, for the chips cannot hold two.
                 del state
                 state, position = self._go_back(position)
@@ -173,29 +181,71 @@ class Training:
         return state
 
     def _advance(self, position: Position, state: TrainState) -> TrainState:
-        """One step on from `position`."""
+        """Give the devices the step on from `position`, then judge the one before."""
         done = position.step + 1
         self.processes.deadline.expect(f"step {done}", self.schedule.step_timeout_minutes)
         self.profiler.before(done)
         batch = self.batches.training(position.batch)
-        host_seconds = self.journal.clock
         state, result = self.program.step(state, batch)
-        self.journal.stepped(position, result, host_seconds)
-        self.profiler.after(done)
+        begun = self.journal.begun(position, result)
+        self._judge()
+        self._under_way = begun
         return state
 
-    def _follow_schedule(self, position: Position, state: TrainState) -> None:
-        """What it asks for at `position`."""
+    def _must_be_judged(self, position: Position) -> bool:
+        """Whether the step to `position` must be judged before the next one begins: its state has another use, or the
+        run may have diverged there."""
         step = position.step
+        return (
+            self._save_is_due
+            or self._slices_are_due(step)
+            or self._evaluation_is_due(step)
+            or self.journal.metrics.skipped_in_a_row >= self.schedule.max_skipped_steps
+            or self.profiler.cut_after(step)
+        )
+
+    def _judge(self) -> None:
+        """Wait for the step that is under way, if one is, and record what came of it."""
+        if self._under_way is None:
+            return
+        judged, self._under_way = self._under_way, None
+        step = judged.number
+        self.processes.deadline.expect(f"step {step}", self.schedule.step_timeout_minutes)
+        self.journal.stepped(judged)
+        self.profiler.after(step)
+        if self._has_diverged:
+            return
         if step % self.schedule.compare_hosts_every_steps == 0 or step == self.schedule.steps:
             self.journal.compare_hosts(step)
         self._announce_saved(wait=False)
-        if self._to_save(position):
+
+    @property
+    def _has_diverged(self) -> bool:
+        return self.journal.metrics.skipped_in_a_row > self.schedule.max_skipped_steps
+
+    def _follow_schedule(self, position: Position, state: TrainState) -> None:
+        """What it asks for at `position`, whose step is judged."""
+        step = position.step
+        # A save that falls on skipped steps waits for their end: its weights may be what they fail by, and it would
+        # push a checkpoint out that can be gone back to.
+        ends = step == self.schedule.steps
+        if self._save_is_due and (ends or not self.journal.metrics.skipped_in_a_row):
             self._save(position, state)
-        elif self.replicas.several and step % self.schedule.compare_slices_every_steps == 0:
+        elif self._slices_are_due(step):
             self._compare_slices(step, state)
-        if step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps:
+        if self._evaluation_is_due(step):
             self._evaluate(step, state)
+
+    def _save_falls_on(self, position: Position) -> bool:
+        ends = position.step == self.schedule.steps
+        return ends or position.step % self.schedule.save_every_steps == 0 or self._timer.is_up(position.batch)
+
+    def _slices_are_due(self, step: int) -> bool:
+        return self.replicas.several and step % self.schedule.compare_slices_every_steps == 0
+
+    def _evaluation_is_due(self, step: int) -> bool:
+        """That of the last step has its own place."""
+        return step % self.schedule.evaluate_every_steps == 0 and step < self.schedule.steps
 
     def _go_back(self, position: Position) -> tuple[TrainState, Position]:
         """The state of an earlier step, with the batch at `position` as its next one."""
@@ -229,14 +279,6 @@ class Training:
         self.journal.restart_clock()
         return loss
 
-    def _to_save(self, position: Position) -> bool:
-        """A save that falls on skipped steps waits for their end: its weights may be what they fail by, and it would
-        push a checkpoint out that can be gone back to."""
-        ends = position.step == self.schedule.steps
-        by_step = ends or position.step % self.schedule.save_every_steps == 0
-        self._save_is_due |= by_step or self._timer.is_up(position.batch)
-        return self._save_is_due and (ends or not self.journal.metrics.skipped_in_a_row)
-
     def _save(self, position: Position, state: TrainState) -> None:
         began, step = time.monotonic(), position.step
         self._timer.saved(position.batch)
@@ -259,6 +301,7 @@ class Training:
         # Asked by batch, since the answer is agreed on for a number that was not asked for yet.
         if not self.processes.told_to_stop(position.batch):
             return
+        self._judge()
         if position.step != self._safe_step:
             self._save(position, state)
         self._announce_saved(wait=True)

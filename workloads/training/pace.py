@@ -2,7 +2,7 @@
 
 Owns the comparison of step times and the name of the straggler. A step ends on all hosts together,
 because its collectives wait for the last one; what differs is the time that a host keeps the others
-waiting before it starts its step (reading rows, Python, saving). A slow chip slows the step time of all
+waiting (reading rows, Python, saving) after the step before has ended. A slow chip slows the step time of all
 hosts alike and cannot be told apart here: that needs a profile.
 """
 
@@ -24,7 +24,7 @@ class Pace:
     step: int
     step_seconds: float
     host_seconds: float
-    """Part of it before the step was on the devices."""
+    """Part of it in which the devices waited for this host to give them the step."""
 
     def word(self) -> str:
         """For the other hosts."""

@@ -80,9 +80,14 @@ class StepProfiler:
             jax.profiler.start_trace(self._local.name)
 
     def after(self, step: int) -> None:
-        """Call when `step` is done."""
+        """Call when `step` is done; at once if a capture is `cut_after` it."""
         if self._local and step == self._captured[1]:
             self._end(self._local)
+
+    def cut_after(self, step: int) -> bool:
+        """Whether a capture ends with `step`, or begins with the next one, which must therefore not begin before
+        `step` has ended."""
+        return step == self._captured[1] if self._local else self._due(step + 1) is not None
 
     def _due(self, step: int) -> Range | None:
         """What is wanted of `step`, unless it began before the last capture ended."""
@@ -91,7 +96,7 @@ class StepProfiler:
     def _tell(self, step: int, step_seconds: float) -> None:
         """Ask all hosts for the first steps that they can all hear of in time."""
         alone = self._processes.count == 1
-        first = step if alone else step + math.ceil(HEARD_SECONDS / max(step_seconds, 1e-3))
+        first = step + (1 if alone else math.ceil(HEARD_SECONDS / max(step_seconds, 1e-3)))
         wanted = (first, first + STEPS_ON_REQUEST - 1)
         self._wanted = (*self._wanted, wanted)
         self._processes.put("profile", json.dumps(wanted))

@@ -5,7 +5,6 @@ the count of skipped steps.
 """
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -34,9 +33,11 @@ class Measured:
     step: int
     batch: int
     """Number of the batch that it took."""
+    ended: float
+    """Unix seconds."""
     seconds: float
     host_seconds: float
-    """Part of `seconds` before the step was on the devices."""
+    """Part of `seconds` in which the devices waited for this host to give them the step."""
     loss: float
     gradient_norm: float
     skipped: bool
@@ -105,7 +106,7 @@ class StepMetrics:
         return {
             "step": measured.step,
             "batch": measured.batch,
-            "time": round(time.time(), 3),
+            "time": round(measured.ended, 3),
             "loss": _finite(measured.loss),
             "gradient_norm": _finite(measured.gradient_norm),
             "skipped": measured.skipped,

@@ -1,8 +1,11 @@
 import json
 import re
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,17 @@ from workloads.progress import (
 )
 from workloads.spec import JobSpec
 from workloads.training import loop
+from workloads.training.checkpoint import Checkpoints
 from workloads.training.deadline import Deadline
 from workloads.training.failures import Diverged, Preempted
+from workloads.training.journal import Journal
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
+from workloads.training.rollback import Position
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
+from workloads.training.step import CompiledProgram, StepResult, TrainState
+from workloads.training.step_metrics import StepMetrics
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
 """Without a compilation cache."""
@@ -233,11 +241,100 @@ def test_the_leader_writes_a_line_of_metrics_for_each_step(tmp_path: Path, capsy
     assert {step["step"]: step["loss"] for step in steps} == found
     for step in steps:
         assert step["tokens_per_second"] == pytest.approx(16 * 64 / step["step_seconds"])
-        assert 0 < step["host_seconds"] < step["step_seconds"]
+        assert 0 <= step["host_seconds"] < step["step_seconds"]
         assert step["gradient_norm"] > 0
+    # Nothing ran on the devices while the first step was prepared.
+    assert steps[0]["host_seconds"] > 0
 
 
 def test_the_steps_asked_for_are_profiled(tmp_path: Path, capsys: Capture) -> None:
     trained(small_job(tmp_path, steps=4, profile_steps=(2, 3)), capsys)
     session = tmp_path / "runs" / "run-1" / "profiles" / "plugins" / "profile" / "0-2-3"
     assert (session / "00000-host-0.xplane.pb").stat().st_size > 0
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a run does with the devices and with the results of its steps, in order."""
+    done: list[str] = []
+
+    def note(owner: type, name: str, words: Callable[..., str]) -> None:
+        real = getattr(owner, name)
+
+        def noted(*given: Any, **named: Any) -> Any:
+            done.append(words(*given, **named))
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(Journal, "begun", lambda _, before, result: f"give {before.step + 1}")
+    note(StepMetrics, "add", lambda _, measured: f"judge {measured.step}")
+    note(Checkpoints, "save", lambda _, step, *rest: f"save {step}")
+    note(Checkpoints, "go_back", lambda *_: "go back")
+    note(CompiledProgram, "evaluate", lambda *_: "evaluate")
+    return done
+
+
+class Late:
+    """A loss that cannot be read until the next step was given to the devices."""
+
+    def __init__(self, loss: jax.Array, next_is_given: threading.Event):
+        self._loss = loss
+        self._next_is_given = next_is_given
+
+    def __float__(self) -> float:
+        assert self._next_is_given.wait(timeout=20), "the next step waits for this one's result"
+        return float(self._loss)
+
+
+def test_a_step_is_given_to_the_devices_before_the_result_of_the_one_before_it_is_read(
+    tmp_path: Path, capsys: Capture, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, given = CompiledProgram.step, defaultdict[int, threading.Event](threading.Event)
+    numbers = iter(range(1, 6))
+
+    def step(program: CompiledProgram, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
+        state, result = real(program, state, batch)
+        number = next(numbers)
+        given[number].set()
+        late: Any = Late(result.loss, given[number + 1])
+        return state, result if number == 5 else replace(result, loss=late)
+
+    expected = losses(trained(small_job(tmp_path / "one", steps=5, save_every_steps=8), capsys))
+    order.clear()
+    monkeypatch.setattr(CompiledProgram, "step", step)
+    found = losses(trained(small_job(tmp_path / "two", steps=5, save_every_steps=8), capsys))
+    assert found == expected
+    between = [word for number in range(2, 6) for word in (f"give {number}", f"judge {number - 1}")]
+    assert order == ["give 1", *between, "judge 5", "save 5", "evaluate"]
+
+
+def test_a_state_is_evaluated_and_saved_after_its_step_is_judged_and_before_the_next_uses_it_up(
+    tmp_path: Path, capsys: Capture, order: list[str]
+) -> None:
+    trained(small_job(tmp_path, steps=6, save_every_steps=2, evaluate_every_steps=3), capsys)
+    first = ["give 1", "give 2", "judge 1", "judge 2", "save 2", "give 3", "judge 3", "evaluate"]
+    then = ["give 4", "judge 4", "save 4", "give 5", "give 6", "judge 5", "judge 6", "save 6", "evaluate"]
+    assert order == first + then
+
+
+def test_sigterm_saves_the_state_of_a_step_that_is_judged(tmp_path: Path, capsys: Capture, order: list[str]) -> None:
+    stopped(small_job(tmp_path), 3, capsys)
+    assert order == ["give 1", "give 2", "judge 1", "give 3", "judge 2", "judge 3", "save 3"]
+
+
+def test_a_step_that_may_be_the_last_before_a_rollback_is_judged_before_another_is_given(
+    tmp_path: Path, capsys: Capture, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = Journal.begun
+
+    def spoilt(journal: Journal, before: Position, result: StepResult) -> Any:
+        bad = 5 <= before.batch <= 7
+        return begun(journal, before, replace(result, skipped=result.skipped | bad))
+
+    monkeypatch.setattr(Journal, "begun", spoilt)
+    # The save at step 8 falls on a skipped step, and so must wait.
+    trained(small_job(tmp_path, steps=9, save_every_steps=4, max_skipped_steps=2, max_rollbacks=1), capsys)
+    until = ["give 5", "give 6", "judge 5", "give 7", "judge 6", "give 8", "judge 7", "judge 8", "go back"]
+    after = [*until[:-1], "save 8", "give 9", "judge 9", "save 9"]
+    assert order[order.index("save 4") :] == ["save 4", *until, *after, "evaluate"]
