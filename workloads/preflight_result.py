@@ -118,6 +118,8 @@ class PreflightResult(Spec):
     dcn_sent_bytes: dict[str, float] = {}
     dcn_exposed_seconds: float | None = None
     """What of the transfers between slices a replay of the schedule does not hide. Not part of `steps`."""
+    attention: str | None = None
+    """Which kernel the step was compiled with and why, where the job chooses one on its chips."""
     warnings: tuple[str, ...] = ()
     """What the compiler complained of, and what the estimate leaves out."""
     alternative: Alternative | None = None

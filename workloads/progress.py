@@ -78,6 +78,56 @@ class FewerSlices(Line):
 
 
 @dataclass(frozen=True)
+class AttentionTried(Line):
+    """An attention kernel that computes rightly on this job's chips."""
+
+    template: ClassVar[str] = (
+        "attention kernel {kernel}: {milliseconds:.3f} ms for a layer, forward and backward;"
+        " it differs from plain attention by {difference:.4f}"
+    )
+
+    kernel: str
+    milliseconds: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class AttentionPassedOver(Line):
+    """An attention kernel that this job cannot use."""
+
+    template: ClassVar[str] = "attention kernel {kernel} is passed over: {reason}"
+
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AttentionChosen(Line):
+    """The attention kernel that `training.attention: auto` chose."""
+
+    template: ClassVar[str] = "attention kernel {kernel} is used on {chips}: {reason}"
+
+    kernel: str
+    chips: str
+    """Generation of TPU."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class AttentionChanged(Line):
+    """A run continues with another attention kernel than it used before on such chips."""
+
+    template: ClassVar[str] = (
+        "WARNING: the run used attention kernel {earlier} on {chips} and cannot use it any more; it continues with"
+        " {kernel}, so its losses from here on are not bit by bit those of an uninterrupted run"
+    )
+
+    earlier: str
+    kernel: str
+    chips: str
+
+
+@dataclass(frozen=True)
 class SettingsChanged(Line):
     """A run continues with another last step or optimizer than its checkpoint was saved with."""
 

@@ -100,6 +100,8 @@ def _compilation(found: PreflightResult) -> Iterable[str]:
             f"With compile: {other.compile}, {_number(other.compile_cpu_seconds, 0)} s of processor instead of"
             f" {_number(found.compile_cpu_seconds, 0)} s; {step}{own}."
         )
+    if found.attention:
+        yield f"{found.attention}."
     yield from found.warnings
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from workloads.preflight.attention import settled
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
@@ -28,7 +29,7 @@ def compile_step(spec: JobSpec) -> Compilation:
     """
 
     def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
-        return Program(spec, _mesh(spec)).compile_step(**options)
+        return Program(settled(spec), _mesh(spec)).compile_step(**options)
 
     check_arguments(spec)
     # The target is described in there too, for libtpu then complains that this machine has no TPU.
@@ -43,7 +44,7 @@ def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) 
 
 def compile_others(spec: JobSpec) -> None:
     """Compile what else a start of the trainer runs, so that JAX's compilation cache gets it."""
-    program = Program(spec, _mesh(spec))
+    program = Program(settled(spec), _mesh(spec))
     program.compile_initial()
     program.compile_evaluation()
 

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from workloads.preflight import chips
+from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, Estimate
 from workloads.preflight.work import Operation, by_source
@@ -60,6 +61,7 @@ class Report:
             f" {self.spec.training.global_batch} x {self.spec.training.sequence_length} tokens{padding}"
         )
         if self.compilation:
+            yield from wrap(kernel.sentence, _WIDTH) if (kernel := likely(self.spec)) else ()
             yield from _memory(self.spec, self.compilation)
         if self.done and self.estimate:
             yield from _steps(self.estimate)

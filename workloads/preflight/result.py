@@ -10,6 +10,7 @@ from typing import Any
 from jax.errors import JaxRuntimeError
 
 from workloads.preflight import chips
+from workloads.preflight.attention import likely
 from workloads.preflight.chips import Unsupported
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account
@@ -110,6 +111,7 @@ def _answered(
         ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()} if done else {},
         dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()} if done else {},
         dcn_exposed_seconds=estimate.dcn_exposed_seconds if estimate else None,
+        attention=kernel.sentence if (kernel := likely(spec)) else None,
         warnings=(*compilation.complaints, *(_left_out(done) if done else ())),
         alternative=alternative,
         compile_wall_seconds=compilation.wall_seconds,

@@ -40,7 +40,7 @@ from workloads.spec.pod import (
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.training import Attention, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
+from workloads.spec.training import Attention, Kernel, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
 
 __all__ = [
     "API_ACCESS_PATH",
@@ -69,6 +69,7 @@ __all__ = [
     "ExitCode",
     "ExpertsSpec",
     "JobSpec",
+    "Kernel",
     "MeshSpec",
     "MixedSpec",
     "MixtureSpec",

@@ -17,12 +17,18 @@ Remat = Literal["none", "dots", "attention", "full", "offload"]
     offload    nothing, and the layer's input waits in the host's memory
 """
 
-Attention = Literal["splash", "fused", "reference"]
+Kernel = Literal["fused", "splash-2048", "splash", "reference"]
+"""What computes attention."""
+
+Attention = Literal["auto", Kernel]
 """The attention kernel on TPU. On other devices `reference` runs, whatever is named.
 
-    splash     JAX's own
-    fused      this project's, with the rotary embedding inside; no TPU has run it yet
-    reference  plain JAX with all scores of a sequence in memory
+    auto         the fastest of the next three that computes rightly on the job's own chips, which each start finds
+                 out; a run that continues on the same kind of chips keeps its kernel
+    fused        this project's, with the rotary embedding inside; no TPU has run it yet
+    splash-2048  JAX's own, in blocks of up to 2048 positions, with one kernel for the backward pass
+    splash       JAX's own, in blocks of up to 1024 positions, with two
+    reference    plain JAX with all scores of a sequence in memory
 """
 
 
@@ -74,7 +80,7 @@ class TrainingSpec(Spec):
     """Of activations, of gathered weights and of gradients on their way between devices. Weights and
     optimizer are kept in float32, sums over tokens are made in it."""
     remat: Remat = "attention"
-    attention: Attention = "splash"
+    attention: Attention = "auto"
     gather_weights: Literal["each-layer", "each-step"] = "each-layer"
     """When the devices of a slice put their shards of the weights together: before each layer (ZeRO-3),
     or once a step (ZeRO-1), which holds all weights on each device and moves fewer bytes when

@@ -8,11 +8,12 @@ heads, its key and its value.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from workloads.spec import Attention
+from workloads.spec import Attention, ModelSpec
 from workloads.training.remat import ATTENTION, PROJECTION, named
 from workloads.training.rope import Rotation, rotate
 
@@ -24,6 +25,12 @@ class Heads:
     queries_per_kv_head: int
     head_dim: int
     kernel: Attention
+    """`auto` only until `attention_trial` has chosen; nothing can be computed with it."""
+
+    @classmethod
+    def of(cls, model: ModelSpec, kernel: Attention) -> Self:
+        """Those of the layers of `model`."""
+        return cls(model.queries_per_kv_head, model.head_dim, kernel)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ def attend(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Head
     """x [B, S, D] to [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
     if heads.kernel == "reference":
         return _plain(x, query_key_value, out, heads, sequence)
+    if heads.kernel == "auto":
+        raise ValueError("training.attention is auto: choose a kernel first")
     # Imported late, since Pallas takes a while and runs on TPUs alone.
     from workloads.training.tpu_attention import attend_by_kernel
 
@@ -51,7 +60,13 @@ def _plain(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Head
     batch, positions, embed = x.shape
     projected = named(x.reshape(-1, embed) @ query_key_value, PROJECTION)
     grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)
-    grouped = grouped.transpose(0, 2, 3, 1, 4)
+    mixed = named(mix_plainly(grouped.transpose(0, 2, 3, 1, 4), heads, sequence), ATTENTION)
+    return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
+
+
+def mix_plainly(grouped: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """Values mixed by attention [B, K, G, S, H], of [B, K, G + 2, S, H]: queries, key and value of each kv head."""
+    positions = grouped.shape[-2]
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
     query, key = rotate(query, sequence.rotation, -1), rotate(key, sequence.rotation, -1)
     scores = jnp.einsum("bkgsh,bkth->bkgst", query * heads.head_dim**-0.5, key, preferred_element_type=jnp.float32)
@@ -60,5 +75,4 @@ def _plain(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Head
     if sequence.segments is not None:
         seen = seen & (sequence.segments[:, :, None] == sequence.segments[:, None])
     shares = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf), axis=-1).astype(value.dtype)
-    mixed = named(jnp.einsum("bkgst,bkth->bkgsh", shares, value), ATTENTION)
-    return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
+    return jnp.einsum("bkgst,bkth->bkgsh", shares, value)

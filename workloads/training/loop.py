@@ -16,6 +16,7 @@ import jax
 
 from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary
 from workloads.spec import JobSpec, TrainingSpec
+from workloads.training.attention_trial import settle
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
@@ -35,7 +36,7 @@ from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
 from workloads.training.save_timer import SaveTimer
 from workloads.training.start import Start
-from workloads.training.step import CompiledProgram, Program, TrainState
+from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics
 
 
@@ -45,15 +46,16 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     Raises:
         TrainingStopped: a stop with a known cause.
     """
-    processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
     mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
     # Not a context: a start that fails early must not wait for the compiler before it can say so.
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
-    program = CompiledProgram(Program(spec, mesh), compiler)
+    attention = settle(spec, mesh, compiler_options(spec, mesh), processes)
+    processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
+    program = CompiledProgram(Program(attention.made_in(spec), mesh), compiler)
     rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder())
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
-    described = manifest(spec, batches.record, start.image, program.compiler_options)
+    described = manifest(spec, batches.record, start.image, program.compiler_options, attention.kernel)
     run = open_run(spec, start.run_id, described, processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
@@ -61,6 +63,8 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
     with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.state_shapes):
         journal.started(start, spec)
+        for line in attention.lines:
+            journal.announce(line)
         if processes.leads:
             show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)
         weights = InitialWeights.of(spec)

@@ -4,7 +4,8 @@ Owns the layout below the storage path:
 
     current.json                   {"run": id} of the run that `resume` goes on with
     runs/<run>/manifest.json       what its first start was: specification, data, image, commit, versions; but the
-                                   optimizer of its newest start
+                                   optimizer of its newest start, and the newest attention kernel on each
+                                   generation of chips
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `metrics`
     runs/<run>/steps/              see `step_metrics`
@@ -30,7 +31,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from workloads.spec import LIBTPU_VARIABLE, JobSpec, StorageSpec
+from workloads.spec import LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
 
@@ -98,11 +99,12 @@ class DataRecord(TypedDict):
 
 
 def manifest(
-    spec: JobSpec, data: DataRecord, image: str | None, compiler_options: Mapping[str, Any]
+    spec: JobSpec, data: DataRecord, image: str | None, compiler_options: Mapping[str, Any], kernel: Kernel
 ) -> dict[str, Any]:
-    """What one start runs: enough to run it again."""
+    """What one start runs: enough to run it again. `kernel` is the attention kernel that it really computes with."""
     return {
         "spec": spec.model_dump(),
+        "attention": {spec.slices.generation: kernel},
         **data,
         "image": image,
         "commit": _commit(),
@@ -139,6 +141,22 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> str:
     return json.dumps({"run": run, "start": _next_start(folder / "ledger"), "fault": fault})
 
 
+def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
+    """The attention kernel that the run which this start continues used last on chips of `generation`."""
+    storage = epath.Path(spec.path)
+    run = _current(storage) if spec.existing_run == "resume" else None
+    path = storage / "runs" / (run or "") / "manifest.json"
+    if run is None or not path.exists():
+        return None
+    manifest = json.loads(path.read_text())
+    if "attention" in manifest:
+        return manifest["attention"].get(generation)
+    # Runs that are older than the record of the kernel named one in their specification.
+    before = JobSpec.model_validate(manifest["spec"])
+    named = manifest["spec"]["training"].get("attention", "auto")
+    return named if named != "auto" and before.slices.generation == generation else None
+
+
 def _current(storage: epath.Path) -> str | None:
     path = storage / "current.json"
     return json.loads(path.read_text())["run"] if path.exists() else None
@@ -147,7 +165,8 @@ def _current(storage: epath.Path) -> str | None:
 def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]) -> str | None:
     """Write the manifest of a new run; for an earlier one, what keeps it from going on.
 
-    The manifest of an earlier run gets the new optimizer, which its later starts are compared with.
+    The manifest of an earlier run gets the new optimizer, which its later starts are compared with, and the attention
+    kernel, which they keep.
     """
     if path.exists():
         earlier = json.loads(path.read_text())
@@ -156,8 +175,9 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
         now = {
             **earlier,
             "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]},
-            # Runs did not always record it.
+            # Runs did not always record these two.
             "data_order": manifest["data_order"],
+            "attention": {**earlier.get("attention", {}), **manifest["attention"]},
         }
         if earlier == now:
             return None

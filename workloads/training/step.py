@@ -259,7 +259,7 @@ def _on_tpu(mesh: Mesh) -> bool:
 
 def _forward(spec: JobSpec, on_tpu: bool) -> Forward:
     kernel = spec.training.attention if on_tpu else "reference"
-    heads = Heads(spec.model.queries_per_kv_head, spec.model.head_dim, kernel)
+    heads = Heads.of(spec.model, kernel)
     even = spec.training.global_batch % (spec.mesh.data_shards * spec.training.accumulation) == 0
     return Forward(spec.model, spec.training, heads, on_tpu, padded=not even)
 

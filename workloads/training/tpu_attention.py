@@ -17,7 +17,7 @@ from workloads.training.kernels.blocks import LANES
 from workloads.training.remat import ATTENTION, PROJECTION, named
 from workloads.training.rope import rotate
 
-SPLASH_BLOCK = 1024
+SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
 """Positions that splash attention works on at once, at most; fewer where they do not divide the sequence."""
 
 
@@ -32,12 +32,18 @@ def attend_by_kernel(
     # type that they have, a pass over memory for nothing. It looks at the outermost level alone.
     @jax.jit
     def mix(projected: jax.Array, out: jax.Array) -> jax.Array:
-        if heads.kernel == "fused":
-            return jnp.einsum("bfs,fd->bsd", _fused(projected, heads, sequence), out)
-        mixed = _splash(projected, heads, sequence)
+        mixed = mix_by_kernel(projected, heads, sequence)
+        if mixed.ndim == 3:
+            return jnp.einsum("bfs,fd->bsd", mixed, out)
         return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
 
     return mix(projected, out)
+
+
+def mix_by_kernel(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+    """Values mixed by attention, of [B, K (G + 2) H, S]: [B, K G H, S] by the fused kernel, and [B, K, G, S, H] by
+    splash attention."""
+    return (_fused if heads.kernel == "fused" else _splash)(projected, heads, sequence)
 
 
 def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
@@ -54,7 +60,7 @@ def _splash(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array
     grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
     query, key = rotate(query, sequence.rotation, -2), rotate(key, sequence.rotation, -2)
-    kernel = _splash_kernel(positions, heads.queries_per_kv_head)
+    kernel = _splash_kernel(positions, heads)
     # The kernel takes positions before heads, and turns them back in memory by itself.
     query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * heads.head_dim**-0.5, key, value))
     over_kv_heads: Any = jax.vmap(kernel, in_axes=(0, 0, 0, None))
@@ -64,19 +70,29 @@ def _splash(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array
     return jax.vmap(over_kv_heads)(query, key, value, segments)
 
 
-def _splash_kernel(positions: int, queries: int) -> splash_kernel.SplashAttentionKernel:
-    block = next((block for block in range(SPLASH_BLOCK, 0, -LANES) if positions % block == 0), None)
+def _splash_kernel(positions: int, heads: Heads) -> splash_kernel.SplashAttentionKernel:
+    largest = SPLASH_BLOCKS[heads.kernel]
+    block = next((block for block in range(largest, 0, -LANES) if positions % block == 0), None)
     if block is None:
         raise InvalidSpec(
             f"training.sequence_length must be a multiple of {LANES} for attention on TPU, got {positions}; change it,"
             " or set training.attention to reference"
         )
     minor = splash_kernel.QKVLayout.SEQ_MINOR
+    fused_backward = heads.kernel == "splash-2048"
+    names = ["block_q", "block_kv", "block_q_dkv", "block_kv_dkv"]
+    names += [] if fused_backward else ["block_q_dq", "block_kv_dq"]
+    computed = next(part for part in range(min(block, SPLASH_BLOCKS["splash"]), 0, -LANES) if block % part == 0)
     sizes = splash_kernel.BlockSizes(
-        **dict.fromkeys(("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq"), block),
+        **dict.fromkeys(names, block),
+        # Scores of more keys at once do not fit the 32 MiB of VMEM that a program for v5p may use.
+        block_kv_compute=computed,
+        block_kv_dkv_compute=computed,
+        use_fused_bwd_kernel=fused_backward,
         q_layout=minor,
         k_layout=minor,
         v_layout=minor,
     )
-    mask = splash_mask.MultiHeadMask([splash_mask.CausalMask((positions, positions))] * queries)
+    causal = splash_mask.CausalMask((positions, positions))
+    mask = splash_mask.MultiHeadMask([causal] * heads.queries_per_kv_head)
     return splash_kernel.make_splash_mqa_single_device(mask=mask, block_sizes=sizes, residual_checkpoint_name=ATTENTION)

@@ -41,7 +41,8 @@ def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFa
     take = compile_fingerprints(program.state_shapes)
     checkpoints = Checkpoints(folder / "checkpoints", JOB.training, Processes(0, 1, "host-0"))
     for step in (1, 2):
-        checkpoints.save(step, state, take(state)[0], manifest(JOB, DATA, "registry/image@sha256:abc"))
+        described = manifest(JOB, DATA, "registry/image@sha256:abc", {}, "reference")
+        checkpoints.save(step, state, take(state)[0], described)
     checkpoints.close()
     return folder
 

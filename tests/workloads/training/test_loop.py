@@ -21,8 +21,10 @@ from workloads.progress import (
     SettingsChanged,
     StepProgress,
 )
-from workloads.spec import JobSpec
-from workloads.training import loop
+from workloads.spec import JobSpec, Kernel
+from workloads.training import attention_trial, loop
+from workloads.training.attention import Heads, Sequence, mix_plainly
+from workloads.training.attention_trial import Mix
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.deadline import Deadline
 from workloads.training.failures import Diverged, Preempted
@@ -222,6 +224,37 @@ def test_the_ledger_says_what_the_step_really_computes_with(tmp_path: Path, caps
     trained(small_job(tmp_path, steps=1, attention="splash", compute_dtype="bfloat16"), capsys)
     (compiled,) = [event for event in ledger(tmp_path) if event["event"] == "compile"]
     assert (compiled["attention"], compiled["compute_dtype"]) == ("reference", "bfloat16")
+
+
+def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def right(projected: jax.Array, sequence: Sequence) -> jax.Array:
+        batch, _, positions = projected.shape
+        by_heads = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
+        return mix_plainly(by_heads.swapaxes(-1, -2), heads, sequence)
+
+    def refused(projected: jax.Array, sequence: Sequence) -> jax.Array:
+        raise NotImplementedError("too many heads")
+
+    kernels: dict[Kernel, Mix] = {"fused": refused, "splash": right}
+    heads = Heads.of(small_job(tmp_path).model, "reference")
+    monkeypatch.setattr(attention_trial, "candidates", lambda platform, model: kernels)
+    lines = trained(small_job(tmp_path, steps=1), capsys)
+    told = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
+    assert lines[0] == told
+    assert lines[2] == "attention kernel splash is used on cpu: it is the fastest of those that are right"
+    kernels["fused"] = right
+    trained(small_job(tmp_path, steps=2), capsys)
+    kernels["splash"] = refused
+    trained(small_job(tmp_path, steps=3), capsys)
+    events = [(event["event"], event["kernel"]) for event in ledger(tmp_path) if "kernel" in event]
+    first = [("AttentionPassedOver", "fused"), ("AttentionTried", "splash"), ("AttentionChosen", "splash")]
+    then = [("AttentionTried", "splash"), ("AttentionChosen", "splash")]
+    assert events[:5] == first + then
+    assert events[5] == ("AttentionPassedOver", "splash")
+    assert events[-1] == ("AttentionChanged", "fused")
+    assert json.loads((tmp_path / "runs/run-1/manifest.json").read_text())["attention"] == {"cpu": "fused"}
 
 
 def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path: Path, capsys: Capture) -> None:

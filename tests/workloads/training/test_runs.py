@@ -8,7 +8,7 @@ import pytest
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
 from workloads.training.failures import InvalidSpec
-from workloads.training.runs import DataRecord, Run, manifest, open_run
+from workloads.training.runs import DataRecord, Run, manifest, open_run, recorded_kernel
 from workloads.training.runtime import Processes
 
 OPTIONS = {"xla_option": 1}
@@ -16,7 +16,7 @@ OPTIONS = {"xla_option": 1}
 
 def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "order") -> Run:
     data = DataRecord(data_digest=digest, data_order=order, datasets=[])
-    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS)
+    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS, "reference")
     run = open_run(job, run_id, described, Processes(0, 1, "host-0"))
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
@@ -157,3 +157,17 @@ def test_a_run_may_be_made_longer_saved_more_often_and_moved_to_other_slices(tmp
     assert (
         started(small_job(tmp_path, 1, 8, steps=16, save_every_minutes=1, keep_checkpoints=5), "second").id == "first"
     )
+
+
+def test_a_run_from_before_the_kernel_was_recorded_keeps_the_one_that_its_specification_named(tmp_path: Path) -> None:
+    run = started(small_job(tmp_path, attention="splash"), "first")
+    path = run.folder / "manifest.json"
+    old = json.loads(path.read_text())
+    del old["attention"]
+    path.write_text(json.dumps(old))
+    storage = small_job(tmp_path).storage
+    assert recorded_kernel(storage, "cpu") == "splash"
+    assert recorded_kernel(storage, "v6e") is None
+    assert recorded_kernel(anew(small_job(tmp_path)).storage, "cpu") is None
+    started(small_job(tmp_path), "second")
+    assert recorded_kernel(storage, "cpu") == "reference"

@@ -1,0 +1,293 @@
+"""Chooses the attention kernel of a job whose `training.attention` is `auto`.
+
+On TPUs, each host of the first slice tries the kernels on one of its devices, forward and backward, with the shape of
+the job's own layer: first against plain attention in float32 on part of a sequence, then against the clock. All hosts
+choose by what these hosts found. A run that continues on the same kind of chips keeps its kernel, so that its losses
+are bit by bit those of an uninterrupted run, unless that kernel cannot be used any more. Elsewhere nothing is tried.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import ceil
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, SingleDeviceSharding
+
+from workloads.progress import AttentionChanged, AttentionChosen, AttentionPassedOver, AttentionTried, Line
+from workloads.spec import JobSpec, Kernel, ModelSpec
+from workloads.training import attention
+from workloads.training.attention import Heads, mix_plainly
+from workloads.training.rope import rotation
+from workloads.training.runs import recorded_kernel
+from workloads.training.runtime import Processes
+
+CANDIDATES: tuple[Kernel, ...] = ("fused", "splash", "splash-2048")
+"""The fastest by the estimate first: `splash-2048` has fewer matrix products than `splash`, but adds up more partial
+gradients outside of its kernel."""
+
+TOLERANCE = 0.05
+"""Most that a kernel's result may differ from plain attention in float32, see `difference`. With 8 bits, queries, keys,
+weights, results and the gradients of scores are each rounded by up to 2^-9 of their size. In bfloat16 on a CPU the
+worst of 512 to 1024 positions is 0.018 for plain attention and 0.012 to 0.017 for the kernels, always in the gradient
+by the query. One position that is computed wrongly differs by about 1. The same for float32, whose products a TPU makes
+of bfloat16 by default."""
+
+LONGEST_COMPARED = 4096
+"""Positions in the comparison at most: plain attention holds all scores in memory. Two of the largest blocks."""
+
+MEASURED_SECONDS = 0.2
+"""A kernel is run again until it has run for so long; the fastest run counts."""
+
+type Mix = Callable[[jax.Array, attention.Sequence], jax.Array]
+"""Attention of [B, K (G + 2) H, S], with the results of `tpu_attention.mix_by_kernel`."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Attention of one layer as one device computes it."""
+
+    model: ModelSpec
+    kv_heads: int
+    """Of this device."""
+    sequences: int
+    """That it computes at once."""
+    positions: int
+    dtype: str
+    segmented: bool
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Self:
+        """The layer of `spec` on one device of its mesh."""
+        training = spec.training
+        return cls(
+            model=spec.model,
+            kv_heads=spec.model.kv_heads // spec.mesh.tensor,
+            sequences=training.global_batch // spec.mesh.data_shards // training.accumulation,
+            positions=training.sequence_length,
+            dtype=training.compute_dtype,
+            segmented=training.document_end is not None,
+        )
+
+    @property
+    def part(self) -> Self:
+        """Of one sequence and one kv head, so many positions that the blocks are those of the whole sequence."""
+        fewest = ceil(self.positions / LONGEST_COMPARED)
+        parts = range(fewest, self.positions // 128 + 1)
+        length = next((self.positions // count for count in parts if self.positions % (128 * count) == 0), None)
+        return replace(self, kv_heads=1, sequences=1, positions=length or min(self.positions, LONGEST_COMPARED))
+
+    @property
+    def rows(self) -> int:
+        """Query heads, key and value of one kv head."""
+        return self.model.queries_per_kv_head + 2
+
+    def shapes(self, device: Any) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct | None]:
+        """Projected input, and segments if documents are apart."""
+        place = SingleDeviceSharding(device)
+        features = self.kv_heads * self.rows * self.model.head_dim
+        segments = jax.ShapeDtypeStruct((self.sequences, self.positions), jnp.int32, sharding=place)
+        projected = jax.ShapeDtypeStruct((self.sequences, features, self.positions), self.dtype, sharding=place)
+        return projected, segments if self.segmented else None
+
+    def inputs(self, device: Any) -> tuple[jax.Array, jax.Array | None]:
+        """Normal numbers, as behind a norm and a fresh projection, and documents of a fifth of the sequence."""
+        projected, segments = self.shapes(device)
+
+        def make() -> tuple[jax.Array, jax.Array | None]:
+            values = jax.random.normal(jax.random.key(0), projected.shape, projected.dtype)
+            documents = jnp.arange(self.positions, dtype=jnp.int32) * 5 // self.positions
+            return values, jnp.broadcast_to(documents, segments.shape) if segments else None
+
+        return jax.jit(make, out_shardings=SingleDeviceSharding(device))()
+
+    def compiled(self, mix: Mix, device: Any, options: Mapping[str, Any]) -> jax.stages.Compiled:
+        """(projected, segments) -> (mixed, gradient by projected)."""
+        return jax.jit(partial(self._both, mix)).lower(*self.shapes(device)).compile(dict(options))
+
+    def expected(self, device: Any) -> tuple[np.ndarray, np.ndarray]:
+        """By plain attention in float32, by heads [B, K, rows, S, H]."""
+        projected, segments = self.inputs(device)
+        wide, heads = replace(self, dtype="float32"), Heads.of(self.model, "reference")
+
+        def plain(projected: jax.Array, sequence: attention.Sequence) -> jax.Array:
+            return mix_plainly(wide.by_heads(projected), heads, sequence)
+
+        with jax.default_matmul_precision("highest"):
+            mixed, gradient = jax.jit(partial(wide._both, plain))(projected.astype(jnp.float32), segments)
+        return np.asarray(wide.by_heads(mixed)), np.asarray(wide.by_heads(gradient))
+
+    def by_heads(self, values: jax.Array) -> jax.Array:
+        """[B, K rows H, S] to [B, K, rows, S, H], which may be in that form already."""
+        if values.ndim > 3:
+            return values
+        shape = (self.sequences, self.kv_heads, -1, self.model.head_dim, self.positions)
+        return jnp.swapaxes(values.reshape(shape), -1, -2)
+
+    def _both(self, mix: Mix, projected: jax.Array, segments: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        sequence = attention.Sequence(rotation(self.model, self.positions), segments)
+        mixed, pull_back = jax.vjp(lambda projected: mix(projected, sequence), projected)
+        return mixed, pull_back(jnp.cos(mixed))[0]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one kernel."""
+
+    kernel: Kernel
+    seconds: float = 0.0
+    """Of forward and backward pass of a layer."""
+    difference: float = 0.0
+    fault: str = ""
+    """Why it cannot be used."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel of this start, and what is said about it."""
+
+    kernel: Kernel
+    lines: tuple[Line, ...] = ()
+
+    def made_in(self, spec: JobSpec) -> JobSpec:
+        """`spec` with this kernel."""
+        return spec.model_copy(update={"training": spec.training.model_copy(update={"attention": self.kernel})})
+
+
+def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Processes) -> Choice:
+    """The kernel that every process of the job computes with; all of them call it alike."""
+    device, set_to = mesh.local_devices[0], spec.training.attention
+    kernels = candidates(device.platform, spec.model)
+    if not kernels:
+        return Choice("reference")
+    if set_to != "auto":
+        return Choice(set_to)
+    processes.deadline.expect("the trial of the attention kernels", spec.training.prepare_minutes)
+    chips = spec.slices.generation
+    recorded = recorded_kernel(spec.storage, chips) if processes.leads else None
+    earlier = json.loads(processes.share("attention/earlier", json.dumps(recorded)))
+    tries = processes.index < spec.slices.hosts
+
+    def tried(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
+        own = trial(Layer.of(spec), some, device, options) if tries else []
+        word = json.dumps([processes.host, [asdict(finding) for finding in own]])
+        return merged(some, processes.gather(key, word))
+
+    if earlier is None:
+        return chosen(tried("attention", kernels), chips)
+    kept = tried("attention/kept", {earlier: kernels[earlier]} if earlier in kernels else {})
+    if not any(finding.fault for finding in kept):
+        told = AttentionChosen(earlier, chips, "the run's earlier starts used it")
+        return Choice(earlier, (*map(_told, kept), told))
+    others = {kernel: mix for kernel, mix in kernels.items() if kernel != earlier}
+    choice = chosen([*kept, *tried("attention", others)], chips)
+    return replace(choice, lines=(*choice.lines, AttentionChanged(earlier, choice.kernel, chips)))
+
+
+def candidates(platform: str, model: ModelSpec) -> dict[Kernel, Mix]:
+    """The kernels for devices of `platform`."""
+    if platform != "tpu":
+        return {}
+    # Imported late, since Pallas takes a while and runs on TPUs only.
+    from workloads.training.tpu_attention import mix_by_kernel
+
+    def mix(kernel: Kernel) -> Mix:
+        heads = Heads.of(model, kernel)
+        return lambda projected, sequence: mix_by_kernel(projected, heads, sequence)
+
+    return {kernel: mix(kernel) for kernel in CANDIDATES}
+
+
+def trial(layer: Layer, kernels: Mapping[Kernel, Mix], device: Any, options: Mapping[str, Any]) -> list[Finding]:
+    """Try each of `kernels` on `device`."""
+    if not kernels:
+        return []
+    # All at once, since a kernel's compilation takes seconds and mostly one core.
+    with ThreadPoolExecutor(2 * len(kernels), "attention") as compiler:
+        tries = [
+            _Try(kernel, layer, *(compiler.submit(each.compiled, mix, device, options) for each in (layer.part, layer)))
+            for kernel, mix in kernels.items()
+        ]
+        expected = layer.part.expected(device)
+        return [each.finding(device, expected) for each in tries]
+
+
+@dataclass(frozen=True)
+class _Try:
+    kernel: Kernel
+    layer: Layer
+    on_part: Future[jax.stages.Compiled]
+    on_all: Future[jax.stages.Compiled]
+
+    def finding(self, device: Any, expected: tuple[np.ndarray, np.ndarray]) -> Finding:
+        try:
+            largest = self._difference(device, expected)
+            # Not `largest > TOLERANCE`, which NaN is not.
+            if not largest <= TOLERANCE:
+                fault = f"it differs from plain attention by {largest:.3g}, and may by {TOLERANCE}"
+                return Finding(self.kernel, fault=fault)
+            run, inputs = self.on_all.result(), self.layer.inputs(device)
+            if not bool(jnp.isfinite(run(*inputs)[1]).all()):
+                return Finding(self.kernel, fault=f"its gradient by {self.layer.positions} positions is not finite")
+            return Finding(self.kernel, _best_seconds(run, inputs), largest)
+        except Exception as error:  # noqa: BLE001 - whatever a kernel or its compiler raises, the job can use another one
+            return Finding(self.kernel, fault=f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _difference(self, device: Any, expected: tuple[np.ndarray, np.ndarray]) -> float:
+        part = self.layer.part
+        got = self.on_part.result()(*part.inputs(device))
+        by_heads = [np.asarray(part.by_heads(values), np.float32) for values in got]
+        return float(np.max([difference(*pair) for pair in zip(by_heads, expected, strict=True)]))
+
+
+def difference(got: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference between vectors [..., S, H] of one head at one position, as a share of the norm of that
+    vector or of the usual one of the head, whichever is larger."""
+    norms = np.linalg.norm(expected, axis=-1)
+    usual = np.sqrt(np.mean(norms**2, axis=-1, keepdims=True))
+    return float(np.max(np.linalg.norm(got - expected, axis=-1) / np.maximum(norms, usual)))
+
+
+def _best_seconds(run: jax.stages.Compiled, inputs: tuple[Any, ...]) -> float:
+    taken: list[float] = []
+    while sum(taken) < MEASURED_SECONDS:
+        began = time.perf_counter()
+        jax.block_until_ready(run(*inputs))
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def merged(kernels: Mapping[Kernel, Mix], words: Sequence[str]) -> list[Finding]:
+    """What the hosts found of each kernel: a fault if one of them found one, else the median time of all."""
+    by_host = [(host, Finding(**found)) for host, findings in map(json.loads, words) for found in findings]
+    return [_merged(kernel, [each for each in by_host if each[1].kernel == kernel]) for kernel in kernels]
+
+
+def _merged(kernel: Kernel, by_host: Sequence[tuple[str, Finding]]) -> Finding:
+    if faults := [f"host {host}: {found.fault}" for host, found in by_host if found.fault]:
+        return Finding(kernel, fault=faults[0])
+    seconds = statistics.median(found.seconds for _, found in by_host)
+    return Finding(kernel, seconds, max(found.difference for _, found in by_host))
+
+
+def chosen(findings: Sequence[Finding], chips: str) -> Choice:
+    """The fastest kernel that is right."""
+    lines: Iterator[Line] = map(_told, findings)
+    right = [finding for finding in findings if not finding.fault]
+    if not right:
+        return Choice("reference", (*lines, AttentionChosen("reference", chips, "no kernel can be used")))
+    kernel = min(right, key=lambda finding: finding.seconds).kernel
+    return Choice(kernel, (*lines, AttentionChosen(kernel, chips, "it is the fastest of those that are right")))
+
+
+def _told(finding: Finding) -> Line:
+    if finding.fault:
+        return AttentionPassedOver(finding.kernel, finding.fault)
+    return AttentionTried(finding.kernel, 1000 * finding.seconds, finding.difference)
