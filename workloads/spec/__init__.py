@@ -17,7 +17,7 @@ from workloads.spec.data import (
     token_folders,
 )
 from workloads.spec.job import JobSpec, StorageSpec
-from workloads.spec.model import ExpertsSpec, ModelSpec, RopeScaling
+from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
 from workloads.spec.pod import (
     API_ACCESS_PATH,
     BAD_HOST_CHARACTERS,
@@ -79,6 +79,7 @@ __all__ = [
     "OptimizerSpec",
     "PositiveInt",
     "Preset",
+    "Reach",
     "Remat",
     "RopeScaling",
     "SliceSpec",
@@ -89,6 +90,7 @@ __all__ = [
     "TokenFolderSpec",
     "TrainingSpec",
     "WholeNumber",
+    "WindowSpec",
     "cause_order",
     "load_preset",
     "preset_names",

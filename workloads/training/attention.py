@@ -8,29 +8,50 @@ heads, its key and its value.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
 from workloads.spec import Attention, ModelSpec
+from workloads.training.pointwise import Norm, soft_capped
 from workloads.training.remat import ATTENTION, PROJECTION, named
 from workloads.training.rope import Rotation, rotate
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Sizes of attention, and which implementation computes it."""
+    """Sizes and limits of attention, and which implementation computes it."""
 
     queries_per_kv_head: int
     head_dim: int
     kernel: Attention
     """`auto` only until `attention_trial` has chosen; nothing can be computed with it."""
+    score_dim: int | None = None
+    """Scores are divided by its square root; None: by that of `head_dim`."""
+    soft_cap: float | None = None
+    """Limit of scores."""
+    window: int | None = None
+    """Tokens that a position attends to, itself included; None: all before it."""
 
     @classmethod
     def of(cls, model: ModelSpec, kernel: Attention) -> Self:
-        """Those of the layers of `model`."""
-        return cls(model.queries_per_kv_head, model.head_dim, kernel)
+        """Those of the layers of `model` that have no window."""
+        return cls(
+            model.queries_per_kv_head, model.head_dim, kernel, model.score_dim, soft_cap=model.attention_soft_cap
+        )
+
+    @property
+    def score_scale(self) -> float:
+        return (self.score_dim or self.head_dim) ** -0.5
+
+
+class HeadNorms(NamedTuple):
+    """What queries and keys are normalised by, each over its head [H]."""
+
+    norm: Norm
+    query: jax.Array
+    key: jax.Array
 
 
 @dataclass(frozen=True)
@@ -42,37 +63,65 @@ class Sequence:
     """int32 [B, S]: a position attends to earlier ones of its own segment; None when there is one segment."""
 
 
-def attend(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def attend(
+    x: jax.Array,
+    query_key_value: jax.Array,
+    out: jax.Array,
+    heads: Heads,
+    sequence: Sequence,
+    norms: HeadNorms | None = None,
+) -> jax.Array:
     """x [B, S, D] to [B, S, D], projected by `query_key_value` and `out` [K G H, D]."""
     if heads.kernel == "reference":
-        return _plain(x, query_key_value, out, heads, sequence)
+        return _plain(x, query_key_value, out, heads, sequence, norms)
     if heads.kernel == "auto":
         raise ValueError("training.attention is auto: choose a kernel first")
     # Imported late, since Pallas takes a while and runs on TPUs alone.
     from workloads.training.tpu_attention import attend_by_kernel
 
-    return attend_by_kernel(x, query_key_value, out, heads, sequence)
+    return attend_by_kernel(x, query_key_value, out, heads, sequence, norms)
 
 
-def _plain(x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def _plain(
+    x: jax.Array,
+    query_key_value: jax.Array,
+    out: jax.Array,
+    heads: Heads,
+    sequence: Sequence,
+    norms: HeadNorms | None,
+) -> jax.Array:
     """All of `attend` in plain JAX, by matrix products that XLA has fast code for on CPU: of two dimensions, or batches
     of them."""
     batch, positions, embed = x.shape
     projected = named(x.reshape(-1, embed) @ query_key_value, PROJECTION)
     grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)
-    mixed = named(mix_plainly(grouped.transpose(0, 2, 3, 1, 4), heads, sequence), ATTENTION)
+    mixed = named(mix_plainly(grouped.transpose(0, 2, 3, 1, 4), heads, sequence, norms), ATTENTION)
     return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
 
 
-def mix_plainly(grouped: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def mix_plainly(
+    grouped: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None
+) -> jax.Array:
     """Values mixed by attention [B, K, G, S, H], of [B, K, G + 2, S, H]: queries, key and value of each kv head."""
     positions = grouped.shape[-2]
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
+    query, key = normed(query, key, norms, -1)
     query, key = rotate(query, sequence.rotation, -1), rotate(key, sequence.rotation, -1)
-    scores = jnp.einsum("bkgsh,bkth->bkgst", query * heads.head_dim**-0.5, key, preferred_element_type=jnp.float32)
+    scores = jnp.einsum("bkgsh,bkth->bkgst", query * heads.score_scale, key, preferred_element_type=jnp.float32)
+    if heads.soft_cap:
+        scores = soft_capped(scores, heads.soft_cap)
     places = jnp.arange(positions)
     seen = (places[:, None] >= places[None])[None]
+    if heads.window:
+        seen = seen & (places[:, None] - places[None] < heads.window)[None]
     if sequence.segments is not None:
         seen = seen & (sequence.segments[:, :, None] == sequence.segments[:, None])
     shares = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf), axis=-1).astype(value.dtype)
     return jnp.einsum("bkgst,bkth->bkgsh", shares, value)
+
+
+def normed(query: jax.Array, key: jax.Array, norms: HeadNorms | None, head_axis: int) -> tuple[jax.Array, jax.Array]:
+    """Queries and keys, normalised over `head_axis` where the model does so."""
+    if norms is None:
+        return query, key
+    return norms.norm(query, norms.query, head_axis), norms.norm(key, norms.key, head_axis)

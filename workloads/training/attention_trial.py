@@ -66,11 +66,11 @@ class Layer:
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
         """The layer of `spec` on one device of its mesh."""
-        training = spec.training
+        training, shards = spec.training, spec.mesh.data_shards
         return cls(
             model=spec.model,
             kv_heads=spec.model.kv_heads // spec.mesh.tensor,
-            sequences=training.global_batch // spec.mesh.data_shards // training.accumulation,
+            sequences=training.part_rows(training.batch_rows(shards) // shards),
             positions=training.sequence_length,
             dtype=training.compute_dtype,
             segmented=training.document_end is not None,
@@ -200,6 +200,9 @@ def candidates(platform: str, model: ModelSpec) -> dict[Kernel, Mix]:
 
     def mix(kernel: Kernel) -> Mix:
         heads = Heads.of(model, kernel)
+        if kernel == "fused":
+            # It refuses windows. The others compute layers with and without one.
+            heads = replace(heads, window=model.window("local"))
         return lambda projected, sequence: mix_by_kernel(projected, heads, sequence)
 
     return {kernel: mix(kernel) for kernel in CANDIDATES}

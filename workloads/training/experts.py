@@ -4,6 +4,8 @@ Owns routing and the grouped matrix products. Dimensions: B sequences, S positio
 F mlp, C experts of each token, T positions of all sequences.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -12,7 +14,9 @@ from workloads.training.layout import Tree
 from workloads.training.remat import PRODUCT, PROJECTION, named
 
 
-def route_and_mix(x: jax.Array, weights: Tree, spec: ExpertsSpec, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def route_and_mix(
+    x: jax.Array, weights: Tree, spec: ExpertsSpec, counted: jax.Array, activate: Callable[[jax.Array], jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     """x [B, S, D] to [B, S, D], and the balance loss summed over the positions that `counted` [B, S] weighs.
 
     Weights: router [D, E], gate and up [E, D, F], down [E, F, D].
@@ -27,7 +31,7 @@ def route_and_mix(x: jax.Array, weights: Tree, spec: ExpertsSpec, counted: jax.A
     inputs = tokens[by_expert // spec.per_token]
     gate = named(jax.lax.ragged_dot(inputs, weights["gate"], sizes), PROJECTION)
     up = named(jax.lax.ragged_dot(inputs, weights["up"], sizes), PROJECTION)
-    product = named(jax.nn.silu(gate) * up, PRODUCT)
+    product = named(activate(gate) * up, PRODUCT)
     outputs = jax.lax.ragged_dot(product, weights["down"], sizes)
     weighted = outputs * shares.reshape(-1)[by_expert][:, None].astype(outputs.dtype)
     mixed = jnp.zeros_like(tokens).at[by_expert // spec.per_token].add(weighted)

@@ -21,6 +21,8 @@ from workloads.training.step import TrainState
 FREE_TO_CHANGE: dict[str, Any] = {
     "rope_base": True,
     "rope_scaling": True,
+    "rope_linear_factor": True,
+    "windows": {"rope_base"},
     "norm_epsilon": True,
     "experts": {"per_token", "balance_weight"},
 }
@@ -76,7 +78,9 @@ class InitialWeights:
 
     def _require_same_model(self, model: ModelSpec) -> None:
         expected, got = (one.model_dump(exclude=FREE_TO_CHANGE) for one in (self.model, model))
-        wrong = [f"model.{key}: expected {expected[key]}, got {got[key]}" for key in got if expected[key] != got[key]]
+        # A dump leaves out what the model does not have.
+        names = [name for name in dict.fromkeys([*expected, *got]) if expected.get(name) != got.get(name)]
+        wrong = [f"model.{name}: expected {expected.get(name)}, got {got.get(name)}" for name in names]
         if wrong:
             raise InvalidSpec(
                 f"the weights in {self.folder} are of another model: {'; '.join(wrong)}; choose the preset that they"

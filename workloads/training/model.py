@@ -7,19 +7,23 @@ Dimensions: B sequences, S positions, D embed, N query heads, K kv heads, H head
 E experts. Under tensor parallelism a device has its part of K, N and F, and between two layers its part of S.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from workloads.spec import ModelSpec, TrainingSpec
-from workloads.training.attention import Heads, Sequence, attend
+from workloads.spec import ModelSpec, Reach, TrainingSpec
+from workloads.training.attention import HeadNorms, Heads, attend
+from workloads.training.attention import Sequence as Positions
 from workloads.training.collectives import own_part
 from workloads.training.experts import route_and_mix
 from workloads.training.layout import Tree
 from workloads.training.mesh import TENSOR
+from workloads.training.pointwise import ACTIVATIONS, Norm
 from workloads.training.remat import INPUT, PRODUCT, PROJECTION, named, rematerialised
 from workloads.training.rope import rotation
 from workloads.training.tables import look_up, summed_loss
@@ -28,6 +32,8 @@ from workloads.training.weights import Table, Weights
 PADDING = -1
 """In place of every token of a row that fills up the batch. Nothing is predicted there, so it may be looked up as any
 token."""
+type Layer = Callable[[jax.Array, Tree], tuple[jax.Array, jax.Array]]
+"""From a layer's input and its part of the weights to its output and its balance loss."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,20 @@ class Summed(NamedTuple):
 
 
 class Block(nnx.Module):
-    """The weights of one decoder layer: attention and gated MLP or experts, each behind an RMSNorm."""
+    """The weights of one decoder layer: attention and gated MLP or experts, each behind an RMSNorm and,
+    in some models, before another one."""
 
     def __init__(self, spec: ModelSpec, rngs: nnx.Rngs):
         embed, mlp, mixed = spec.embed_dim, spec.mlp_dim, spec.query_heads * spec.head_dim
-        experts = (spec.experts.count,) if spec.experts else ()
-        self.attention_scale = nnx.Param(jnp.ones(embed))
+        experts, norm = (spec.experts.count,) if spec.experts else (), Norm.of(spec)
+        self.attention_scale = nnx.Param(norm.first(embed))
+        if spec.query_key_norm:
+            self.query_scale, self.key_scale = (nnx.Param(norm.first(spec.head_dim)) for _ in range(2))
+        if spec.output_norms:
+            self.attention_output_scale, self.mlp_output_scale = (nnx.Param(norm.first(embed)) for _ in range(2))
         self.query_key_value = _weight(rngs, (embed, mixed + 2 * spec.kv_heads * spec.head_dim))
         self.out = _weight(rngs, (mixed, embed))
-        self.mlp_scale = nnx.Param(jnp.ones(embed))
+        self.mlp_scale = nnx.Param(norm.first(embed))
         if spec.experts:
             self.router = _weight(rngs, (embed, spec.experts.count))
         self.gate = _weight(rngs, (*experts, embed, mlp))
@@ -78,7 +89,7 @@ class Decoder(nnx.Module):
         table = (spec.vocab_size, spec.embed_dim)
         self.embedding = _weight(rngs, table, fan_in=spec.embed_dim)
         self.blocks = _stacked_blocks(spec, rngs)
-        self.final_scale = nnx.Param(jnp.ones(spec.embed_dim))
+        self.final_scale = nnx.Param(Norm.of(spec).first(spec.embed_dim))
         if not spec.tied_embedding:
             self.unembedding = _weight(rngs, table, fan_in=spec.embed_dim)
 
@@ -108,9 +119,9 @@ def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
     """
     inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
-    x, balance = run_layers(weights, embed(tables, inputs), inputs, counted, forward)
-    x = rms_norm(x, weights.small("final_scale"), forward.model.norm_epsilon)
-    loss, count = positions_loss(tables, x, targets, counted, (TENSOR,), forward.on_tpu)
+    x, balance = run_layers(weights, embed(tables, inputs, forward.model), inputs, counted, forward)
+    x = Norm.of(forward.model)(x, weights.small("final_scale"))
+    loss, count = positions_loss(tables, x, targets, counted, (TENSOR,), forward)
     return Summed(loss, balance, count)
 
 
@@ -125,52 +136,99 @@ def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, 
     return tokens[..., :-1], targets, counts
 
 
-def embed(tables: Tables, inputs: jax.Array) -> jax.Array:
+def embed(tables: Tables, inputs: jax.Array, spec: ModelSpec) -> jax.Array:
     """Inputs [..., S] to [..., S, D], of which a device has its part of S."""
-    return look_up(tables.first, own_part(inputs, (TENSOR,), inputs.ndim - 1))
+    x = look_up(tables.first, own_part(inputs, (TENSOR,), inputs.ndim - 1))
+    return x * jnp.asarray(spec.embed_dim**0.5, x.dtype) if spec.scaled_embedding else x
 
 
 def positions_loss(
-    tables: Tables, x: jax.Array, targets: jax.Array, counted: jax.Array, dealt: tuple[str, ...], on_tpu: bool
+    tables: Tables, x: jax.Array, targets: jax.Array, counted: jax.Array, dealt: tuple[str, ...], forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
     """Summed loss and count of positions; of S, normed x [..., part of S, D] has what is left by the axes `dealt`."""
     targets, counted = (own_part(array, dealt, array.ndim - 1).reshape(-1) for array in (targets, counted))
-    return summed_loss(x.reshape(-1, x.shape[-1]), tables.last, targets, counted, on_tpu), jnp.sum(counted)
+    rows, cap = x.reshape(-1, x.shape[-1]), forward.model.logit_soft_cap
+    return summed_loss(rows, tables.last, targets, counted, cap, forward.on_tpu), jnp.sum(counted)
 
 
 def run_layers(
     weights: Weights, x: jax.Array, inputs: jax.Array, counted: jax.Array, forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
     """All layers that this device holds, and the sum of their balance losses."""
-    sequence = Sequence(rotation(forward.model, inputs.shape[1]), _segments(inputs, forward.training))
+    segments, pattern = _segments(inputs, forward.training), forward.model.pattern
 
-    def layer(x: jax.Array, one: Tree) -> tuple[jax.Array, jax.Array]:
-        return _block(named(x, INPUT), weights.layer(one), sequence, counted, forward)
+    def layer_of(reach: Reach) -> Layer:
+        sequence = Positions(rotation(forward.model, inputs.shape[1], reach), segments)
+        own = replace(forward, heads=replace(forward.heads, window=forward.model.window(reach)))
 
-    x, balance = jax.lax.scan(rematerialised(layer, forward.training.remat), x, weights.layers)
-    return x, jnp.sum(balance)
+        def layer(x: jax.Array, one: Tree) -> tuple[jax.Array, jax.Array]:
+            return _block(named(x, INPUT), weights.layer(one), sequence, counted, own)
+
+        return rematerialised(layer, forward.training.remat)
+
+    return _in_pattern({reach: layer_of(reach) for reach in dict.fromkeys(pattern)}, pattern, x, weights.layers)
+
+
+def _in_pattern(
+    layer_of: Mapping[Reach, Layer], pattern: Sequence[Reach], x: jax.Array, layers: Tree
+) -> tuple[jax.Array, jax.Array]:
+    """All layers, whose kinds repeat like `pattern`: what is compiled is each run of equal layers in it, once."""
+
+    def runs(x: jax.Array, layers: Tree, kinds: Sequence[Reach]) -> tuple[jax.Array, jax.Array]:
+        equal = [(reach, len([*same])) for reach, same in groupby(kinds)]
+        balances: list[jax.Array] = []
+        for (reach, _), part in zip(equal, _split(layers, [size for _, size in equal]), strict=True):
+            x, balance = jax.lax.scan(layer_of[reach], x, part)
+            balances.append(jnp.sum(balance))
+        return x, sum(balances[1:], balances[0])
+
+    count = jax.tree.leaves(layers)[0].shape[0]
+    if len(layer_of) == 1:
+        return runs(x, layers, pattern[:1] * count)
+    rounds, rest = divmod(count, len(pattern))
+    whole, cut = _split(layers, [count - rest, rest])
+    by_round = jax.tree.map(lambda leaf: leaf.reshape(rounds, len(pattern), *leaf.shape[1:]), whole)
+    x, balance = jax.lax.scan(lambda x, one: runs(x, one, pattern), x, by_round)
+    if not rest:
+        return x, jnp.sum(balance)
+    x, last = runs(x, cut, pattern[:rest])
+    return x, jnp.sum(balance) + last
+
+
+def _split(layers: Tree, sizes: Sequence[int]) -> list[Tree]:
+    """Consecutive parts of all arrays of `layers` along their first axis."""
+    leaves, structure = jax.tree.flatten(layers)
+    parts = [jax.lax.split(leaf, sizes, axis=0) if len(sizes) > 1 else [leaf] for leaf in leaves]
+    return [jax.tree.unflatten(structure, part) for part in zip(*parts, strict=True)]
 
 
 def _block(
-    x: jax.Array, weights: Tree, sequence: Sequence, counted: jax.Array, forward: Forward
+    x: jax.Array, weights: Tree, sequence: Positions, counted: jax.Array, forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
     """[B, part of S, D] to the same, and the layer's balance loss."""
-    spec = forward.model
-    normed = _all_positions(rms_norm(x, weights["attention_scale"], spec.norm_epsilon))
-    x += _own_positions(attend(normed, weights["query_key_value"], weights["out"], forward.heads, sequence))
-    normed = _all_positions(rms_norm(x, weights["mlp_scale"], spec.norm_epsilon))
+    spec, norm = forward.model, Norm.of(forward.model)
+    head_norms = HeadNorms(norm, weights["query_scale"], weights["key_scale"]) if spec.query_key_norm else None
+
+    def output(partial_sums: jax.Array, scale: str) -> jax.Array:
+        own = _own_positions(partial_sums)
+        return norm(own, weights[scale]) if spec.output_norms else own
+
+    normed = _all_positions(norm(x, weights["attention_scale"]))
+    attended = attend(normed, weights["query_key_value"], weights["out"], forward.heads, sequence, head_norms)
+    x += output(attended, "attention_output_scale")
+    normed = _all_positions(norm(x, weights["mlp_scale"]))
     if spec.experts is None:
-        return x + _own_positions(_mlp(normed, weights, forward.on_tpu)), jnp.float32(0)
-    mixed, balance = route_and_mix(normed, weights, spec.experts, counted)
+        return x + output(_mlp(normed, weights, forward), "mlp_output_scale"), jnp.float32(0)
+    mixed, balance = route_and_mix(normed, weights, spec.experts, counted, ACTIVATIONS[spec.activation])
     # Every device along `tensor` routes all positions alike.
-    return x + _own_positions(mixed), balance / jax.lax.axis_size(TENSOR)
+    return x + output(mixed, "mlp_output_scale"), balance / jax.lax.axis_size(TENSOR)
 
 
-def _mlp(x: jax.Array, weights: Tree, on_tpu: bool) -> jax.Array:
+def _mlp(x: jax.Array, weights: Tree, forward: Forward) -> jax.Array:
     # A CPU has fast code for products of two dimensions; compiled for TPU they cost a fifth of a step in copies.
-    rows = x if on_tpu else x.reshape(-1, x.shape[-1])
+    rows, activate = x if forward.on_tpu else x.reshape(-1, x.shape[-1]), ACTIVATIONS[forward.model.activation]
     gate, up = named(rows @ weights["gate"], PROJECTION), named(rows @ weights["up"], PROJECTION)
-    return (named(jax.nn.silu(gate) * up, PRODUCT) @ weights["down"]).reshape(x.shape)
+    return (named(activate(gate) * up, PRODUCT) @ weights["down"]).reshape(x.shape)
 
 
 def _all_positions(x: jax.Array) -> jax.Array:
@@ -191,13 +249,6 @@ def _segments(inputs: jax.Array, training: TrainingSpec) -> jax.Array | None:
         return None
     ends = (inputs == training.document_end).astype(jnp.int32)
     return jnp.cumsum(ends, axis=1) - ends
-
-
-def rms_norm(x: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:
-    """Over the last dimension, in float32."""
-    wide = x.astype(jnp.float32)
-    normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
-    return (normed * jnp.expand_dims(scale, tuple(range(x.ndim - 1)))).astype(x.dtype)
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: int | None = None) -> nnx.Param[jax.Array]:

@@ -21,9 +21,9 @@ from workloads.training.model import (
     embed,
     inputs_and_targets,
     positions_loss,
-    rms_norm,
     run_layers,
 )
+from workloads.training.pointwise import Norm
 from workloads.training.weights import EachStep
 
 
@@ -31,11 +31,11 @@ def pipelined_loss(weights: EachStep, tokens: jax.Array, forward: Forward) -> Su
     """Of this device's sequences, as microbatches of rows of S + 1 tokens [M, B, S + 1]."""
     inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
-    entering = embed(tables, inputs)
+    entering = embed(tables, inputs, forward.model)
     leaving, balance = _through_stages(_summing_in_float32(weights), entering, inputs, counted, forward)
     dealt = jax.lax.psum_scatter(leaving, STAGE, scatter_dimension=2, tiled=True)
-    x = rms_norm(dealt, weights.small("final_scale"), forward.model.norm_epsilon)
-    loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward.on_tpu)
+    x = Norm.of(forward.model)(dealt, weights.small("final_scale"))
+    loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward)
     return Summed(loss, balance, count)
 
 

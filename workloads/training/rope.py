@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from workloads.spec import ModelSpec, RopeScaling
+from workloads.spec import ModelSpec, Reach, RopeScaling
 
 
 class Rotation(NamedTuple):
@@ -18,12 +18,16 @@ class Rotation(NamedTuple):
     sin: jax.Array
 
 
-def rotation(spec: ModelSpec, positions: int) -> Rotation:
-    """Of the places 0 to `positions` - 1 of a row."""
+def rotation(spec: ModelSpec, positions: int, reach: Reach = "global") -> Rotation:
+    """Of the places 0 to `positions` - 1 of a row, in a layer of this reach."""
     half = spec.head_dim // 2
-    frequencies = spec.rope_base ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    if spec.rope_scaling:
+    local = spec.windows if reach == "local" else None
+    base = local.rope_base or spec.rope_base if local else spec.rope_base
+    frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    if spec.rope_scaling and not local:
         frequencies = _stretched(frequencies, spec.rope_scaling)
+    if spec.rope_linear_factor and not local:
+        frequencies = frequencies / spec.rope_linear_factor
     angles = frequencies[:, None] * jnp.arange(positions, dtype=jnp.float32)[None]
     return Rotation(jnp.cos(angles), jnp.sin(angles))
 

@@ -219,7 +219,7 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     spec = JobSpec.model_validate(manifest["spec"])
     training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
     sections = {
-        "model": spec.model.model_dump(),
+        "model": dict(spec.model) | spec.model.model_dump(),
         "optimizer": spec.optimizer.model_dump(),
         "training": training,
         "data": {"digest": manifest["data_digest"], "order": manifest.get("data_order")},

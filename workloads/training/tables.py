@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from workloads.training.pointwise import soft_capped
 from workloads.training.weights import Reduce, Table
 
 LOGITS_BYTES_PER_CHUNK = 1 << 30
@@ -44,12 +45,15 @@ def _look_up_backward(
 _look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
-def summed_loss(x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array, on_tpu: bool) -> jax.Array:
-    """Cross-entropy of x [T, D] for targets [T], summed with weights [T] in float32."""
-    return _summed_loss(x, table.kept, jax.lax.stop_gradient(table.whole), targets, weights, table.reduce, on_tpu)
+def summed_loss(
+    x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array, soft_cap: float | None, on_tpu: bool
+) -> jax.Array:
+    """Cross-entropy of x [T, D] for targets [T], summed with weights [T] in float32; logits stay within `soft_cap`."""
+    whole = jax.lax.stop_gradient(table.whole)
+    return _summed_loss(x, table.kept, whole, targets, weights, table.reduce, soft_cap, on_tpu)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
 def _summed_loss(
     x: jax.Array,
     kept: jax.Array,
@@ -57,12 +61,14 @@ def _summed_loss(
     targets: jax.Array,
     weights: jax.Array,
     reduce: Reduce,
+    soft_cap: float | None,
     on_tpu: bool,
 ) -> jax.Array:
     def chunk(total: jax.Array, part: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         x, targets, weights = part
-        normaliser = jax.nn.logsumexp(_logits(x, table).astype(jnp.float32), axis=1)
-        return total + jnp.sum(weights * (normaliser - _picked(x, table, targets))), None
+        logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
+        normaliser = jax.nn.logsumexp(logits, axis=1)
+        return total + jnp.sum(weights * (normaliser - _capped(_picked(x, table, targets), soft_cap))), None
 
     return jax.lax.scan(chunk, jnp.float32(0), _chunks(table, x, targets, weights))[0]
 
@@ -74,16 +80,20 @@ def _forward(
     targets: jax.Array,
     weights: jax.Array,
     reduce: Reduce,
+    soft_cap: float | None,
     on_tpu: bool,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     def chunk(carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
         total, by_table = carry
         x, targets, weights = part
-        logits = _logits(x, table)
+        logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
         shares, normaliser = _softmax(logits, on_tpu)
-        total += jnp.sum(weights * (normaliser - _picked(x, table, targets)))
+        total += jnp.sum(weights * (normaliser - _capped(_picked(x, table, targets), soft_cap)))
         hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
-        by_logits = ((shares - hit) * weights[:, None]).astype(table.dtype)
+        by_logits = (shares - hit) * weights[:, None]
+        if soft_cap:
+            by_logits *= 1 - jnp.square(logits / soft_cap)
+        by_logits = by_logits.astype(table.dtype)
         by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
         return (total, by_table), by_logits @ table
 
@@ -92,7 +102,9 @@ def _forward(
     return total, (by_x.reshape(x.shape), reduce(by_table))
 
 
-def _backward(reduce: Reduce, on_tpu: bool, made: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[Any, ...]:
+def _backward(
+    reduce: Reduce, soft_cap: float | None, on_tpu: bool, made: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[Any, ...]:
     return *((by * gradient).astype(by.dtype) for by in made), None, None, None
 
 
@@ -103,9 +115,12 @@ def _logits(x: jax.Array, table: jax.Array) -> jax.Array:
     return jnp.einsum("td,vd->tv", x, table)
 
 
-def _softmax(logits: jax.Array, on_tpu: bool) -> tuple[jax.Array, jax.Array]:
+def _capped(logits: jax.Array, soft_cap: float | None) -> jax.Array:
+    return soft_capped(logits, soft_cap) if soft_cap else logits
+
+
+def _softmax(wide: jax.Array, on_tpu: bool) -> tuple[jax.Array, jax.Array]:
     """Of each row in float32, and the logarithm of its sum of exponentials."""
-    wide = logits.astype(jnp.float32)
     if on_tpu:
         # Two exponentials of each logit, so that none is written to memory: matrix products make them as they read.
         normaliser = jax.nn.logsumexp(wide, axis=1)

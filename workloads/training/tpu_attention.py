@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_kernel
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 
-from workloads.training.attention import Heads, Sequence
+from workloads.training.attention import HeadNorms, Heads, Sequence, normed
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.kernels.blocks import LANES
@@ -22,7 +22,12 @@ SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
 
 
 def attend_by_kernel(
-    x: jax.Array, query_key_value: jax.Array, out: jax.Array, heads: Heads, sequence: Sequence
+    x: jax.Array,
+    query_key_value: jax.Array,
+    out: jax.Array,
+    heads: Heads,
+    sequence: Sequence,
+    norms: HeadNorms | None,
 ) -> jax.Array:
     """As `attention.attend`."""
     # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
@@ -32,7 +37,7 @@ def attend_by_kernel(
     # type that they have, a pass over memory for nothing. It looks at the outermost level alone.
     @jax.jit
     def mix(projected: jax.Array, out: jax.Array) -> jax.Array:
-        mixed = mix_by_kernel(projected, heads, sequence)
+        mixed = mix_by_kernel(projected, heads, sequence, norms)
         if mixed.ndim == 3:
             return jnp.einsum("bfs,fd->bsd", mixed, out)
         return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
@@ -40,34 +45,51 @@ def attend_by_kernel(
     return mix(projected, out)
 
 
-def mix_by_kernel(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def mix_by_kernel(
+    projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None
+) -> jax.Array:
     """Values mixed by attention, of [B, K (G + 2) H, S]: [B, K G H, S] by the fused kernel, and [B, K, G, S, H] by
     splash attention."""
-    return (_fused if heads.kernel == "fused" else _splash)(projected, heads, sequence)
+    return (_fused if heads.kernel == "fused" else _splash)(projected, heads, sequence, norms)
 
 
-def _fused(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def _fused(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None) -> jax.Array:
     """[B, K (G + 2) H, S] to [B, K G H, S]."""
+    if heads.window or heads.soft_cap:
+        raise InvalidSpec("training.attention fused has no windows and no soft cap; set it to splash or reference")
     rows = (heads.queries_per_kv_head + 2) * heads.head_dim
     shape = HeadShape(projected.shape[1] // rows, heads.queries_per_kv_head, heads.head_dim)
+    if norms or heads.score_dim:
+        query, key, value = _parts(projected, heads)
+        query, key = normed(query, key, norms, -2)
+        # The kernel divides scores by the root of `head_dim`.
+        query = query * (heads.score_scale * heads.head_dim**0.5)
+        parts = [query, key[:, :, None], value[:, :, None]]
+        projected = jnp.concatenate(parts, axis=2).reshape(projected.shape)
     turn = (sequence.rotation.cos, sequence.rotation.sin)
     return fused_attention(projected, turn, sequence.segments, shape=shape, interpret=False)
 
 
-def _splash(projected: jax.Array, heads: Heads, sequence: Sequence) -> jax.Array:
+def _splash(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None) -> jax.Array:
     """[B, K (G + 2) H, S] to [B, K, G, S, H], by JAX's kernel for several query heads on one key head."""
-    batch, _, positions = projected.shape
-    grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
-    query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
+    query, key, value = _parts(projected, heads)
+    query, key = normed(query, key, norms, -2)
     query, key = rotate(query, sequence.rotation, -2), rotate(key, sequence.rotation, -2)
-    kernel = _splash_kernel(positions, heads)
+    kernel = _splash_kernel(projected.shape[2], heads)
     # The kernel takes positions before heads, and turns them back in memory by itself.
-    query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * heads.head_dim**-0.5, key, value))
+    query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * heads.score_scale, key, value))
     over_kv_heads: Any = jax.vmap(kernel, in_axes=(0, 0, 0, None))
     if sequence.segments is None:
         return jax.vmap(over_kv_heads, in_axes=(0, 0, 0, None))(query, key, value, None)
     segments = splash_kernel.SegmentIds(sequence.segments, sequence.segments)
     return jax.vmap(over_kv_heads)(query, key, value, segments)
+
+
+def _parts(projected: jax.Array, heads: Heads) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """[B, K (G + 2) H, S] to queries [B, K, G, H, S], keys and values [B, K, H, S]."""
+    batch, _, positions = projected.shape
+    grouped = projected.reshape(batch, -1, heads.queries_per_kv_head + 2, heads.head_dim, positions)
+    return grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
 
 
 def _splash_kernel(positions: int, heads: Heads) -> splash_kernel.SplashAttentionKernel:
@@ -93,6 +115,12 @@ def _splash_kernel(positions: int, heads: Heads) -> splash_kernel.SplashAttentio
         k_layout=minor,
         v_layout=minor,
     )
-    causal = splash_mask.CausalMask((positions, positions))
-    mask = splash_mask.MultiHeadMask([causal] * heads.queries_per_kv_head)
-    return splash_kernel.make_splash_mqa_single_device(mask=mask, block_sizes=sizes, residual_checkpoint_name=ATTENTION)
+    mask = splash_mask.CausalMask((positions, positions))
+    if heads.window and heads.window < positions:
+        mask = splash_mask.LocalMask((positions, positions), (heads.window - 1, 0), 0)
+    return splash_kernel.make_splash_mqa_single_device(
+        mask=splash_mask.MultiHeadMask([mask] * heads.queries_per_kv_head),
+        block_sizes=sizes,
+        residual_checkpoint_name=ATTENTION,
+        attn_logits_soft_cap=heads.soft_cap,
+    )

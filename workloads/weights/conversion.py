@@ -99,7 +99,7 @@ def _faults(source: Path, model: ModelSpec, wanted: list[Tensor], files: TensorF
     # Of files that are not all there it cannot be said which tensors are missing.
     differing = [*config_faults(said, model), *([] if files.unreadable else files.faults(wanted))]
     if differing and said.get("model_type") not in (None, *MODEL_TYPES):
-        differing.append(f"choose weights of a model of type {' or '.join(MODEL_TYPES)}, no others can be imported")
+        differing.append(f"choose weights of a model of type {', '.join(MODEL_TYPES)}; no others can be imported")
     elif differing:
         differing.append("choose the preset that these weights belong to")
     return [*unreadable, *differing]

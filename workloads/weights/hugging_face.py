@@ -1,4 +1,4 @@
-"""The Llama and Mixtral layouts of Hugging Face: where each of their tensors lies in the trainer's weights.
+"""The layouts of Hugging Face that the trainer knows: where each of their tensors lies in the trainer's weights.
 
 Owns the names, shapes and the configuration file. One table serves both directions: a tensor is a view of one of
 the trainer's arrays. Reads and writes no files.
@@ -9,17 +9,58 @@ heads for each kv head.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 
 from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling
+from workloads.training.failures import InvalidSpec
 
 type Config = dict[str, Any]
 """Content of `config.json`."""
 
-MODEL_TYPES = LLAMA, MIXTRAL = "llama", "mixtral"
+
+@dataclass(frozen=True)
+class _Family:
+    """Models of one `model_type` of `config.json`."""
+
+    architecture: str
+    parts: frozenset[str]
+    """Fields of the model that all members of the family set."""
+    options: frozenset[str]
+    """Fields that some of them set."""
+    constants: Mapping[str, bool | None]
+    """What else their `config.json` says."""
+
+
+_STRETCHED = frozenset({"rope_scaling", "rope_linear_factor"})
+_GEMMA = frozenset({"output_norms", "norm_scales_from_one", "scaled_embedding", "activation"})
+_GEMMA_OPTIONS = frozenset({"score_dim", "attention_soft_cap", "logit_soft_cap", "windows"})
+_LOCAL_ROPE = "windows.rope_base"
+_FAMILIES = {
+    "llama": _Family("LlamaForCausalLM", frozenset(), _STRETCHED, {"attention_bias": False, "mlp_bias": False}),
+    "mixtral": _Family("MixtralForCausalLM", frozenset({"experts"}), _STRETCHED, {"sliding_window": None}),
+    "qwen3": _Family(
+        "Qwen3ForCausalLM",
+        frozenset({"query_key_norm"}),
+        _STRETCHED,
+        {"attention_bias": False, "use_sliding_window": False},
+    ),
+    "gemma2": _Family("Gemma2ForCausalLM", _GEMMA, _GEMMA_OPTIONS, {"attention_bias": False}),
+    "gemma3_text": _Family(
+        "Gemma3ForCausalLM",
+        _GEMMA | {"query_key_norm"},
+        _GEMMA_OPTIONS | _STRETCHED | {_LOCAL_ROPE},
+        {"attention_bias": False},
+    ),
+}
+
+MODEL_TYPES = tuple(_FAMILIES)
 """Those of `config.json` whose layouts are known here."""
+
+_ACTIVATIONS = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}
+_REACHES = {"local": "sliding_attention", "global": "full_attention"}
 
 type Place = Callable[[np.ndarray], np.ndarray]
 """From one of the trainer's arrays to the view of it that holds a tensor."""
@@ -45,12 +86,36 @@ class Tensor:
         return self._place(array).reshape(self.shape)
 
 
+def model_type(model: ModelSpec) -> str:
+    """The one whose layout holds `model`.
+
+    Raises:
+        InvalidSpec: none does.
+    """
+    special = {name for family in _FAMILIES.values() for name in family.parts | family.options} - {_LOCAL_ROPE}
+    used = {name for name in special if getattr(model, name) != ModelSpec.model_fields[name].default}
+    if model.windows and model.windows.rope_base:
+        used.add(_LOCAL_ROPE)
+    for name, family in _FAMILIES.items():
+        if family.parts <= used <= family.parts | family.options:
+            return name
+    raise InvalidSpec(
+        f"a model with {', '.join(sorted(used))} fits none of the layouts of Hugging Face that are known here:"
+        f" {', '.join(MODEL_TYPES)}"
+    )
+
+
 def tensors(model: ModelSpec) -> Iterator[Tensor]:
-    """All tensors of `model`, layer after layer."""
+    """All tensors of `model`, layer after layer.
+
+    Raises:
+        InvalidSpec: Hugging Face has no layout for it.
+    """
+    model_type(model)
     table, scale = (model.vocab_size, model.embed_dim), (model.embed_dim,)
     yield Tensor("model.embed_tokens.weight", table, ("embedding",), _whole)
     for layer in range(model.layers):
-        for part in (*_attention(model, layer), *_mlp(model, layer)):
+        for part in (*_norms(model, layer), *_attention(model, layer), *_mlp(model, layer)):
             yield replace(part, name=f"model.layers.{layer}.{part.name}", array=("blocks", *part.array))
     yield Tensor("model.norm.weight", scale, ("final_scale",), _whole)
     if not model.tied_embedding:
@@ -61,6 +126,22 @@ def _whole(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def _norms(model: ModelSpec, layer: int) -> Iterator[Tensor]:
+    names = {"input_layernorm": "attention_scale", "post_attention_layernorm": "mlp_scale"}
+    if model.output_norms:
+        names |= {
+            "post_attention_layernorm": "attention_output_scale",
+            "pre_feedforward_layernorm": "mlp_scale",
+            "post_feedforward_layernorm": "mlp_output_scale",
+        }
+    shapes = dict.fromkeys(names, (model.embed_dim,))
+    if model.query_key_norm:
+        heads = {"self_attn.q_norm": "query_scale", "self_attn.k_norm": "key_scale"}
+        names, shapes = names | heads, shapes | dict.fromkeys(heads, (model.head_dim,))
+    for name, scale in names.items():
+        yield Tensor(f"{name}.weight", shapes[name], (scale,), lambda array: array[layer])
+
+
 def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
     embed, head, grouped = model.embed_dim, model.head_dim, model.queries_per_kv_head
     kinds = {"q": slice(0, grouped), "k": slice(grouped, grouped + 1), "v": slice(grouped + 1, grouped + 2)}
@@ -69,7 +150,6 @@ def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
         # Columns D,K(G+2)H of the trainer; rows of whole heads, (KG)H,D or KH,D, in the files.
         return lambda array: array[layer].reshape(embed, model.kv_heads, -1, head)[:, :, kind].transpose(1, 2, 3, 0)
 
-    yield Tensor("input_layernorm.weight", (embed,), ("attention_scale",), lambda array: array[layer])
     for kind, columns in kinds.items():
         rows = model.kv_heads * (columns.stop - columns.start) * head
         yield Tensor(f"self_attn.{kind}_proj.weight", (rows, embed), ("query_key_value",), heads(columns))
@@ -78,7 +158,6 @@ def _attention(model: ModelSpec, layer: int) -> Iterator[Tensor]:
 
 
 def _mlp(model: ModelSpec, layer: int) -> Iterator[Tensor]:
-    yield Tensor("post_attention_layernorm.weight", (model.embed_dim,), ("mlp_scale",), lambda array: array[layer])
     if model.experts:
         yield from _experts(model, model.experts, layer)
         return
@@ -132,8 +211,14 @@ def config_faults(found: Config, model: ModelSpec) -> list[str]:
 
 def _architecture(model: ModelSpec) -> Config:
     """What the weights alone do not show is in here too: the same tensors with another RoPE are another model."""
+    name = model_type(model)
+    family = _FAMILIES[name]
     return {
-        **(_mixtral(model.experts) if model.experts else _llama()),
+        "model_type": name,
+        "architectures": [family.architecture],
+        **family.constants,
+        **(_of_experts(model.experts) if model.experts else {}),
+        **(_of_gemma(model, family) if family.parts >= _GEMMA else {"hidden_act": _ACTIVATIONS[model.activation]}),
         "vocab_size": model.vocab_size,
         "hidden_size": model.embed_dim,
         "intermediate_size": model.mlp_dim,
@@ -141,29 +226,38 @@ def _architecture(model: ModelSpec) -> Config:
         "num_attention_heads": model.query_heads,
         "num_key_value_heads": model.kv_heads,
         "head_dim": model.head_dim,
-        "hidden_act": "silu",
         "rms_norm_eps": model.norm_epsilon,
         "rope_theta": model.rope_base,
-        "rope_scaling": _rope_scaling(model.rope_scaling) if model.rope_scaling else None,
+        "rope_scaling": _rope_scaling(model),
         "tie_word_embeddings": model.tied_embedding,
     }
 
 
-def _llama() -> Config:
-    return {"model_type": LLAMA, "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
+def _of_experts(experts: ExpertsSpec) -> Config:
+    return {"num_local_experts": experts.count, "num_experts_per_tok": experts.per_token}
 
 
-def _mixtral(experts: ExpertsSpec) -> Config:
+def _of_gemma(model: ModelSpec, family: _Family) -> Config:
+    windows = model.windows
+    local = {"rope_local_base_freq": windows and windows.rope_base or model.rope_base}
     return {
-        "model_type": MIXTRAL,
-        "architectures": ["MixtralForCausalLM"],
-        "num_local_experts": experts.count,
-        "num_experts_per_tok": experts.per_token,
-        "sliding_window": None,
+        "hidden_activation": _ACTIVATIONS[model.activation],
+        "query_pre_attn_scalar": model.score_dim or model.head_dim,
+        "attn_logit_softcapping": model.attention_soft_cap,
+        "final_logit_softcapping": model.logit_soft_cap,
+        "layer_types": [_REACHES[reach] for reach in islice(cycle(model.pattern), model.layers)],
+        **({"sliding_window": windows.size} if windows else {}),
+        **(local if _LOCAL_ROPE in family.options else {}),
     }
 
 
-def _rope_scaling(scaling: RopeScaling) -> Config:
+def _rope_scaling(model: ModelSpec) -> Config | None:
+    if model.rope_linear_factor:
+        return {"rope_type": "linear", "factor": model.rope_linear_factor}
+    return _stretching(model.rope_scaling) if model.rope_scaling else None
+
+
+def _stretching(scaling: RopeScaling) -> Config:
     return {
         "rope_type": "llama3",
         "factor": scaling.factor,
@@ -177,6 +271,9 @@ def _with_rope_apart(found: Mapping[str, Any]) -> Config:
     """Transformers 5 writes base and scaling as one `rope_parameters`."""
     if not isinstance(rope := found.get("rope_parameters"), dict):
         return dict(found)
+    if "full_attention" in rope:
+        local = rope["sliding_attention"]["rope_theta"]
+        return _with_rope_apart({**found, "rope_parameters": rope["full_attention"], "rope_local_base_freq": local})
     scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     plain = scaling.get("rope_type") == "default"
     return {**found, "rope_theta": rope.get("rope_theta"), "rope_scaling": None if plain else scaling}

@@ -31,12 +31,12 @@ def balance_one_by_one(x: np.ndarray, router: np.ndarray, counted: np.ndarray) -
 
 def test_the_balance_loss_is_that_of_the_positions_that_count() -> None:
     x, weights, counted = inputs()
-    _, balance = route_and_mix(x, weights, SPEC, counted)
+    _, balance = route_and_mix(x, weights, SPEC, counted, jax.nn.silu)
     expected = balance_one_by_one(np.asarray(x), np.asarray(weights["router"]), np.asarray(counted))
     assert float(balance) == pytest.approx(expected, rel=1e-5)
 
 
 def test_experts_that_are_as_likely_cost_one_for_each_position() -> None:
     x, weights, counted = inputs()
-    _, balance = route_and_mix(x, {**weights, "router": jnp.zeros((EMBED, 4))}, SPEC, counted)
+    _, balance = route_and_mix(x, {**weights, "router": jnp.zeros((EMBED, 4))}, SPEC, counted, jax.nn.silu)
     assert float(balance) == pytest.approx(SPEC.balance_weight * float(counted.sum()))

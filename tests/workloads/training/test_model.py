@@ -10,7 +10,7 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from tests.workloads.plain_model import plain_logits
-from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, RopeScaling
+from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, RopeScaling, WindowSpec
 from workloads.training import tables
 from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters
@@ -29,6 +29,13 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "stretched": ({"rope_scaling": LONG, "norm_epsilon": 1e-3}, {}),
     "experts": ({"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0)}, {}),
     "documents": ({}, {"document_end": 7, "ignored_token": 3}),
+    "query and key norms": ({"query_key_norm": True, "score_dim": 5}, {}),
+    "soft caps": ({"attention_soft_cap": 0.3, "logit_soft_cap": 0.5}, {}),
+    "output norms, gelu": (
+        {"output_norms": True, "norm_scales_from_one": True, "scaled_embedding": True, "activation": "gelu"},
+        {},
+    ),
+    "windows": ({"windows": WindowSpec(size=3, pattern=("local", "global"), rope_base=20)}, {"document_end": 7}),
     **{remat: ({}, {"remat": remat}) for remat in ("none", "dots", "full", "offload")},
 }
 

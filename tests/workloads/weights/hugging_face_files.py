@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling
+from workloads.spec import ExpertsSpec, ModelSpec, RopeScaling, WindowSpec
 
 type Tensors = dict[str, np.ndarray]
 
@@ -31,6 +31,34 @@ TIED = UNTIED.model_copy(update={"tied_embedding": True})
 EXPERTS = UNTIED.model_copy(
     update={"rope_scaling": None, "experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.04)}
 )
+QWEN3 = TIED.model_copy(update={"rope_scaling": None, "rope_base": 1e6, "query_key_norm": True})
+_GEMMA = {
+    "rope_scaling": None,
+    "activation": "gelu",
+    "output_norms": True,
+    "norm_scales_from_one": True,
+    "scaled_embedding": True,
+    "score_dim": 5,
+}
+GEMMA2 = TIED.model_copy(
+    update=_GEMMA
+    | {
+        "layers": 3,
+        "attention_soft_cap": 2.0,
+        "logit_soft_cap": 3.0,
+        "windows": WindowSpec(size=8, pattern=("local", "global")),
+    }
+)
+GEMMA3 = TIED.model_copy(
+    update=_GEMMA
+    | {
+        "layers": 7,
+        "query_key_norm": True,
+        "rope_base": 1e6,
+        "rope_linear_factor": 8.0,
+        "windows": WindowSpec(size=8, pattern=("local", "local", "local", "local", "local", "global"), rope_base=1e4),
+    }
+)
 
 
 def random_tensors(model: ModelSpec) -> Tensors:
@@ -41,7 +69,10 @@ def random_tensors(model: ModelSpec) -> Tensors:
         shapes["lm_head"] = (model.vocab_size, embed)
     for number in range(model.layers):
         layer = f"model.layers.{number}"
-        shapes |= {f"{layer}.input_layernorm": (embed,), f"{layer}.post_attention_layernorm": (embed,)}
+        norms = ["input", "post_attention", *(["pre_feedforward", "post_feedforward"] if model.output_norms else [])]
+        shapes |= {f"{layer}.{norm}_layernorm": (embed,) for norm in norms}
+        if model.query_key_norm:
+            shapes |= {f"{layer}.self_attn.{kind}_norm": (head,) for kind in "qk"}
         shapes[f"{layer}.self_attn.q_proj"] = (model.query_heads * head, embed)
         shapes[f"{layer}.self_attn.k_proj"] = shapes[f"{layer}.self_attn.v_proj"] = (model.kv_heads * head, embed)
         shapes[f"{layer}.self_attn.o_proj"] = (embed, model.query_heads * head)

@@ -10,6 +10,9 @@ from safetensors.numpy import load_file
 from tests.workloads.plain_model import plain_logits
 from tests.workloads.weights.hugging_face_files import (
     EXPERTS,
+    GEMMA2,
+    GEMMA3,
+    QWEN3,
     TIED,
     UNTIED,
     Tensors,
@@ -27,6 +30,8 @@ from workloads.weights.tensor_files import DType
 
 TOKENS = np.random.default_rng(1).integers(0, UNTIED.vocab_size, 40)
 MODELS = pytest.mark.parametrize("model", [UNTIED, TIED, EXPERTS], ids=["untied", "tied", "experts"])
+FAMILIES = {"qwen3": QWEN3, "gemma2": GEMMA2, "gemma3": GEMMA3}
+REFERENCE = json.loads(Path(__file__).with_name("reference_logits.json").read_text())
 
 
 def no_report(*_: object) -> None:
@@ -60,7 +65,20 @@ def test_imported_weights_are_the_same_model(model: ModelSpec, tmp_path: Path) -
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-@MODELS
+@pytest.mark.costs(cpu_seconds=20)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_imported_weights_give_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
+    """`reference_logits.json` has those of the last four of `TOKENS`, by transformers 4.57.1 and PyTorch 2.7.1 with
+    eager attention in float32: `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and the
+    exported config.json."""
+    tensors = random_tensors(FAMILIES[family])
+    folder = imported(write_files(tmp_path / "files", tensors), FAMILIES[family])
+    weights = read_whole(folder, read_about(folder))
+    found = plain_logits(weights, jnp.asarray(TOKENS[None]), FAMILIES[family])[0, -4:]
+    assert np.abs(found - np.array(REFERENCE[family])).max() < 1e-5 * np.abs(found).max()
+
+
+@pytest.mark.parametrize("model", [UNTIED, TIED, EXPERTS, *FAMILIES.values()], ids=lambda model: str(model.layers))
 def test_there_and_back_is_bitwise_the_same(model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_files, "SHARD_BYTES", 8000)
     tensors = random_tensors(model)
@@ -195,7 +213,7 @@ def test_a_folder_of_another_kind_of_model_is_one_message_and_leaves_nothing(
         "unexpected: h.0.attn.c_attn.weight [8, 24]",
     ):
         assert fault in message
-    assert message.endswith("choose weights of a model of type llama or mixtral, no others can be imported")
+    assert message.endswith("of type llama, mixtral, qwen3, gemma2, gemma3_text; no others can be imported")
     assert not (tmp_path / "imported").exists()
 
 
