@@ -55,7 +55,7 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
         preset=job.preset,
         slices=slices,
         mesh=job.mesh or MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
-        model=preset.model,
+        model=preset.model_with(job.model),
         data=data,
         optimizer=optimizer_spec(job, preset),
         training=training_spec(job, preset),

@@ -104,6 +104,8 @@ class TrainingJob(CompilerSpec, Job):
     """A file of `workloads/presets`, by name."""
     existing_run: Literal["resume", "anew"]
     """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
+    model: Mapping[str, object] = {}
+    """Replaces single values of the preset's `model` section, or all of them; see `docs/models.md`."""
     training: Mapping[str, object] = {}
     """Replaces single values of the preset's `training` section."""
     optimizer: Mapping[str, object] = {}

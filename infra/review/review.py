@@ -175,7 +175,7 @@ def _plan(settings: Settings, job: AnyJob, spec: JobSpec | None) -> JobPlan:
 def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
     preset = load_preset(job.preset).optimizer
     return TrainingPlan(
-        preset=spec.preset,
+        preset=" with ".join([spec.preset, *([", ".join(f"model.{name}" for name in job.model)] if job.model else [])]),
         mesh=str(spec.mesh),
         sequences_per_step=spec.training.global_batch,
         tokens_per_sequence=spec.training.sequence_length,

@@ -9,7 +9,7 @@ from infra.accelerators import SliceShape
 from infra.faults import Fault, expectation, from_validation, nearest
 from infra.jobs import TrainingJob
 from infra.rules.draft import DraftJob
-from workloads.spec import OptimizerSpec, Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
+from workloads.spec import ModelSpec, OptimizerSpec, Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
 
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 
@@ -44,6 +44,7 @@ def _data(path: str, job: TrainingJob, preset: Preset) -> Iterator[Fault]:
 def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[Fault]:
     wrong: list[Fault] = []
     sections = (
+        ("model", ModelSpec, lambda job, preset: preset.model_with(job.model)),
         ("training", TrainingSpec, job_spec.training_spec),
         ("optimizer", OptimizerSpec, job_spec.optimizer_spec),
     )
@@ -77,5 +78,5 @@ def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iter
                 path,
                 f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}",
                 expectation(detail["msg"]),
-                f"change {path}.slices, {path}.mesh, {path}.training or {path}.preset",
+                f"change {path}.slices, {path}.mesh, {path}.model, {path}.training or {path}.preset",
             )

@@ -15,7 +15,7 @@ from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job, only_spec, only_team
 from tests.infra.recording import Values
 from tests.infra.spoiling import Spoil, put, remove
-from workloads.spec import load_preset
+from workloads.spec import JobSpec, ModelSpec, load_preset
 
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
@@ -118,7 +118,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
         "each group once, and not job.slices.group, got",
     ),
     (put("job.max_hours", 9000), "job.max_hours", "less than or equal to 8760, got 9000"),
-    (put("job.preset", "huge"), "job.preset", "mixtral-8x7b, tiny, got 'huge'; rename it"),
+    (put("job.preset", "huge"), "job.preset", "qwen3-8b, tiny, got 'huge'; rename it"),
     (put("job.training", {"steps": 0}), "job.training.steps", "greater than 0, got 0"),
     (put("job.training", {"stepz": 5}), "job.training.stepz", "got 'stepz'; rename it to steps"),
     (put("job.data", {"path": "gs://b/t"}), "job.data.source", "add job.data.source to the stack file"),
@@ -295,6 +295,48 @@ def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
     (fault,) = raised.value.faults
     assert fault.path == path
     assert told in str(fault)
+
+
+DECODER = {
+    "vocab_size": 512,
+    "embed_dim": 64,
+    "mlp_dim": 96,
+    "layers": 5,
+    "query_heads": 4,
+    "kv_heads": 2,
+    "head_dim": 32,
+    "activation": "gelu",
+    "query_key_norm": True,
+    "logit_soft_cap": 30.0,
+    "windows": {"size": 16, "pattern": ["local", "local", "global"], "rope_base": 1000.0},
+}
+
+
+def test_a_job_may_describe_its_own_decoder(values: Values) -> None:
+    values["job"] |= {"model": DECODER}
+    spec = only_spec(parse(values))
+    assert spec.model == ModelSpec.model_validate(DECODER)
+    assert JobSpec.model_validate_json(spec.model_dump_json()).model == spec.model
+
+
+def test_all_that_is_wrong_with_a_decoder_is_told_at_once(values: Values) -> None:
+    windows = {"size": 0, "pattern": ["local", "globl"]}
+    values["job"] |= {"model": {"layers": 0, "activation": "relu", "windows": windows, "qk_norm": True}}
+    values["job"] |= {"training": {"steps": 0}}
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    of_model = {"layers", "activation", "windows.size", "windows.pattern.1", "qk_norm"}
+    assert {fault.path for fault in raised.value.faults} == {
+        "job.training.steps",
+        *(f"job.model.{name}" for name in of_model),
+    }
+
+
+def test_parts_of_a_decoder_that_do_not_go_together_are_told_at_once(values: Values) -> None:
+    stretched = {"factor": 2, "low_frequency_factor": 1, "high_frequency_factor": 4, "original_length": 64}
+    values["job"] |= {"model": {"query_heads": 3, "rope_scaling": stretched, "rope_linear_factor": 2}}
+    with pytest.raises(SettingsError, match="query_heads must be a multiple of kv_heads .*; rope_scaling and rope_l"):
+        parse(values)
 
 
 def test_faults_of_training_and_optimizer_are_told_together(values: Values) -> None:

@@ -110,16 +110,17 @@ def plain_stretched(frequency: float, scaling: RopeScaling) -> float:
 
 def plain_mlp(x: jax.Array, block: Tree, spec: ModelSpec) -> jax.Array:
     if spec.experts is None:
-        return plain_expert(x, block["gate"], block["up"], block["down"], spec)
+        return plain_expert(x, block["gate"], block["up"], block["down"], spec=spec)
     shares = plain_shares(x @ block["router"], spec.experts)
     each = [
-        shares[..., expert, None] * plain_expert(x, *(block[name][expert] for name in ("gate", "up", "down")), spec)
+        shares[..., expert, None]
+        * plain_expert(x, *(block[name][expert] for name in ("gate", "up", "down")), spec=spec)
         for expert in range(spec.experts.count)
     ]
     return sum(each, jnp.zeros_like(x))
 
 
-def plain_expert(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array, spec: ModelSpec) -> jax.Array:
+def plain_expert(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array, *, spec: ModelSpec) -> jax.Array:
     gated = x @ gate
     if spec.activation == "silu":
         return (jax.nn.silu(gated) * (x @ up)) @ down

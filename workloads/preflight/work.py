@@ -11,8 +11,10 @@ from math import prod
 
 from workloads.preflight.hlo import Computation, Instruction, Module
 from workloads.preflight.loops import Schedule
+from workloads.training.remat import KEYS_SCOPE
 
 _FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"(\d+)"')
+_WINDOWED = re.compile(rf"\b{KEYS_SCOPE}(\d+)\b")
 _KERNEL_TARGET = 'custom_call_target="tpu_custom_call"'
 _LIBRARIES = ("/site-packages/", "/lib/python", "<")
 """Parts of the paths of sources that are not the job's own."""
@@ -128,7 +130,8 @@ def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | No
     """FLOPs of JAX's splash attention, which states no estimate.
 
     Forward has 2 matmuls of 2 S S H FLOPs for each query head, half of which the causal mask needs; the
-    gradients by keys and values have 4, by queries 3, both at once 5.
+    gradients by keys and values have 4, by queries 3, both at once 5. With a window, a block of queries meets as many
+    keys as the name of the scope says.
     """
     matrices = [
         shape
@@ -146,6 +149,9 @@ def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | No
         matmuls = 5 if len(call.shapes) > 2 else 4
     elif "_dq" in call.op_name:
         matmuls = 3
+    if window := _WINDOWED.search(call.op_name):
+        flops = 2 * matmuls * prod(heads) * queries * int(window[1]) * size
+        return flops, f"{matmuls} matmuls of splash attention with {window[1]} keys for each query"
     return matmuls * prod(heads) * queries * keys * size, f"causal, {matmuls} matmuls of the shapes of splash attention"
 
 

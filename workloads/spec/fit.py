@@ -8,7 +8,7 @@ from math import isqrt, log2
 
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
-from workloads.spec.training import TrainingSpec
+from workloads.spec.training import Attention, TrainingSpec
 
 NAMED_MESHES = 3
 """As many legal meshes a fault names at most."""
@@ -18,6 +18,18 @@ def size_faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: T
     """All that does not fit, in words, with the legal meshes nearest to `mesh`; empty when all fits."""
     faults = [*_faults(slices, mesh, model, training)]
     return [*faults, *_advice(slices, mesh, model, training)] if faults else []
+
+
+def kernel_faults(model: ModelSpec, kernel: Attention) -> list[str]:
+    """What of the model that attention kernel cannot compute, in words; `splash` and `reference` compute all."""
+    parts = {"model.windows": model.windows, "model.attention_soft_cap": model.attention_soft_cap}
+    if kernel != "fused":
+        return []
+    return [
+        f"training.attention must be splash or reference with {name}, which fused cannot compute"
+        for name, part in parts.items()
+        if part
+    ]
 
 
 def legal_meshes(slices: SliceSpec, model: ModelSpec, training: TrainingSpec) -> list[MeshSpec]:
@@ -61,7 +73,7 @@ def _weight_faults(mesh: MeshSpec, model: ModelSpec) -> Iterator[str]:
     rows = mesh.fsdp * mesh.tensor
     inner = f"mesh.fsdp x mesh.tensor ({rows})" if mesh.tensor > 1 else f"mesh.fsdp ({rows})"
     splits = {
-        "layers": (model.layers, mesh.stage, f"mesh.stage ({mesh.stage})"),
+        "layers": _layers(mesh, model),
         "kv_heads": (model.kv_heads, mesh.tensor, f"mesh.tensor ({mesh.tensor})"),
         "vocab_size": (model.vocab_size, rows, inner),
         "embed_dim": (model.embed_dim, mesh.fsdp, f"mesh.fsdp ({mesh.fsdp})"),
@@ -71,6 +83,14 @@ def _weight_faults(mesh: MeshSpec, model: ModelSpec) -> Iterator[str]:
     for name, (size, parts, told) in splits.items():
         if size % parts:
             yield f"model.{name} must be a multiple of {told}, got {size}"
+
+
+def _layers(mesh: MeshSpec, model: ModelSpec) -> tuple[int, int, str]:
+    """Stages hold as many layers, of the same kinds in the same order."""
+    period, stages = len(model.pattern), f"mesh.stage ({mesh.stage})"
+    if mesh.stage == 1 or period == 1:
+        return model.layers, mesh.stage, stages
+    return model.layers, mesh.stage * period, f"{stages} x layers of model.windows.pattern ({period})"
 
 
 def _token_faults(slices: SliceSpec, mesh: MeshSpec, training: TrainingSpec) -> Iterator[str]:

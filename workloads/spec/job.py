@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from workloads.spec.base import Spec
 from workloads.spec.compiler import CompilerSpec, Value
 from workloads.spec.data import DataSpec
-from workloads.spec.fit import size_faults
+from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrainingSpec
@@ -117,7 +117,8 @@ class JobSpec(Spec):
         return rows if self.training.gather_weights == "each-layer" else at_once * ceil(rows / at_once)
 
     def _faults(self) -> list[str]:
-        faults = [*self._token_faults(), *size_faults(self.slices, self.mesh, self.model, self.training)]
+        sizes = size_faults(self.slices, self.mesh, self.model, self.training)
+        faults = [*self._token_faults(), *kernel_faults(self.model, self.training.attention), *sizes]
         return faults or self._elastic_faults()
 
     def _token_faults(self) -> list[str]:

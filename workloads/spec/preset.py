@@ -1,5 +1,6 @@
 """Presets: the jobs that ship with the package, minus the hardware."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 
 import yaml
@@ -18,6 +19,14 @@ class Preset(Spec):
     """None: the job must name its own."""
     optimizer: OptimizerSpec
     training: TrainingSpec
+
+    def model_with(self, values: Mapping[str, object]) -> ModelSpec:
+        """The model with these values of its section over those of the preset.
+
+        Raises:
+            pydantic.ValidationError: they do not describe a model.
+        """
+        return ModelSpec.model_validate(self.model.model_dump() | dict(values))
 
 
 def preset_names() -> list[str]:

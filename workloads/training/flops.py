@@ -3,6 +3,9 @@
 Owns the counts of weights and of model FLOPs; what was recomputed is not counted, since it trains nothing. Pure.
 """
 
+from collections import Counter
+from itertools import cycle, islice
+
 from workloads.spec import ModelSpec, SliceSpec
 
 _FORWARD_AND_BACKWARD = 3
@@ -19,7 +22,9 @@ def matrix_parameters(model: ModelSpec) -> int:
 
 def total_parameters(model: ModelSpec) -> int:
     """All weights of the model."""
-    norm_scales = (2 * model.layers + 1) * model.embed_dim
+    of_heads = 2 * model.head_dim if model.query_key_norm else 0
+    of_layer = (4 if model.output_norms else 2) * model.embed_dim + of_heads
+    norm_scales = model.layers * of_layer + model.embed_dim
     input_table = 0 if model.tied_embedding else model.vocab_size * model.embed_dim
     return _matrices(model, model.experts.count if model.experts else 1) + norm_scales + input_table
 
@@ -39,11 +44,21 @@ def flops_per_token(model: ModelSpec, sequence_length: int) -> float:
     6 P + 6 L S N H, with P `matrix_parameters`, L layers, S `sequence_length`, N query heads and H head
     size: 2 FLOPs for each weight forward and 4 backward; and in attention, 2 x 2 S N H FLOPs forward for
     scores and mix, halved because a token sees only what is before it, and again three times that with
-    the backward pass (https://arxiv.org/abs/2204.02311, appendix B, there without the halving).
+    the backward pass (https://arxiv.org/abs/2204.02311, appendix B, there without the halving). Of a layer with a
+    window of W tokens, W (2 - W / S) takes the place of S.
     """
     weights = _PER_MULTIPLY_ADD * matrix_parameters(model)
-    attention = _PER_MULTIPLY_ADD * model.layers * sequence_length * model.query_heads * model.head_dim
+    reaches = Counter(islice(cycle(model.pattern), model.layers))
+    seen = sum(layers * _seen(model.window(reach), sequence_length) for reach, layers in reaches.items())
+    attention = _PER_MULTIPLY_ADD * seen * model.query_heads * model.head_dim
     return _FORWARD_AND_BACKWARD * float(weights + attention)
+
+
+def _seen(window: int | None, sequence_length: int) -> float:
+    """Twice the tokens that one sees on average."""
+    if window is None or window >= sequence_length:
+        return sequence_length
+    return window * (2 - window / sequence_length)
 
 
 def utilisation(tokens_per_second: float, flops: float, slices: SliceSpec) -> float | None:

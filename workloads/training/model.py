@@ -175,7 +175,7 @@ def _in_pattern(
     """All layers, whose kinds repeat like `pattern`: what is compiled is each run of equal layers in it, once."""
 
     def runs(x: jax.Array, layers: Tree, kinds: Sequence[Reach]) -> tuple[jax.Array, jax.Array]:
-        equal = [(reach, len([*same])) for reach, same in groupby(kinds)]
+        equal: list[tuple[Reach, int]] = [(reach, len([*same])) for reach, same in groupby(kinds)]
         balances: list[jax.Array] = []
         for (reach, _), part in zip(equal, _split(layers, [size for _, size in equal]), strict=True):
             x, balance = jax.lax.scan(layer_of[reach], x, part)

@@ -21,6 +21,9 @@ PROJECTION = "projection"
 PRODUCT = "product"
 """The gated MLP's product, input of its last matrix."""
 
+KEYS_SCOPE = "keys_"
+"""Before the number of keys that a block of queries meets in a kernel with a window: the scope around that kernel."""
+
 INPUT = "input"
 """Input of the layer."""
 

@@ -3,6 +3,8 @@
 Owns the layout around them. Dimensions and columns are those of `attention`, which chooses.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+from math import ceil
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from workloads.training.attention import HeadNorms, Heads, Sequence, normed
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.kernels.blocks import LANES
-from workloads.training.remat import ATTENTION, PROJECTION, named
+from workloads.training.remat import ATTENTION, KEYS_SCOPE, PROJECTION, named
 from workloads.training.rope import rotate
 
 SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
@@ -75,14 +77,25 @@ def _splash(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadN
     query, key, value = _parts(projected, heads)
     query, key = normed(query, key, norms, -2)
     query, key = rotate(query, sequence.rotation, -2), rotate(key, sequence.rotation, -2)
-    kernel = _splash_kernel(projected.shape[2], heads)
+    positions = projected.shape[2]
+    block = _splash_block(positions, SPLASH_BLOCKS[heads.kernel])
+    kernel = _splash_kernel(positions, block, heads)
     # The kernel takes positions before heads, and turns them back in memory by itself.
     query, key, value = (jnp.swapaxes(part, -1, -2) for part in (query * heads.score_scale, key, value))
     over_kv_heads: Any = jax.vmap(kernel, in_axes=(0, 0, 0, None))
-    if sequence.segments is None:
-        return jax.vmap(over_kv_heads, in_axes=(0, 0, 0, None))(query, key, value, None)
-    segments = splash_kernel.SegmentIds(sequence.segments, sequence.segments)
-    return jax.vmap(over_kv_heads)(query, key, value, segments)
+    with _windowed(positions, block, heads):
+        if sequence.segments is None:
+            return jax.vmap(over_kv_heads, in_axes=(0, 0, 0, None))(query, key, value, None)
+        segments = splash_kernel.SegmentIds(sequence.segments, sequence.segments)
+        return jax.vmap(over_kv_heads)(query, key, value, segments)
+
+
+def _windowed(positions: int, block: int, heads: Heads) -> AbstractContextManager[object]:
+    """Name a kernel that computes some blocks of keys only: the preflight cannot see its mask."""
+    if not heads.window or heads.window >= positions:
+        return nullcontext()
+    keys = min(positions, (ceil((heads.window - 1) / block) + 1) * block)
+    return jax.named_scope(f"{KEYS_SCOPE}{keys}")
 
 
 def _parts(projected: jax.Array, heads: Heads) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -92,14 +105,17 @@ def _parts(projected: jax.Array, heads: Heads) -> tuple[jax.Array, jax.Array, ja
     return grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]
 
 
-def _splash_kernel(positions: int, heads: Heads) -> splash_kernel.SplashAttentionKernel:
-    largest = SPLASH_BLOCKS[heads.kernel]
+def _splash_block(positions: int, largest: int) -> int:
     block = next((block for block in range(largest, 0, -LANES) if positions % block == 0), None)
     if block is None:
         raise InvalidSpec(
             f"training.sequence_length must be a multiple of {LANES} for attention on TPU, got {positions}; change it,"
             " or set training.attention to reference"
         )
+    return block
+
+
+def _splash_kernel(positions: int, block: int, heads: Heads) -> splash_kernel.SplashAttentionKernel:
     minor = splash_kernel.QKVLayout.SEQ_MINOR
     fused_backward = heads.kernel == "splash-2048"
     names = ["block_q", "block_kv", "block_q_dkv", "block_kv_dkv"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
-from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, TrainingSpec
+from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, TrainingSpec, WindowSpec
 from workloads.spec.fit import legal_meshes, size_faults
 
 JOB = small_job(Path("somewhere"))
@@ -44,6 +44,15 @@ def test_stages_lie_within_a_slice_or_are_made_of_whole_ones(stage: int, replica
     faults = size_faults(slices, MeshSpec(replica=replica, stage=stage, fsdp=2), model, training)
     wrong = "mesh.stage must divide the 2 groups of fsdp x tensor devices in a slice, or be a multiple of them, got 3"
     assert faults[:1] == ([] if fits else [wrong])
+
+
+def test_every_stage_holds_whole_rounds_of_a_pattern_of_layers() -> None:
+    windows = WindowSpec(size=8, pattern=("local", "local", "global"))
+    model = JOB.model.model_copy(update={"layers": 12, "windows": windows})
+    assert not told(MeshSpec(replica=1, stage=4, fsdp=2), model)
+    fault = "model.layers must be a multiple of mesh.stage (8) x layers of model.windows.pattern (3), got 12"
+    assert fault in told(MeshSpec(replica=1, stage=8, fsdp=1), model)
+    assert not told(MeshSpec(replica=2, fsdp=4), model.model_copy(update={"layers": 5}))
 
 
 def test_all_faults_are_reported_at_once_and_the_nearest_meshes_named() -> None:

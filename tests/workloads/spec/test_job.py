@@ -43,6 +43,19 @@ def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
     assert getattr(four_slices(training={name: 255}).training, name) == 255
 
 
+@pytest.mark.parametrize("attention", ["splash", "fused", "reference"])
+def test_a_kernel_that_cannot_compute_the_model_is_refused_with_all_that_it_lacks(attention: str) -> None:
+    parts = {"attention_soft_cap": 50.0, "windows": {"size": 8, "pattern": ["local"]}}
+    if attention != "fused":
+        assert four_slices(model=parts, training={"attention": attention}).model.window("local") == 8
+        return
+    with pytest.raises(ValidationError) as caught:
+        four_slices(model=parts, training={"attention": attention})
+    for part in parts:
+        assert f"must be splash or reference with model.{part}, which fused cannot compute" in str(caught.value)
+    assert four_slices(model={"query_key_norm": True}, training={"attention": attention})
+
+
 @pytest.mark.parametrize(("count", "accumulation"), [(4, 1), (2, 2), (1, 4)])
 def test_fewer_slices_keep_the_batch_by_accumulation(count: int, accumulation: int) -> None:
     job = four_slices().on_slices(count)

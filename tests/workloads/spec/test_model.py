@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
-from workloads.spec import ExpertsSpec, ModelSpec
+from workloads.spec import ExpertsSpec, ModelSpec, WindowSpec
 
 MODEL = small_job(Path("somewhere")).model.model_dump()
 
@@ -24,3 +24,17 @@ def test_what_no_model_can_be_is_refused(changes: dict[str, object], fault: str)
 
 def test_a_token_may_go_to_all_experts() -> None:
     assert ExpertsSpec(count=2, per_token=2, balance_weight=0).per_token == 2
+
+
+def test_a_model_without_a_part_is_written_as_before_there_were_any() -> None:
+    dimensions = {"vocab_size", "embed_dim", "mlp_dim", "layers", "query_heads", "kv_heads", "head_dim"}
+    others = {"rope_base", "rope_scaling", "norm_epsilon", "tied_embedding", "experts"}
+    assert MODEL.keys() == dimensions | others
+
+
+def test_a_model_with_parts_survives_being_written() -> None:
+    windows = WindowSpec(size=8, pattern=("local", "global"))
+    parts = {"activation": "gelu", "score_dim": 9, "windows": windows, "norm_scales_from_one": True}
+    model = ModelSpec.model_validate(MODEL | parts)
+    assert ModelSpec.model_validate_json(model.model_dump_json()) == model
+    assert parts.items() <= dict(model).items()

@@ -9,7 +9,16 @@ from workloads.training.flops import flops_per_token, total_parameters
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "presets"
 
-PUBLISHED_BILLIONS = {"llama-3.2-1b": 1.236, "llama-3.1-8b": 8.030, "llama-3.1-70b": 70.554, "mixtral-8x7b": 46.703}
+PUBLISHED_BILLIONS = {
+    "llama-3.2-1b": 1.236,
+    "llama-3.1-8b": 8.030,
+    "llama-3.1-70b": 70.554,
+    "mixtral-8x7b": 46.703,
+    "qwen3-0.6b": 0.5960,
+    "qwen3-8b": 8.1907,
+    "gemma-2-9b": 9.2417,
+    "gemma-3-1b": 0.99989,
+}
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -32,5 +41,5 @@ def test_a_published_model_has_as_many_weights_as_published(name: str, billions:
 
 
 def test_an_unknown_preset_names_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"'tinny' is not a preset; choose one of llama-3.1-70b, .*, tiny"):
+    with pytest.raises(ValueError, match=r"'tinny' is not a preset; choose one of gemma-2-9b, .*, tiny"):
         load_preset("tinny")

@@ -4,15 +4,24 @@ import jax
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.spec import ExpertsSpec
+from workloads.spec import ExpertsSpec, WindowSpec
 from workloads.training.flops import flops_per_token, matrix_parameters, total_parameters, utilisation
 from workloads.training.model import initial_parameters
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("experts", [None, ExpertsSpec(count=4, per_token=4, balance_weight=0)])
-def test_the_weights_counted_are_those_of_the_model(tied: bool, experts: ExpertsSpec | None) -> None:
-    changes = {"tied_embedding": tied, "experts": experts}
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"experts": ExpertsSpec(count=4, per_token=4, balance_weight=0)},
+        {"query_key_norm": True},
+        {"output_norms": True, "norm_scales_from_one": True},
+    ],
+    ids=str,
+)
+def test_the_weights_counted_are_those_of_the_model(tied: bool, parts: dict[str, object]) -> None:
+    changes = {"tied_embedding": tied, **parts}
     model = small_job(Path("somewhere")).model.model_copy(update=changes)
     leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(lambda: initial_parameters(model, 0)))
     sizes = {jax.tree_util.keystr(path): leaf.size for path, leaf in leaves}
@@ -31,6 +40,20 @@ def test_a_token_is_multiplied_with_its_own_experts_only() -> None:
     expert = model.layers * 3 * model.embed_dim * model.mlp_dim
     assert matrix_parameters(two) - matrix_parameters(one) == expert
     assert matrix_parameters(one) - matrix_parameters(model) == model.layers * model.embed_dim * 8
+
+
+def test_a_window_spares_the_scores_outside_of_it() -> None:
+    full = small_job(Path("somewhere")).model.model_copy(update={"layers": 5})
+    windows = WindowSpec(size=16, pattern=("local", "local", "global"))
+    windowed = full.model_copy(update={"windows": windows})
+    length = 64
+    pairs = sum(min(place + 1, 16) for place in range(length))
+    all_pairs = sum(place + 1 for place in range(length))
+    attention = 3 * 4 * full.query_heads * full.head_dim / length
+    saved = flops_per_token(full, length) - flops_per_token(windowed, length)
+    # Layers 1, 2, 4 and 5 are local. Half of each position's own score counts, as without windows.
+    assert saved == pytest.approx(4 * attention * (all_pairs - length / 2 - (pairs - 16 / 2)), rel=1e-9)
+    assert flops_per_token(windowed, 8) == flops_per_token(full, 8)
 
 
 def test_utilisation_of_a_published_size() -> None:
