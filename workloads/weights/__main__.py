@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import get_args
 
 import jax
+import yaml
 from etils import epath
+from pydantic import ValidationError
 
-from workloads.spec import load_preset, preset_names
-from workloads.training.failures import TrainingStopped
+from workloads.spec import ModelSpec, Preset, load_preset, preset_names
+from workloads.training.failures import InvalidSpec, TrainingStopped
 from workloads.training.flops import total_parameters
 from workloads.weights.conversion import export_weights, import_weights
 from workloads.weights.tensor_files import DType
@@ -47,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("source", type=Path, metavar="SAFETENSORS_FOLDER", help="local folder with *.safetensors")
     importing.add_argument("out", type=epath.Path, metavar="OUT", help="new folder, local or gs://")
     importing.add_argument("--preset", required=True, choices=preset_names(), help="whose model the weights are of")
+    importing.add_argument(
+        "--model", type=Path, metavar="FILE", help="YAML file of what the job's section `model` changes of the preset"
+    )
     importing.set_defaults(command=_import)
     exporting = commands.add_parser("export", help="make a folder that transformers can load")
     exporting.add_argument(
@@ -61,8 +66,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _import(options: argparse.Namespace) -> str:
-    about = import_weights(options.source, options.out, options.preset, load_preset(options.preset), _Report())
+    preset = load_preset(options.preset)
+    if options.model:
+        preset = preset.model_copy(update={"model": _changed(preset, options.model)})
+    about = import_weights(options.source, options.out, options.preset, preset, _Report())
     return f"{options.out}: {total_parameters(about.model):,} weights of {options.preset}"
+
+
+def _changed(preset: Preset, file: Path) -> ModelSpec:
+    try:
+        return preset.model_with(yaml.safe_load(file.read_text()))
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()]
+        raise InvalidSpec(f"{file} does not describe a model: {'; '.join(wrong)}") from None
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise InvalidSpec(f"{file} must be a YAML mapping of settings of a model: {error}") from None
 
 
 def _export(options: argparse.Namespace) -> str:

@@ -27,7 +27,7 @@ from workloads.training.parameter_folder import (
     whole_shapes,
     write,
 )
-from workloads.weights.hugging_face import MODEL_TYPES, Config, Tensor, config, config_faults, tensors
+from workloads.weights.hugging_face import MODEL_TYPES, Config, Tensor, config, config_faults, copies, tensors
 from workloads.weights.tensor_files import DType, TensorFiles, read_object, shards, write_index
 
 CONFIG = "config.json"
@@ -97,7 +97,7 @@ def _faults(source: Path, model: ModelSpec, wanted: list[Tensor], files: TensorF
     except InvalidSpec as fault:
         unreadable.append(str(fault))
     # Of files that are not all there it cannot be said which tensors are missing.
-    differing = [*config_faults(said, model), *([] if files.unreadable else files.faults(wanted))]
+    differing = [*config_faults(said, model), *([] if files.unreadable else files.faults(wanted, copies(model)))]
     if differing and said.get("model_type") not in (None, *MODEL_TYPES):
         differing.append(f"choose weights of a model of type {', '.join(MODEL_TYPES)}; no others can be imported")
     elif differing:

@@ -105,6 +105,11 @@ def model_type(model: ModelSpec) -> str:
     )
 
 
+def copies(model: ModelSpec) -> dict[str, str]:
+    """Tensors that files may hold twice, as those of Qwen3 0.6B do, with the name of the other."""
+    return {"lm_head.weight": "model.embed_tokens.weight"} if model.tied_embedding else {}
+
+
 def tensors(model: ModelSpec) -> Iterator[Tensor]:
     """All tensors of `model`, layer after layer.
 

@@ -4,7 +4,7 @@ Owns the reading, the writing and the index beside the files; what the tensors m
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
@@ -61,9 +61,10 @@ class TensorFiles:
         """The tensor; of bfloat16 as NumPy knows it through ml_dtypes."""
         return self._files[name].get_tensor(name)
 
-    def faults(self, expected: Sequence[Tensor]) -> list[str]:
-        """What keeps the files, which can all be read, from being the `expected` tensors, in words."""
-        names = {tensor.name for tensor in expected}
+    def faults(self, expected: Sequence[Tensor], copies: Mapping[str, str]) -> list[str]:
+        """What keeps the files, which can all be read, from being the `expected` tensors, in words. They may hold
+        `copies`, by name with the name of what they must equal."""
+        names = {tensor.name for tensor in expected} | copies.keys()
         there = [tensor for tensor in expected if tensor.name in self._files]
         wrong = [
             *_some("missing", [f"{tensor.name} {list(tensor.shape)}" for tensor in expected if tensor not in there]),
@@ -72,7 +73,13 @@ class TensorFiles:
         ]
         types = {name: self._files[name].get_slice(name).get_dtype() for name in self._files}
         odd = [f"{name} {one}" for name, one in types.items() if one not in _READ_TYPES]
-        return [*wrong, *_some(f"of another type than {', '.join(_READ_TYPES)}", odd)]
+        return [*wrong, *self._unequal(copies), *_some(f"of another type than {', '.join(_READ_TYPES)}", odd)]
+
+    def _unequal(self, copies: Mapping[str, str]) -> Iterator[str]:
+        for copy, original in copies.items():
+            both = {copy, original} <= self._files.keys()
+            if both and not np.array_equal(self.read(copy), self.read(original)):
+                yield f"{copy} differs from {original}, but the model has one table for both"
 
     def _paths(self, folder: Path) -> list[Path]:
         index = folder / INDEX

@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,10 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 
 from tests.workloads.plain_model import plain_attention, plain_visibility
 from workloads.spec import Attention, ModelSpec
-from workloads.training.attention import Heads, Sequence, attend
+from workloads.training import tpu_attention
+from workloads.training.attention import HeadNorms, Heads, Sequence, attend
 from workloads.training.failures import InvalidSpec
+from workloads.training.pointwise import Norm
 from workloads.training.remat import rematerialised
 from workloads.training.rope import rotation
 
@@ -55,6 +58,54 @@ def test_a_kernel_computes_what_plain_attention_does(
     with nullcontext() if kernel == "splash" else pltpu.force_tpu_interpret_mode():
         got = both(kernel)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3), got, expected)
+
+
+PARTS: dict[str, tuple[dict[str, Any], bool]] = {
+    "norms": ({"score_dim": 40}, True),
+    "soft cap": ({"soft_cap": 1.5}, False),
+    "window": ({"window": 150}, False),
+    "all": ({"score_dim": 40, "soft_cap": 1.5, "window": 100}, True),
+}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        *(pytest.param("splash", part, marks=() if part == "all" else pytest.mark.complete) for part in PARTS),
+        ("fused", "norms"),
+    ],
+)
+def test_a_kernel_computes_each_part_as_plain_attention_does(
+    kernel: Attention, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = splash_kernel.make_splash_mqa_single_device
+    monkeypatch.setattr(splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
+    monkeypatch.setattr(tpu_attention, "SPLASH_BLOCK", 128)
+    changes, normed = PARTS[part]
+    positions, draw = 384, np.random.default_rng(1)
+    sequence = Sequence(rotation(MODEL, positions), jnp.broadcast_to(jnp.arange(positions) // 250, (2, positions)))
+    weights = [jnp.asarray(draw.normal(1, 0.3, MODEL.head_dim), jnp.float32) for _ in range(2)]
+
+    def both(kernel: Attention) -> tuple[jax.Array, tuple[Any, ...]]:
+        heads = replace(HEADS, kernel=kernel, **changes)
+
+        def attended(x: jax.Array, qkv: jax.Array, out: jax.Array, weights: list[jax.Array]) -> jax.Array:
+            return attend(x, qkv, out, heads, sequence, HeadNorms(Norm(1e-6, False), *weights) if normed else None)
+
+        made, pull_back = jax.vjp(attended, *arguments(positions), weights)
+        return made, pull_back(jnp.cos(made))
+
+    expected = both("reference")
+    with nullcontext() if kernel == "splash" else pltpu.force_tpu_interpret_mode():
+        got = both(kernel)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3), got, expected)
+
+
+@pytest.mark.parametrize("part", [{"window": 100}, {"soft_cap": 30.0}])
+def test_the_fused_kernel_refuses_what_it_cannot_compute(part: dict[str, Any]) -> None:
+    heads, sequence = replace(HEADS, kernel="fused", **part), Sequence(rotation(MODEL, 128), None)
+    with pytest.raises(InvalidSpec, match="set it to splash or reference"):
+        jax.eval_shape(lambda: attend(*arguments(128), heads, sequence))
 
 
 @pytest.mark.parametrize("kernel", ["splash", "fused"])

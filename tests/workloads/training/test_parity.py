@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.spec import ExpertsSpec, JobSpec, MeshSpec
+from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, WindowSpec
 from workloads.training.data import Batches
 from workloads.training.mesh import build_mesh
 from workloads.training.rows import load_rows
@@ -18,6 +18,26 @@ from workloads.training.step import Program
 
 STEPS = 20
 EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0.01)
+WINDOWS = WindowSpec(size=9, pattern=("local", "local", "global"), rope_base=100.0)
+PARTS: dict[str, dict[str, Any]] = {
+    "experts": {"experts": EXPERTS},
+    "qwen3": {"query_key_norm": True, "tied_embedding": False},
+    "gemma": {
+        "layers": 5,
+        "activation": "gelu",
+        "query_key_norm": True,
+        "output_norms": True,
+        "norm_scales_from_one": True,
+        "scaled_embedding": True,
+        "score_dim": 20,
+        "attention_soft_cap": 5.0,
+        "logit_soft_cap": 3.0,
+        "windows": WINDOWS,
+    },
+}
+PARTS["gemma of six layers"] = PARTS["gemma"] | {"layers": 6}
+"""What of the model a variant changes."""
+
 ONE_DEVICE = MeshSpec(replica=1, fsdp=1)
 
 
@@ -71,10 +91,10 @@ def job(layout: Layout, variant: str) -> JobSpec:
         common |= {"document_end": ord("\n"), "ignored_token": ord(" ")}
     slices = layout.slices or layout.mesh.replica
     plain = small_job(Path("unused"), slices, layout.mesh.devices // slices, min_count=layout.min_count, **common)
-    experts = {"experts": EXPERTS if variant == "experts" else None}
+    parts = PARTS.get(variant, {})
     return plain.model_validate(
         plain.model_dump()
-        | {"mesh": layout.mesh, "model": plain.model.model_copy(update=experts)}
+        | {"mesh": layout.mesh, "model": plain.model.model_copy(update=parts)}
         | {"training": plain.training.model_copy(update=layout.training)}
     )
 
@@ -107,11 +127,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "replica 2 x stage 2 x tensor 2"
 UNEVEN, UNEVEN_STAGES = "replica 3 x fsdp 2, accumulation 2", "replica 3 x stage 2"
-QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts"), (UNEVEN, "experts")}
+QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts"), (UNEVEN, "experts")} | {
+    (TENSOR, "qwen3")
+}
 CASES = [
     *((name, "dense") for name in LAYOUTS),
     *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4", UNEVEN, UNEVEN_STAGES)),
     *((name, "documents") for name in (TENSOR, STAGES, UNEVEN, UNEVEN_STAGES)),
+    *((name, variant) for name in (TENSOR, "accumulation 4") for variant in ("qwen3", "gemma")),
+    (STAGES, "gemma of six layers"),
 ]
 MARKED = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.complete) for case in CASES]
 

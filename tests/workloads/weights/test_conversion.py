@@ -4,6 +4,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 from etils import epath
 from safetensors.numpy import load_file
 
@@ -215,6 +216,37 @@ def test_a_folder_of_another_kind_of_model_is_one_message_and_leaves_nothing(
         assert fault in message
     assert message.endswith("of type llama, mixtral, qwen3, gemma2, gemma3_text; no others can be imported")
     assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_a_tied_table_may_be_there_twice_if_it_is_the_same(equal: bool, tmp_path: Path) -> None:
+    tensors = random_tensors(QWEN3)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * (1 if equal else 2)
+    files = write_files(tmp_path / "files", tensors)
+    if equal:
+        found = all_tensors(exported(imported(files, QWEN3), "float32"))
+        assert found.keys() == tensors.keys() - {"lm_head.weight"}
+        return
+    with pytest.raises(InvalidSpec, match=r"lm_head.weight differs from model.embed_tokens.weight"):
+        imported(files, QWEN3)
+
+
+def test_a_model_that_no_family_has_is_not_exported_or_imported(tmp_path: Path) -> None:
+    model = QWEN3.model_copy(update={"logit_soft_cap": 30.0})
+    with pytest.raises(InvalidSpec, match="a model with logit_soft_cap, query_key_norm fits none of the layouts"):
+        imported(write_files(tmp_path / "files", random_tensors(QWEN3)), model)
+
+
+def test_weights_of_a_model_of_your_own_are_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files, out = write_files(tmp_path / "files", random_tensors(GEMMA3)), tmp_path / "imported"
+    (tmp_path / "model.yaml").write_text(yaml.safe_dump(GEMMA3.model_dump(mode="json")))
+    command = ["import", str(files), str(out), "--preset", "tiny", "--model", str(tmp_path / "model.yaml")]
+    assert main(command) == 0
+    assert read_about(epath.Path(out)).model == GEMMA3
+    (tmp_path / "model.yaml").write_text("{layers: 0, heads: 2}")
+    assert main(command) == ExitCode.INVALID_SPEC
+    message = capsys.readouterr().err
+    assert "layers: Input should be greater than 0; heads: Extra inputs are not permitted" in message
 
 
 def test_a_file_of_the_index_that_is_not_there_is_named(tmp_path: Path) -> None:
