@@ -10,6 +10,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from cli.train import main
+from infra.job_spec import job_spec
 from infra.settings import parse
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
@@ -57,6 +58,13 @@ def test_its_stack_file_is_accepted() -> None:
     values = stack_values("dev")
     values["job"] |= yaml.safe_load(block("yaml"))["job"]
     assert only_training(parse(values)).initial_weights == "gs://BUCKET/weights"
+
+
+def test_its_decoder_is_accepted() -> None:
+    values = stack_values("dev")
+    values["job"] |= yaml.safe_load(block("yml"))["job"]
+    spec = job_spec(parse(values), only_training(parse(values)))
+    assert spec.model.window("local") == 512
 
 
 def test_its_table_has_every_preset_and_its_numbers() -> None:

@@ -10,7 +10,7 @@ from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, account
 from workloads.preflight.preflight import compile_step
 from workloads.preflight.traffic import Kind
-from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, load_preset
+from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, WindowSpec, load_preset
 from workloads.training.model import initial_parameters
 
 MEGABYTE = 1_000_000
@@ -81,6 +81,21 @@ LAYOUTS: dict[str, tuple[ModelSpec, MeshSpec, dict[str, Any]]] = {
         {},
     ),
     "offload": (SMALL, MeshSpec(replica=2, fsdp=16), {"remat": "offload"}),
+    "qwen3": (SMALL.model_copy(update={"query_key_norm": True}), MeshSpec(replica=2, fsdp=16), {}),
+    "qwen3, fused": (
+        SMALL.model_copy(update={"query_key_norm": True}),
+        MeshSpec(replica=2, fsdp=16),
+        {"attention": "fused"},
+    ),
+    "gemma": (
+        SMALL.model_copy(
+            update=dict.fromkeys(("query_key_norm", "output_norms", "norm_scales_from_one", "scaled_embedding"), True)
+            | {"activation": "gelu", "attention_soft_cap": 50.0, "logit_soft_cap": 30.0, "layers": 4}
+            | {"windows": WindowSpec(size=256, pattern=("local", "local", "global"), rope_base=1e4)}
+        ),
+        MeshSpec(replica=2, fsdp=16),
+        {"sequence_length": 4096},
+    ),
 }
 
 
@@ -94,6 +109,18 @@ def test_every_layout_compiles_for_tpus_and_crosses_slices_once(name: str) -> No
     _, done = compiled(spec)
     assert_gradients_cross_slices_once(spec, done)
     assert largest_all_reduce(done) < MEGABYTE
+
+
+@pytest.mark.complete
+def test_a_window_leaves_fewer_flops_to_the_attention_kernels_of_local_layers() -> None:
+    model, mesh, training = LAYOUTS["gemma"]
+    _, done = compiled(job(model, mesh, **training))
+    flops: dict[bool, int] = {True: 0, False: 0}
+    for kernel in done.kernels:
+        assert kernel.flops
+        flops["keys_2048" in kernel.op_name] += kernel.times * kernel.flops
+    # Three layers are local; blocks of 1024 queries meet 2048 of the 4096 keys, as many as the causal mask needs.
+    assert flops[True] == 3 * flops[False]
 
 
 @pytest.mark.complete

@@ -18,6 +18,17 @@ def matmul_flops(parsed: Module) -> int:
     return sum(each.times * each.matmul_flops for each in operations(parsed, schedule(parsed)))
 
 
+def test_a_window_in_the_scope_of_a_splash_kernel_replaces_the_causal_half() -> None:
+    def flops(scope: str) -> int | None:
+        name = f'metadata={{op_name="jit(mix)/{scope}vmap(x)/splash_mqa_fwd_residuals/pallas_call"}}'
+        heads = [f"%{part} = bf16[2,4,4096,128]{{3,2,1,0}} parameter({place})" for place, part in enumerate("qkv")]
+        call = f"%call = bf16[2,4,4096,128]{{3,2,1,0}} custom-call(%q, %k, %v), {KERNEL}, {name}"
+        return only_kernel(*heads, call).flops
+
+    assert flops("") == 2 * 2 * 4 * 4096 * 4096 * 128
+    assert flops("keys_1024/") == 2 * 2 * 2 * 4 * 4096 * 1024 * 128
+
+
 def test_matmuls_of_a_scan_are_counted_for_each_layer() -> None:
     assert matmul_flops(parse(SCAN)) == 5 * 2 * 512 * 1024 * 1024
 
