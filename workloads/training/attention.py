@@ -99,9 +99,7 @@ def _plain(
     return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
 
 
-def mix_plainly(
-    grouped: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None
-) -> jax.Array:
+def mix_plainly(grouped: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None) -> jax.Array:
     """Values mixed by attention [B, K, G, S, H], of [B, K, G + 2, S, H]: queries, key and value of each kv head."""
     positions = grouped.shape[-2]
     query, key, value = grouped[:, :, :-2], grouped[:, :, -2], grouped[:, :, -1]

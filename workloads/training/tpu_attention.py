@@ -47,9 +47,7 @@ def attend_by_kernel(
     return mix(projected, out)
 
 
-def mix_by_kernel(
-    projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None
-) -> jax.Array:
+def mix_by_kernel(projected: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None) -> jax.Array:
     """Values mixed by attention, of [B, K (G + 2) H, S]: [B, K G H, S] by the fused kernel, and [B, K, G, S, H] by
     splash attention."""
     return (_fused if heads.kernel == "fused" else _splash)(projected, heads, sequence, norms)
