@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from workloads.preflight.topology import describe_devices
-from workloads.spec import JobSpec, Kernel, SliceSpec
+from workloads.spec import JobSpec, Kernel
 from workloads.training.attention_trial import Choice, Layer, candidates
-
-type Items = tuple[tuple[str, bool | int | float | str], ...]
-"""Options with their values, in a form that can be cached."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +44,19 @@ def likely(spec: JobSpec) -> Likely | None:
     """What `auto` would most probably choose for `spec`; None if a kernel is set."""
     if spec.training.attention != "auto":
         return None
-    # Kernels take one sequence after the other, so for their compilation one is enough.
-    options, arguments = (tuple(each.items()) for each in (spec.compiler_options, spec.libtpu_args))
-    return _likely(replace(Layer.of(spec), sequences=1), spec.slices, options, arguments)
+    return _likely(spec.model_dump_json())
 
 
 @cache
-def _likely(layer: Layer, slices: SliceSpec, options: Items, arguments: Items) -> Likely:
-    device = describe_devices(slices, dict(arguments))[0]
+def _likely(spec_text: str) -> Likely:
+    spec = JobSpec.model_validate_json(spec_text)
+    device = describe_devices(spec.slices, spec.libtpu_args)[0]
+    # Kernels take one sequence after the other, so for their compilation one is enough.
+    layer = replace(Layer.of(spec), sequences=1)
     refused: list[str] = []
     for kernel, mix in candidates("tpu", layer.model).items():
         try:
-            layer.compiled(mix, device, dict(options))
+            layer.compiled(mix, device, spec.compiler_options)
         except Exception as fault:  # noqa: BLE001 - as in the trial: the job can use another kernel
             refused.append(f"{kernel} does not compile ({str(fault).splitlines()[0]})")
         else:

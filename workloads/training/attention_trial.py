@@ -182,7 +182,7 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
 
     if earlier is None:
         return chosen(tried("attention", kernels), chips)
-    kept = tried("attention/kept", {earlier: kernels[earlier]} if earlier in kernels else {})
+    kept = tried("attention/kept", {kernel: mix for kernel, mix in kernels.items() if kernel == earlier})
     if not any(finding.fault for finding in kept):
         told = AttentionChosen(earlier, chips, "the run's earlier starts used it")
         return Choice(earlier, (*map(_told, kept), told))

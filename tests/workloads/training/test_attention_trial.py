@@ -34,7 +34,6 @@ from workloads.training.attention_trial import (
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
-from workloads.training.step import compiler_options
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 """Without a compilation cache."""
@@ -67,10 +66,7 @@ def wrong_gradient(projected: jax.Array, sequence: Sequence) -> jax.Array:
 
 
 def across_documents(projected: jax.Array, sequence: Sequence) -> jax.Array:
-    return right(
-        projected,
-        sequence._replace(segments=None) if hasattr(sequence, "_replace") else replace(sequence, segments=None),
-    )
+    return right(projected, replace(sequence, segments=None))
 
 
 def not_finite(projected: jax.Array, sequence: Sequence) -> jax.Array:
@@ -144,7 +140,8 @@ def test_the_project_s_own_kernel_is_right_in_the_numbers_that_jobs_compute_with
 
     def interpreted(projected: jax.Array, sequence: Sequence) -> jax.Array:
         shape = HeadShape(1, model.queries_per_kv_head, model.head_dim)
-        return fused_attention(projected, tuple(sequence.rotation), sequence.segments, shape=shape, interpret=True)
+        turn = (sequence.rotation.cos, sequence.rotation.sin)
+        return fused_attention(projected, turn, sequence.segments, shape=shape, interpret=True)
 
     found = findings({"fused": interpreted}, layer)["fused"]
     assert found.fault == ""
@@ -254,11 +251,8 @@ def of_chips(generation: str, topology: str, head_dim: int) -> JobSpec:
 @pytest.mark.parametrize(("generation", "topology"), [("v6e", "2x2"), ("v5p", "2x2x1"), ("v5e", "2x2")])
 def test_every_trial_compiles_for_the_chips(generation: str, topology: str, head_dim: int) -> None:
     job = of_chips(generation, topology, head_dim)
-    devices = describe_devices(job.slices)
-    # The least that the largest blocks compile with; a v6e has it by the options of every step.
-    enough = {} if generation == "v6e" else {"xla_tpu_scoped_vmem_limit_kib": 32768}
-    options = compiler_options(jax.sharding.Mesh(np.array(devices), ("chip",))) | enough
+    devices = describe_devices(job.slices, job.libtpu_args)
     kernels = candidates("tpu", job.model)
     assert [*kernels] == [*CANDIDATES]
     for mix in kernels.values():
-        replace(Layer.of(job), kv_heads=1, sequences=1).compiled(mix, devices[0], options)
+        replace(Layer.of(job), kv_heads=1, sequences=1).compiled(mix, devices[0], job.compiler_options)
