@@ -31,7 +31,7 @@ value that libtpu does not accept, with libtpu's message. A change compiles the 
 resumes across it. The manifest of a run records the options and arguments that its first start used, and each
 checkpoint those of the start that saved it. On CPUs, as in the sandbox, the options have no effect.
 
-`compile: quick` gives fusions less fast memory. `multislice preflight --compare-compile` compiles both ways and shows
+`compile: quick` gives fusions less fast memory. `multislice preflight -s STACK --compare-compile` compiles both ways and shows
 the processor time and the estimated step of each.
 """
 
@@ -42,7 +42,7 @@ _TAIL = """
   copies and the memory that it needs cost more than the wait that it saves.
 - Reduce-scatters on the SparseCore (`xla_tpu_enable_sparse_core_collective_offload_reduce_scatter`,
   `xla_tpu_enable_sparse_core_collective_offload_nd_reduce_scatter`, `xla_tpu_enable_sparse_core_reduce_scatter_v2`).
-  On v5p libtpu sums gradients by an all-reduce over the slice, twice the bytes, and these options make it a
+  On v5p libtpu sums gradients by an all-reduce over the slice, twice the bytes, and these options turn it into a
   reduce-scatter. axlearn turned them off on 7x and the all-reduce on v6e because training went wrong. Compare the
   losses of some hundred steps with and without them before you use them.
 - Splitting the `fsdp` axis into the three dimensions of a v5p torus also gives true gathers and reduce-scatters. Each
