@@ -9,7 +9,7 @@ from cli.train import main
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset", "tinny"], "'tinny' is not a preset; choose one of llama-3.1-70b"),
+        (["--preset", "tinny"], "'tinny' is not a preset; choose one of gemma-2-9b"),
         (["--slices", "0"], "argument --slices: must be a whole number above 0, got '0'"),
         (["--steps", "-1"], "argument --steps: must be a whole number above 0, got '-1'"),
         (["--chips", "3"], "training.global_batch must be a multiple of mesh.replica x mesh.fsdp (12), got 32"),
