@@ -31,8 +31,8 @@ value that libtpu does not accept, with libtpu's message. A change compiles the 
 resumes across it. The manifest of a run records the options and arguments that its first start used, and each
 checkpoint those of the start that saved it. On CPUs, as in the sandbox, the options have no effect.
 
-`compile: quick` gives fusions less fast memory. `multislice preflight -s STACK --compare-compile` compiles both ways and shows
-the processor time and the estimated step of each.
+`compile: quick` gives fusions less fast memory. `multislice preflight -s STACK --compare-compile` compiles both ways
+and shows the processor time and the estimated step of each.
 """
 
 _TAIL = """

@@ -182,11 +182,12 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
 
     if earlier is None:
         return chosen(tried("attention", kernels), chips)
-    kept = tried("attention/kept", {kernel: mix for kernel, mix in kernels.items() if kernel == earlier})
+    before: dict[Kernel, Mix] = {earlier: kernels[earlier]} if earlier in kernels else {}
+    kept = tried("attention/kept", before)
     if not any(finding.fault for finding in kept):
         told = AttentionChosen(earlier, chips, "the run's earlier starts used it")
         return Choice(earlier, (*map(_told, kept), told))
-    others = {kernel: mix for kernel, mix in kernels.items() if kernel != earlier}
+    others: dict[Kernel, Mix] = {kernel: mix for kernel, mix in kernels.items() if kernel != earlier}
     choice = chosen([*kept, *tried("attention", others)], chips)
     return replace(choice, lines=(*choice.lines, AttentionChanged(earlier, choice.kernel, chips)))
 

@@ -3,10 +3,7 @@
 Owns the counts of weights and of model FLOPs; what was recomputed is not counted, since it trains nothing. Pure.
 """
 
-from collections import Counter
-from itertools import cycle, islice
-
-from workloads.spec import ModelSpec, Reach, SliceSpec
+from workloads.spec import ModelSpec, SliceSpec
 
 _FORWARD_AND_BACKWARD = 3
 """The backward pass multiplies twice for each multiplication of the forward pass."""
@@ -48,8 +45,9 @@ def flops_per_token(model: ModelSpec, sequence_length: int) -> float:
     window of W tokens, W (2 - W / S) takes the place of S.
     """
     weights = _PER_MULTIPLY_ADD * matrix_parameters(model)
-    reaches: Counter[Reach] = Counter(islice(cycle(model.pattern), model.layers))
-    seen = sum(layers * _seen(model.window(reach), sequence_length) for reach, layers in reaches.items())
+    pattern = model.pattern
+    windows = [model.window(pattern[layer % len(pattern)]) for layer in range(model.layers)]
+    seen = sum(_seen(window, sequence_length) for window in windows)
     attention = _PER_MULTIPLY_ADD * seen * model.query_heads * model.head_dim
     return _FORWARD_AND_BACKWARD * float(weights + attention)
 

@@ -80,7 +80,7 @@ def test_a_kernel_computes_each_part_as_plain_attention_does(
 ) -> None:
     make = splash_kernel.make_splash_mqa_single_device
     monkeypatch.setattr(splash_kernel, "make_splash_mqa_single_device", partial(make, interpret=True))
-    monkeypatch.setattr(tpu_attention, "SPLASH_BLOCK", 128)
+    monkeypatch.setitem(tpu_attention.SPLASH_BLOCKS, "splash", 128)
     changes, normed = PARTS[part]
     positions, draw = 384, np.random.default_rng(1)
     sequence = Sequence(rotation(MODEL, positions), jnp.broadcast_to(jnp.arange(positions) // 250, (2, positions)))
