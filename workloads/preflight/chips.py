@@ -13,6 +13,11 @@ class Unsupported(Exception):
     """The preflight cannot say anything about this; the message names what it can do, or what to install."""
 
 
+_LINKS_OF_3D = 6
+_WRAPPED_2D = 16
+"""Chips along a dimension of a 2D slice that wraps around."""
+
+
 @dataclass(frozen=True)
 class Chip:
     """One generation.
@@ -26,7 +31,7 @@ class Chip:
     """Of all matrix units of a JAX device: multiplications and additions of bf16; with the rated peak it
     gives the clock that XLA's cycles count."""
     ici_links: int
-    """Of a chip, on a torus; a small slice is a mesh, whose chips at the rim have fewer."""
+    """Of a chip on a torus, two for each dimension; see `ici_bytes_per_second`."""
     gb_per_second_per_link: float
     """In one direction."""
     dcn_gb_per_second: float
@@ -73,9 +78,19 @@ def device_peak(slices: SliceSpec) -> float:
 
 
 def ici_bytes_per_second(slices: SliceSpec) -> float:
-    """That leave one JAX device when all links of its chip are busy."""
+    """That leave one JAX device when all links of its chip are busy, for the chips with the fewest links.
+
+    Along a dimension that wraps around each chip has two links; along others the first and the last chip have one.
+    All dimensions of three wrap around if each is a multiple of 4, and of two those of 16 chips
+    (https://jax-ml.github.io/scaling-book/tpus).
+    """
     chip = chip_of(slices)
-    return chip.ici_links * chip.gb_per_second_per_link * 1e9 / slices.devices_per_chip
+    sizes = [int(size) for size in slices.topology.split("x")]
+    cubes = all(size % 4 == 0 for size in sizes)
+    wraps = [cubes if chip.ici_links == _LINKS_OF_3D else size == _WRAPPED_2D for size in sizes]
+    links = sum(min(size - 1, 2 if wrap else 1) for size, wrap in zip(sizes, wraps, strict=True))
+    # A single chip has no neighbour, and nothing to send.
+    return max(links, 1) * chip.gb_per_second_per_link * 1e9 / slices.devices_per_chip
 
 
 def dcn_bytes_per_second(slices: SliceSpec) -> float:

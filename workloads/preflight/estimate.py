@@ -108,7 +108,7 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
     compute = done.cycles / chips.clock_hz(spec.slices)
     kernel = done.kernel_flops / chips.device_peak(spec.slices)
     ici = done.blocking_bytes / chips.ici_bytes_per_second(spec.slices)
-    dcn = sum(total.sent_bytes for total in done.dcn.values()) / chips.dcn_bytes_per_second(spec.slices)
+    dcn = sum(each.times * _seconds(spec, each) for each in done.transfers)
     return Estimate(
         compute_seconds=compute,
         kernel_seconds_at_peak=kernel,
@@ -125,7 +125,15 @@ def _exposed(spec: JobSpec, done: Account) -> float:
     seconds = {each.name: each.cycles / clock for each in done.operations}
     seconds |= {each.name: (each.flops or 0) / peak for each in done.kernels}
     seconds |= {each.name: each.wire_bytes / ici for each in done.collectives if each.blocking}
-    return exposed_seconds(done.module, done.schedule, seconds, chips.dcn_bytes_per_second(spec.slices))
+    sends = {each.name: _seconds(spec, each) for each in done.transfers}
+    return exposed_seconds(done.module, done.schedule, seconds, sends)
+
+
+def _seconds(spec: JobSpec, transfer: Transfer) -> float:
+    """One run of `transfer`. A sum goes round a ring of n slices, where each sends 2 (n - 1) / n of what it sums; of n
+    all slices are taken, also where a pipeline's stages are on several of them."""
+    rounds = 2 * (1 - 1 / spec.slices.count) if transfer.kind == "ALL_REDUCE" else 1.0
+    return rounds * transfer.sent_bytes / chips.dcn_bytes_per_second(spec.slices)
 
 
 def _step(spec: JobSpec, share: float, seconds: float) -> StepEstimate:

@@ -22,8 +22,11 @@ class _Replay:
     """Of one run."""
 
 
-def exposed_seconds(module: Module, schedule: Schedule, seconds: Mapping[str, float], bytes_per_second: float) -> float:
-    """Waits of one step, when an instruction takes `seconds[name]` and the link to other slices has that rate."""
+def exposed_seconds(
+    module: Module, schedule: Schedule, seconds: Mapping[str, float], sends: Mapping[str, float]
+) -> float:
+    """Waits of one step, when an instruction takes `seconds[name]`, and a send the link to other slices for
+    `sends[name]`."""
 
     def replay(computation: Computation) -> _Replay:
         now = waits = link_free = 0.0
@@ -37,8 +40,8 @@ def exposed_seconds(module: Module, schedule: Schedule, seconds: Mapping[str, fl
                 inner = replay(module.computations[body])
                 now += trips * inner.seconds
                 waits += trips * inner.waits
-            elif instruction.opcode == "send" and rendezvous:
-                link_free = max(now, link_free) + instruction.shapes[0].size / bytes_per_second
+            elif instruction.name in sends and rendezvous:
+                link_free = max(now, link_free) + sends[instruction.name]
                 arrivals[rendezvous] = link_free
             elif instruction.opcode == "recv-done":
                 receive = computation.by_name.get(instruction.operands[0])

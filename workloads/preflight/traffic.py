@@ -12,6 +12,9 @@ from enum import StrEnum
 from workloads.preflight.hlo import Instruction, Module, Shape
 from workloads.preflight.loops import Schedule
 
+_COLLECTIVE_ENDS = 'custom_call_target="AsyncCollectiveDone"'
+_COLLECTIVE_CONTINUES = '"continuation_config"'
+
 
 class Kind(StrEnum):
     """A collective over ICI, by its name in HLO."""
@@ -50,7 +53,7 @@ class Transfer:
     """As the megascale runtime names it, such as ALL_REDUCE."""
     times: int
     sent_bytes: int
-    """That leave a chip in one run."""
+    """Of what a chip hands over in one run; a sum over more than two slices sends more (`estimate`)."""
     op_name: str
 
 
@@ -65,9 +68,16 @@ class Total:
 
 
 def collectives(module: Module, schedule: Schedule) -> tuple[Collective, ...]:
-    """Every collective over ICI that runs; each instruction counts, for several may share a channel."""
+    """Every collective over ICI that runs; each instruction counts, for several may share a channel.
+
+    One that the compiler spreads over fusions is written in each of them: in that which begins it, in those that
+    continue it while they compute something else, and in that which ends it. It counts where it begins.
+    """
+    later_parts = _later_parts(module)
     found: list[Collective] = []
     for name, runs in schedule.runs.items():
+        if name in later_parts:
+            continue
         for instruction in module.computations[name].instructions:
             base = instruction.opcode.removesuffix("-start")
             if base not in set(Kind):
@@ -136,6 +146,13 @@ def _by_kind[K: str](totals: Iterable[tuple[K, Total]]) -> Mapping[K, Total]:
         )
         for kind, group in sorted(grouped.items())
     }
+
+
+def _later_parts(module: Module) -> set[str]:
+    """Fused computations that continue or end a collective."""
+    instructions = [(name, each) for name, one in module.computations.items() for each in one.instructions]
+    ends = {name for name, each in instructions if _COLLECTIVE_ENDS in each.attributes}
+    return ends | {each.called["calls"] for _, each in instructions if _COLLECTIVE_CONTINUES in each.attributes}
 
 
 def _results(instruction: Instruction, kind: Kind, asynchronous: bool) -> tuple[Shape, ...]:

@@ -28,6 +28,15 @@ class RopeScaling(Spec):
     original_length: PositiveInt
     """Tokens per sequence of the first training."""
 
+    @model_validator(mode="after")
+    def _high_is_above_low(self) -> Self:
+        if self.high_frequency_factor <= self.low_frequency_factor:
+            raise ValueError(
+                "rope_scaling.high_frequency_factor must be above low_frequency_factor"
+                f" ({self.low_frequency_factor}), got {self.high_frequency_factor}"
+            )
+        return self
+
 
 class ExpertsSpec(Spec):
     """A mixture of experts in place of each layer's MLP: every token goes to `per_token` of `count`."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from workloads.spec import ModelSpec, Reach, RopeScaling
 
@@ -20,16 +21,21 @@ class Rotation(NamedTuple):
 
 def rotation(spec: ModelSpec, positions: int, reach: Reach = "global") -> Rotation:
     """Of the places 0 to `positions` - 1 of a row, in a layer of this reach."""
+    angles = frequencies(spec, reach)[:, None] * jnp.arange(positions, dtype=jnp.float32)[None]
+    return Rotation(jnp.cos(angles), jnp.sin(angles))
+
+
+def frequencies(spec: ModelSpec, reach: Reach = "global") -> np.ndarray:
+    """Radians per position, float32 [H / 2]. Computed in float64 on the host, so that every backend has the same."""
     half = spec.head_dim // 2
     local = spec.windows if reach == "local" else None
     base = local.rope_base or spec.rope_base if local else spec.rope_base
-    frequencies = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    turns = base ** (-np.arange(half, dtype=np.float64) / half)
     if spec.rope_scaling and not local:
-        frequencies = _stretched(frequencies, spec.rope_scaling)
+        turns = _stretched(turns, spec.rope_scaling)
     if spec.rope_linear_factor and not local:
-        frequencies = frequencies / spec.rope_linear_factor
-    angles = frequencies[:, None] * jnp.arange(positions, dtype=jnp.float32)[None]
-    return Rotation(jnp.cos(angles), jnp.sin(angles))
+        turns = turns / spec.rope_linear_factor
+    return turns.astype(np.float32)
 
 
 def rotate(x: jax.Array, turn: Rotation, head_axis: int) -> jax.Array:
@@ -42,8 +48,8 @@ def rotate(x: jax.Array, turn: Rotation, head_axis: int) -> jax.Array:
     return jnp.concatenate(turned, axis=head_axis).astype(x.dtype)
 
 
-def _stretched(frequencies: jax.Array, scaling: RopeScaling) -> jax.Array:
-    rounds = scaling.original_length * frequencies / (2 * jnp.pi)
+def _stretched(frequencies: np.ndarray, scaling: RopeScaling) -> np.ndarray:
+    rounds = scaling.original_length * frequencies / (2 * np.pi)
     width = scaling.high_frequency_factor - scaling.low_frequency_factor
-    unchanged = jnp.clip((rounds - scaling.low_frequency_factor) / width, 0.0, 1.0)
+    unchanged = np.clip((rounds - scaling.low_frequency_factor) / width, 0.0, 1.0)
     return frequencies * (unchanged + (1 - unchanged) / scaling.factor)

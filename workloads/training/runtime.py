@@ -227,7 +227,6 @@ def require_coordinator_port(place: Place, environment: Mapping[str, str]) -> No
 
 def join(place: Place, start_minutes: float, deadline: Deadline) -> Processes:
     """Join the other processes of the job, which may come up to `start_minutes` later than this one."""
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     if place.alone:
         alone = Processes(0, 1, place.host, deadline)
         signal.signal(signal.SIGTERM, lambda *_: alone.sigterm.set())

@@ -54,6 +54,11 @@ def require_place(slices: SliceSpec, place: Place) -> None:
         )
 
 
+CACHED_FROM_SECONDS = {"cpu": 0.0, "tpu": 1.0}
+"""By platform: how long a program must take to compile for JAX's compilation cache to keep it. That of chips lies in a
+bucket, where each small program would cost every host a round trip."""
+
+
 def open_devices(place: Place) -> Sequence[Any]:
     """Return all devices of the job, and print those of this host.
 
@@ -63,6 +68,7 @@ def open_devices(place: Place) -> Sequence[Any]:
     try:
         devices = jax.devices()
         print(own_devices(place, jax.local_devices()), flush=True)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", CACHED_FROM_SECONDS[devices[0].platform])
         return devices
     except RuntimeError as error:
         raise NoDevices(

@@ -68,7 +68,7 @@ def _summed_loss(
         x, targets, weights = part
         logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
         normaliser = jax.nn.logsumexp(logits, axis=1)
-        return total + jnp.sum(weights * (normaliser - _capped(_picked(x, table, targets), soft_cap))), None
+        return total + jnp.sum(weights * (normaliser - _picked(logits, _hits(logits, targets)))), None
 
     return jax.lax.scan(chunk, jnp.float32(0), _chunks(table, x, targets, weights))[0]
 
@@ -88,9 +88,9 @@ def _forward(
         x, targets, weights = part
         logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
         shares, normaliser = _softmax(logits, on_tpu)
-        total += jnp.sum(weights * (normaliser - _capped(_picked(x, table, targets), soft_cap)))
-        hit = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
-        by_logits = (shares - hit) * weights[:, None]
+        hits = _hits(logits, targets)
+        total += jnp.sum(weights * (normaliser - _picked(logits, hits)))
+        by_logits = (shares - hits) * weights[:, None]
         if soft_cap:
             by_logits *= 1 - jnp.square(logits / soft_cap)
         by_logits = by_logits.astype(table.dtype)
@@ -131,9 +131,15 @@ def _softmax(wide: jax.Array, on_tpu: bool) -> tuple[jax.Array, jax.Array]:
     return powers * (1 / sums), (jnp.log(sums) + largest)[:, 0]
 
 
-def _picked(x: jax.Array, table: jax.Array, targets: jax.Array) -> jax.Array:
-    """The targets' logits, in float32: from their rows of the table, which spares a pass over all logits."""
-    return jnp.sum(x.astype(jnp.float32) * table[targets].astype(jnp.float32), axis=1)
+def _hits(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Where in logits [T, V] the targets are."""
+    return jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == targets[:, None]
+
+
+def _picked(logits: jax.Array, hits: jax.Array) -> jax.Array:
+    """The targets' logits in float32. They are those of the normaliser, in the compute type, so that no loss is
+    negative; a sum over all of them, which the compiler makes in the pass that reads them for the normaliser."""
+    return jnp.sum(jnp.where(hits, logits, 0), axis=1, dtype=jnp.float32)
 
 
 def _chunks(table: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:

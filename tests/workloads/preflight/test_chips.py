@@ -3,7 +3,7 @@ import pytest
 from infra.accelerators import resolve
 from infra.generations import generations
 from infra.job_spec import slice_spec
-from workloads.preflight.chips import Unsupported, chip_of, clock_hz
+from workloads.preflight.chips import Unsupported, chip_of, clock_hz, ici_bytes_per_second
 from workloads.preflight.topology import describe_devices
 
 SLICES = {"v4": "2x2x2", "v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4", "7x": "2x2x2"}
@@ -19,6 +19,27 @@ def test_every_generation_of_the_plan_has_a_chip() -> None:
 @pytest.mark.parametrize(("generation", "ghz"), [("v4", 1.05), ("v5e", 1.5), ("v5p", 1.75), ("v6e", 1.75)])
 def test_the_clock_follows_from_the_rated_peak(generation: str, ghz: float) -> None:
     assert clock_hz(slice_spec(resolve(generation, SLICES[generation]), 1)) == pytest.approx(ghz * 1e9, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("generation", "topology", "gb_per_second"),
+    [
+        # A chip at a corner has a link for each dimension that does not wrap around, and two for each that does.
+        ("v6e", "2x4", 2 * 90),
+        ("v6e", "4x4", 2 * 90),
+        ("v6e", "8x16", 3 * 90),
+        ("v5e", "16x16", 4 * 45),
+        ("v5p", "2x2x1", 2 * 90),
+        ("v5p", "2x4x4", 3 * 90),
+        ("v5p", "4x4x4", 6 * 90),
+        # Two devices share the links of a chip.
+        ("7x", "4x4x8", 6 * 90 / 2),
+    ],
+)
+def test_traffic_leaves_by_the_links_of_the_chips_with_the_fewest(
+    generation: str, topology: str, gb_per_second: float
+) -> None:
+    assert ici_bytes_per_second(slice_spec(resolve(generation, topology), 1)) == gb_per_second * 1e9
 
 
 @pytest.mark.parametrize(("generation", "topology"), SLICES.items())

@@ -10,9 +10,17 @@ def test_seconds_are_cycles_by_the_clock_and_bytes_by_the_links() -> None:
     found = estimate(v6e_job(), account(SCAN))
 
     assert found.compute_seconds == pytest.approx(69776 / 1.75e9, rel=1e-3)
-    assert found.ici_seconds == pytest.approx(5 * 2 * 1024 * 1024 * 15 / 16 / 360e9)
+    assert found.ici_seconds == pytest.approx(5 * 2 * 1024 * 1024 * 15 / 16 / 180e9)
     assert found.dcn_seconds == pytest.approx(5 * 2 * 1024 * 1024 / 16 / 12.5e9)
     assert {step.seconds for step in found.steps} == {found.compute_seconds + found.ici_seconds}
+
+
+def test_a_sum_over_more_slices_takes_longer() -> None:
+    two = v6e_job()
+    many = two.model_copy(update={"slices": two.slices.model_copy(update={"count": 64})})
+    done = account(SCAN)
+
+    assert estimate(many, done).dcn_seconds == pytest.approx(2 * 63 / 64 * estimate(two, done).dcn_seconds)
 
 
 def test_kernels_take_longer_the_less_efficient_they_are_assumed_to_be() -> None:

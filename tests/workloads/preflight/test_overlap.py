@@ -3,12 +3,15 @@ import pytest
 from tests.workloads.preflight.texts import loop, module
 from workloads.preflight.loops import schedule
 from workloads.preflight.overlap import exposed_seconds
+from workloads.preflight.traffic import transfers
 
 MEGABYTE_PER_SECOND = 1e6
 
 
 def send(name: str, megabytes: int) -> str:
-    rendezvous = f'frontend_attributes={{_xla_host_transfer_rendezvous="{name}"}}'
+    rendezvous = (
+        f'frontend_attributes={{_xla_host_transfer_rendezvous="{name}",_xla_megascale_transfer_type="ALL_REDUCE"}}'
+    )
     return (
         f"%{name}_send = (s8[{megabytes}000000], u32[], token[]) send(%a), is_host_transfer=true, {rendezvous}\n"
         f"  %{name}_recv = (s8[{megabytes}000000], u32[], token[]) recv(%a), is_host_transfer=true, {rendezvous}"
@@ -21,7 +24,9 @@ def done(name: str) -> str:
 
 def waits(*instructions: str, computations: str = "", **seconds: float) -> float:
     parsed = module("%a = s8[1] parameter(0)", *instructions, computations=computations)
-    return exposed_seconds(parsed, schedule(parsed), seconds, MEGABYTE_PER_SECOND)
+    runs = schedule(parsed)
+    sends = {each.name: each.sent_bytes / MEGABYTE_PER_SECOND for each in transfers(parsed, runs)}
+    return exposed_seconds(parsed, runs, seconds, sends)
 
 
 def work(name: str) -> str:

@@ -81,6 +81,30 @@ def test_a_collective_in_a_fusion_or_on_a_sparse_core_counts_and_does_not_block(
     assert (each.times, each.wire_bytes, each.blocking) == (1, 192, False)
 
 
+def test_a_collective_that_is_spread_over_fusions_counts_once() -> None:
+    gather = "f32[64] all-gather(%a), channel_id=9, replica_groups={{0,1,2,3}}, dimensions={0}"
+
+    def part(name: str, last: str) -> str:
+        return f"%{name} (a: f32[16]) -> f32[64] {{\n  %a = f32[16] parameter(0)\n  %gather = {gather}\n{last}}}\n\n"
+
+    parts = [
+        part("begin", '  ROOT %b = (f32[64]) custom-call(%gather), custom_call_target="AsyncCollectiveStart"\n'),
+        part("continue", "  ROOT %c = (f32[64]) tuple(%gather)\n"),
+        part("end", '  ROOT %e = f32[64] custom-call(%gather), custom_call_target="AsyncCollectiveDone"\n'),
+    ]
+    (each,) = found(
+        module(
+            "%a = f32[16] parameter(0)",
+            "%first = f32[64] fusion(%a), kind=kCustom, calls=%begin",
+            '%next = f32[64] fusion(%a), kind=kOutput, calls=%continue, backend_config={"continuation_config":{}}',
+            "%last = f32[64] fusion(%a), kind=kCustom, calls=%end",
+            computations="".join(parts),
+        )
+    )
+
+    assert (each.times, each.result_bytes, each.blocking) == (1, 256, False)
+
+
 def test_collectives_that_share_a_channel_all_count() -> None:
     scatter = "f32[4] reduce-scatter(%a), channel_id=1, replica_groups={{0,1,2,3}}, dimensions={0}"
 

@@ -8,6 +8,8 @@ from workloads.spec import ExpertsSpec, ModelSpec, WindowSpec
 
 MODEL = small_job(Path("somewhere")).model.model_dump()
 
+STRETCHED = {"factor": 8, "low_frequency_factor": 1, "high_frequency_factor": 4, "original_length": 8192}
+
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
@@ -15,6 +17,10 @@ MODEL = small_job(Path("somewhere")).model.model_dump()
         ({"query_heads": 5}, r"query_heads must be a multiple of kv_heads \(2\), got 5"),
         ({"head_dim": 7}, "head_dim must be even for RoPE, got 7"),
         ({"experts": {"count": 2, "per_token": 3, "balance_weight": 0}}, r"at most experts.count \(2\), got 3"),
+        (
+            {"rope_scaling": STRETCHED | {"high_frequency_factor": 1}},
+            r"rope_scaling.high_frequency_factor must be above low_frequency_factor \(1.0\), got 1.0",
+        ),
     ],
 )
 def test_what_no_model_can_be_is_refused(changes: dict[str, object], fault: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import jax
 import pytest
 from etils import epath
 
@@ -11,7 +12,7 @@ from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec, SliceSpec
 from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
 from workloads.training.runtime import Place, Processes
-from workloads.training.start_check import Roll, on_present_slices, own_devices, require_devices
+from workloads.training.start_check import Roll, on_present_slices, open_devices, own_devices, require_devices
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,22 @@ def check(local: Sequence[Chip], peers: Sequence[tuple[int, int, Sequence[int]]]
     processes = Gathered(0, 4, "host-0")
     Gathered.peers = peers
     require_devices(slices(), [*local, Chip(1, 0)], FIRST, processes)
+
+
+@pytest.mark.parametrize(("platform", "seconds"), [("cpu", 0.0), ("tpu", 1.0)])
+def test_only_cpu_devices_cache_every_small_program(
+    platform: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    for listed in ("devices", "local_devices"):
+        monkeypatch.setattr(jax, listed, lambda: [Chip(0, 0, platform)])
+    try:
+        jax.config.update(name, 7.0)
+        open_devices(FIRST)
+        assert getattr(jax.config, name) == seconds
+    finally:
+        jax.config.update(name, before)
 
 
 def test_orderly_hosts_pass() -> None:

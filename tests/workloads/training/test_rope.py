@@ -1,0 +1,37 @@
+"""Angles of the rotary embedding."""
+
+import math
+
+import numpy as np
+
+from workloads.spec import load_preset
+from workloads.training.rope import frequencies, rotation
+
+
+def test_frequencies_are_meta_s_to_the_last_bit_of_float32() -> None:
+    spec = load_preset("llama-3.1-8b").model
+    half = spec.head_dim // 2
+    scaling = spec.rope_scaling
+    assert scaling is not None
+    expected: list[float] = []
+    for number in range(half):
+        # As Meta's `apply_scaling` has it.
+        frequency = spec.rope_base ** (-number / half)
+        wavelength = 2 * math.pi / frequency
+        if wavelength > scaling.original_length / scaling.low_frequency_factor:
+            frequency /= scaling.factor
+        elif wavelength >= scaling.original_length / scaling.high_frequency_factor:
+            smooth = (scaling.original_length / wavelength - scaling.low_frequency_factor) / (
+                scaling.high_frequency_factor - scaling.low_frequency_factor
+            )
+            frequency = (1 - smooth) * frequency / scaling.factor + smooth * frequency
+        expected.append(frequency)
+    np.testing.assert_array_equal(frequencies(spec), np.asarray(expected, np.float32))
+
+
+def test_positions_turn_by_their_frequencies() -> None:
+    spec = load_preset("llama-3.1-8b").model
+    found = rotation(spec, 3)
+    angles = frequencies(spec)[:, None] * np.arange(3, dtype=np.float32)
+    np.testing.assert_allclose(found.cos, np.cos(angles), atol=1e-6)
+    np.testing.assert_allclose(found.sin, np.sin(angles), atol=1e-6)
