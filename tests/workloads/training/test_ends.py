@@ -127,8 +127,10 @@ STANDS_STILL = SABOTAGED_STEP.format(deed="import signal; os.kill(os.getpid(), s
 def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path, step_timeout_minutes=STEP_MINUTES), tmp_path, STANDS_STILL, waits_for=1)
     silent = f"no sign of life from {found.addresses[1]}"
-    # On a loaded machine JAX may be first.
+    # The host stops where it would dispatch step 3, while its devices may still be in step 2. On a loaded machine JAX
+    # may be first.
     assert (*found.codes, found.records[0]["cause"]) in {
+        (ExitCode.HANG, f"step 2 did not end within {STEP_MINUTES:g} minutes; {silent}"),
         (ExitCode.HANG, f"step 3 did not end within {STEP_MINUTES:g} minutes; {silent}"),
         (-signal.SIGABRT, silent),
     }
