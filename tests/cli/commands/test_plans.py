@@ -64,10 +64,8 @@ def test_a_preflight_that_is_known_is_told_in_each_form(tmp_path: Path, monkeypa
     assert forms_of("preflight", "-s", "local") == FORMS
 
 
-def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known(tmp_path, monkeypatch)
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines of compilations, which are noted and not run."""
     started: list[list[str]] = []
 
     def follow(command: list[str], *_: object) -> int:
@@ -75,6 +73,14 @@ def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
         return 0
 
     monkeypatch.setattr("cli.preflight._follow", follow)
+    return started
+
+
+def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(tmp_path, monkeypatch)
+    started = followed(monkeypatch)
     told("preflight", "-s", "local", "--json", "--compile-cache", "gs://bucket/programs")
     assert [command[-2:] for command in started] == [["--compile-cache", "gs://bucket/programs"]]
 
@@ -83,13 +89,7 @@ def test_a_known_preflight_is_compiled_again_for_the_other_choice_of_compile_onl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(tmp_path, monkeypatch)
-    started: list[list[str]] = []
-
-    def follow(command: list[str], *_: object) -> int:
-        started.append(command)
-        return 0
-
-    monkeypatch.setattr("cli.preflight._follow", follow)
+    started = followed(monkeypatch)
     told("preflight", "-s", "local", "--json")
     assert started == []
     told("preflight", "-s", "local", "--json", "--compare-compile")
