@@ -101,11 +101,12 @@ class Manifest(Spec):
         return stored_type(self.dtype).itemsize
 
 
-def token_type(vocabulary: int) -> TokenType:
-    """The smallest type that holds every token below `vocabulary`."""
-    if vocabulary <= 1 << 8:
+def token_type(vocabulary: int, marked: bool = False) -> TokenType:
+    """The smallest type that holds every token below `vocabulary`, or with `marked` twice as much."""
+    numbers = 2 * vocabulary if marked else vocabulary
+    if numbers <= 1 << 8:
         return "uint8"
-    return "uint16" if vocabulary <= 1 << 16 else "uint32"
+    return "uint16" if numbers <= 1 << 16 else "uint32"
 
 
 def stored_type(dtype: TokenType) -> np.dtype:
