@@ -130,7 +130,7 @@ def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, 
     """What is seen, what is to be predicted, and each prediction's weight in float32; each [..., S]."""
     marks = None
     if forward.training.loss_on == "completions":
-        # See `workloads.training.rows`. PADDING, of which all bits are set, stays as it is.
+        # See `workloads.data.packing`. PADDING, of which all bits are set, stays as it is.
         tokens, marks = tokens >> 1, tokens & 1
     targets = tokens[..., 1:]
     counts = jnp.ones(targets.shape, jnp.float32)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workloads.data.documents import TextField
 from workloads.data.encoders import ByteEncoder
 from workloads.data.manifest import DataFault, SourceFile
 from workloads.data.prepare import Progress, Request, prepare
@@ -14,7 +15,7 @@ from workloads.data.token_folder import TokenFolder
 
 
 def request(tmp_path: Path, *inputs: Path, end_of_document: str = "|") -> Request:
-    return Request(tuple(map(str, inputs)), str(tmp_path / "tokens"), "text", end_of_document)
+    return Request(tuple(map(str, inputs)), str(tmp_path / "tokens"), TextField("text"), end_of_document)
 
 
 def two_files(tmp_path: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.workloads.jobs import small_job
+from workloads.data.documents import TextField
 from workloads.data.encoders import ByteEncoder
 from workloads.data.prepare import Request, prepare
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec, TrainingSpec
@@ -244,7 +245,7 @@ def test_a_host_with_other_data_is_named() -> None:
 
 def token_folder(tmp_path: Path, text: bytes) -> TokenFileSpec:
     (tmp_path / "text").write_bytes(text)
-    asked = Request((str(tmp_path / "text"),), str(tmp_path / "tokens"), "text", "")
+    asked = Request((str(tmp_path / "text"),), str(tmp_path / "tokens"), TextField("text"), "")
     prepare(asked, ByteEncoder(), lambda _: None)
     return TokenFileSpec(source="token-file", path=asked.output, held_out_fraction=0.05)
 
