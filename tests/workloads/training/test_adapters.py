@@ -59,13 +59,13 @@ QUICK = {(TENSOR, "untied"), (STAGES, "tied"), (TENSOR, "experts")}
 
 def job(layout: str, model: str, lora: LoraSpec = LORA, **training: Any) -> JobSpec:
     mesh, changes = LAYOUTS[layout]
-    sizes = {"sequence_length": 12, "global_batch": 16, "ignored_token": 3} | changes | training
-    uneven = 1 if 16 % (mesh.data_shards * sizes.get("accumulation", 1)) else None
+    sizes: dict[str, Any] = {"sequence_length": 12, "global_batch": 16, "ignored_token": 3}
+    uneven = 1 if 16 % (mesh.data_shards * changes.get("accumulation", 1)) else None
     plain = small_job(Path("unused"), mesh.replica, mesh.devices // mesh.replica, min_count=uneven, **sizes)
     return JobSpec.model_validate(
         plain.model_dump()
         | {"model": SPEC.model_copy(update=MODELS[model]), "mesh": mesh, "initial_weights": "unused"}
-        | {"training": plain.training.model_copy(update={"lora": lora})}
+        | {"training": plain.training.model_copy(update={"lora": lora} | changes | training)}
     )
 
 
