@@ -53,6 +53,15 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
             merged(job, preset)
         except ValidationError as error:
             wrong += from_validation(error, f"{path}.{name}", model)
+    if not wrong and job_spec.training_spec(job, preset).lora and not job.initial_weights:
+        wrong.append(
+            Fault(
+                f"{path}.initial_weights",
+                f"the folder of the weights that {path}.training.lora adapts",
+                "nothing",
+                "write it; docs/models.md says how to make one",
+            )
+        )
     yield from wrong
     if shape and not wrong:
         yield from _fit(path, job, shape, preset)

@@ -132,6 +132,8 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     ),
     (put("job.data", mixture()), "job.data.datasets", "at least one dataset by name, got {}"),
     (put("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
+    (put("job.training", {"lora": {"rank": 0, "alpha": 16}}), "job.training.lora.rank", "greater than 0, got 0"),
+    (put("job.training", {"lora": {"rank": 8, "alpha": 16}}), "job.initial_weights", "job.training.lora adapts"),
     (
         put("job.mesh", {"replica": 2, "fsdp": 4}),
         "job",

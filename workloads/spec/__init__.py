@@ -40,7 +40,7 @@ from workloads.spec.pod import (
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.training import Attention, Kernel, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
+from workloads.spec.training import Attention, Kernel, LoraSpec, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
 
 __all__ = [
     "API_ACCESS_PATH",
@@ -70,6 +70,7 @@ __all__ = [
     "ExpertsSpec",
     "JobSpec",
     "Kernel",
+    "LoraSpec",
     "MeshSpec",
     "MixedSpec",
     "MixtureSpec",

@@ -1,9 +1,10 @@
 """How a job trains: optimizer, length, numerics, and when it saves, looks and gives up."""
 
 from math import ceil
-from typing import Annotated, Literal, Self
+from operator import not_
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from workloads.spec.base import Number, PositiveInt, Spec, WholeNumber
 
@@ -54,6 +55,28 @@ OptimizerSetting = Annotated[str, AfterValidator(_of_the_optimizer)]
 """The name of a setting of the optimizer, such as `optimizer.learning_rate`."""
 
 
+LoraTarget = Literal["query_key_value", "out", "gate", "up", "down"]
+"""A matrix of each layer: of attention the first two, of the MLP or of each expert the others."""
+
+
+class LoraSpec(Spec):
+    """Train low-rank adapters of a frozen model: each target W of each layer is used as W + alpha / rank A B
+    (https://arxiv.org/abs/2106.09685). B begins at 0, so the first step sees the model as it is."""
+
+    rank: PositiveInt
+    """Columns of A and rows of B."""
+    alpha: Annotated[Number, Field(gt=0)]
+    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = get_args(LoraTarget)
+    """Default: all."""
+
+    @field_validator("targets")
+    @classmethod
+    def _each_once(cls, targets: tuple[LoraTarget, ...]) -> tuple[LoraTarget, ...]:
+        if len({*targets}) < len(targets):
+            raise ValueError(f"each target once, got {', '.join(targets)}")
+        return targets
+
+
 class TrainingSpec(Spec):
     """How long and how often."""
 
@@ -87,6 +110,11 @@ class TrainingSpec(Spec):
     `accumulation` is large. The optimizer's state stays split either way."""
     ignored_token: Annotated[WholeNumber, Field(ge=0)] | None = None
     """Padding: predicting it counts for nothing. The loss is the mean over all other tokens of the global batch."""
+    loss_on: Annotated[Literal["all", "completions"], Field(exclude_if="all".__eq__)] = "all"
+    """`completions`: predicting a token of a prompt counts for nothing, as the data marks them; see `docs/data.md`.
+    Tokens of data without prompts all count."""
+    lora: Annotated[LoraSpec | None, Field(exclude_if=not_)] = None
+    """Train adapters of the model in `initial_weights`, which stays as it is. Unset: train all weights."""
     document_end: Annotated[WholeNumber, Field(ge=0)] | None = None
     """The token that ends a document: tokens then attend to their own document only. None: to the whole row."""
     start_minutes: Annotated[Number, Field(gt=0, le=60)] = 30
@@ -112,6 +140,11 @@ class TrainingSpec(Spec):
     found within as many steps."""
     profile_steps: tuple[PositiveInt, PositiveInt] | None = None
     """First and last step to record with JAX's profiler; none when unset."""
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether every prediction of the global batch counts."""
+        return self.ignored_token is None and self.loss_on == "all"
 
     def batch_rows(self, data_shards: int) -> int:
         """Return the rows of a step: the global batch, and padding at its end that gives `data_shards` equally many."""

@@ -43,6 +43,8 @@ FIXED_TRAINING_FIELDS = (
     "seed",
     "ignored_token",
     "document_end",
+    "loss_on",
+    "lora",
     "compute_dtype",
 )
 """Fields of the training section that say which rows a step sees, what of them it learns, and in which numbers it
@@ -99,12 +101,19 @@ class DataRecord(TypedDict):
 
 
 def manifest(
-    spec: JobSpec, data: DataRecord, image: str | None, compiler_options: Mapping[str, Any], kernel: Kernel
+    spec: JobSpec,
+    data: DataRecord,
+    image: str | None,
+    compiler_options: Mapping[str, Any],
+    kernel: Kernel,
+    frozen: str | None = None,
 ) -> dict[str, Any]:
-    """What one start runs: enough to run it again. `kernel` is the attention kernel that it really computes with."""
+    """What one start runs: enough to run it again. `kernel` is the attention kernel that it really computes with,
+    `frozen` the digest of the weights that it trains adapters for."""
     return {
         "spec": spec.model_dump(),
         "attention": {spec.slices.generation: kernel},
+        **({"frozen_weights": frozen} if frozen else {}),
         **data,
         "image": image,
         "commit": _commit(),
@@ -225,7 +234,9 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
         "data": {"digest": manifest["data_digest"], "order": manifest.get("data_order")},
     }
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
-    return {**named, "initial_weights": spec.initial_weights}
+    frozen = manifest.get("frozen_weights")
+    # Adapters fit these weights and no others, but wherever they are.
+    return {**named, "initial_weights": spec.initial_weights if frozen is None else f"weights with the digest {frozen}"}
 
 
 def _version(package: str) -> str | None:

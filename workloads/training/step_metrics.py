@@ -52,7 +52,7 @@ class StepMetrics:
         self._spec = spec
         self._processes = processes
         self._tokens = spec.training.global_batch * spec.training.sequence_length
-        self._flops = flops_per_token(spec.model, spec.training.sequence_length)
+        self._flops = flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora)
         self._recent: deque[Measured] = deque(maxlen=spec.training.compare_hosts_every_steps)
         self._devices = jax.local_devices()
         self._files = StepFiles(run) if processes.leads else None

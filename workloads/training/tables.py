@@ -2,6 +2,7 @@
 
 Owns their derivatives. A table's gradient is summed in float32 over the positions of a device. The loss runs in
 chunks of positions, so that full logits never exist, and makes its gradients while a chunk's logits are there.
+A table with `reduce` None is frozen, and no gradient by it is made.
 Dimensions: T positions of a device, D embed, V vocabulary.
 """
 
@@ -24,7 +25,7 @@ def look_up(table: Table, tokens: jax.Array) -> jax.Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _look_up(kept: jax.Array, table: jax.Array, tokens: jax.Array, reduce: Reduce) -> jax.Array:
+def _look_up(kept: jax.Array, table: jax.Array, tokens: jax.Array, reduce: Reduce | None) -> jax.Array:
     return table[tokens]
 
 
@@ -35,8 +36,10 @@ def _look_up_forward(
 
 
 def _look_up_backward(
-    reduce: Reduce, residual: tuple[jax.Array, ...], gradient: jax.Array
-) -> tuple[jax.Array, None, None]:
+    reduce: Reduce | None, residual: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array | None, None, None]:
+    if reduce is None:
+        return None, None, None
     tokens, rows = residual
     by_table = jnp.zeros((rows.shape[0], gradient.shape[-1]), jnp.float32)
     return reduce(by_table.at[tokens].add(gradient.astype(jnp.float32))), None, None
@@ -60,7 +63,7 @@ def _summed_loss(
     table: jax.Array,
     targets: jax.Array,
     weights: jax.Array,
-    reduce: Reduce,
+    reduce: Reduce | None,
     soft_cap: float | None,
     on_tpu: bool,
 ) -> jax.Array:
@@ -79,11 +82,11 @@ def _forward(
     table: jax.Array,
     targets: jax.Array,
     weights: jax.Array,
-    reduce: Reduce,
+    reduce: Reduce | None,
     soft_cap: float | None,
     on_tpu: bool,
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    def chunk(carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
+) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
+    def chunk(carry: tuple[jax.Array, Any], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
         total, by_table = carry
         x, targets, weights = part
         logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
@@ -94,18 +97,23 @@ def _forward(
         if soft_cap:
             by_logits *= 1 - jnp.square(logits / soft_cap)
         by_logits = by_logits.astype(table.dtype)
-        by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
+        if reduce is not None:
+            by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
         return (total, by_table), by_logits @ table
 
-    start = (jnp.float32(0), jnp.zeros(table.shape, jnp.float32))
+    start = (jnp.float32(0), None if reduce is None else jnp.zeros(table.shape, jnp.float32))
     (total, by_table), by_x = jax.lax.scan(chunk, start, _chunks(table, x, targets, weights))
-    return total, (by_x.reshape(x.shape), reduce(by_table))
+    return total, (by_x.reshape(x.shape), None if reduce is None else reduce(by_table))
 
 
 def _backward(
-    reduce: Reduce, soft_cap: float | None, on_tpu: bool, made: tuple[jax.Array, ...], gradient: jax.Array
+    reduce: Reduce | None,
+    soft_cap: float | None,
+    on_tpu: bool,
+    made: tuple[jax.Array | None, ...],
+    gradient: jax.Array,
 ) -> tuple[Any, ...]:
-    return *((by * gradient).astype(by.dtype) for by in made), None, None, None
+    return *(None if by is None else (by * gradient).astype(by.dtype) for by in made), None, None, None
 
 
 _summed_loss.defvjp(_forward, _backward)
