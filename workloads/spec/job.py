@@ -12,6 +12,7 @@ from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.trackers import TrackersSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrainingSpec
 
 
@@ -43,6 +44,7 @@ class JobSpec(Spec):
     """Folder that `python -m workloads.weights import` or `python -m workloads.training.export` wrote, as every
     host sees it; a new run begins with these weights. None: with weights drawn from the seed."""
 
+    trackers: Annotated[TrackersSpec, Field(exclude_if=TrackersSpec().__eq__)] = TrackersSpec()
     compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
 
     @property
