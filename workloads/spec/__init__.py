@@ -40,8 +40,8 @@ from workloads.spec.pod import (
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.training import CHANGEABLE, Attention, Kernel, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
 from workloads.spec.trackers import WANDB_KEY_VARIABLE, TrackersSpec, WandbSpec
+from workloads.spec.training import CHANGEABLE, Attention, Kernel, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
 
 __all__ = [
     "API_ACCESS_PATH",

@@ -51,9 +51,7 @@ class StepMetrics:
         self._flops = flops_per_token(spec.model, spec.training.sequence_length)
         self._recent: deque[Measured] = deque(maxlen=spec.training.compare_hosts_every_steps)
         self._devices = jax.local_devices()
-        self._lines = (
-            Parts(lambda part: LineFile(run.steps / f"{run.start}-{part}.jsonl")) if processes.leads else None
-        )
+        self._lines = Parts(lambda part: LineFile(run.steps / f"{run.start}-{part}.jsonl")) if processes.leads else None
 
     def __enter__(self) -> Self:
         if self._lines:

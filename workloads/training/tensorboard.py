@@ -7,9 +7,7 @@ import time
 from typing import Any
 
 from etils import epath
-from tensorboardX import RecordWriter
-from tensorboardX.summary import Summary
-from tensorboardX.writer import Event, SessionLog
+from tensorboardX import RecordWriter, summary, writer
 
 from workloads.training.trackers import Point
 
@@ -41,9 +39,9 @@ class TensorBoard:
             self._file = self._opened()
         if point.again:
             # Since version 2 of the files, this alone makes TensorBoard forget a step and those after it.
-            self._write(step=point.step, session_log=SessionLog(status=SessionLog.START))
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
-        self._write(step=point.step, summary=Summary(value=values))
+            self._write(step=point.step, session_log=writer.SessionLog(status=writer.SessionLog.START))
+        values = [summary.Summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
+        self._write(step=point.step, summary=summary.Summary(value=values))
         self._points += 1
         if time.monotonic() >= self._next_flush:
             self._flush()
@@ -62,7 +60,7 @@ class TensorBoard:
         return self._file
 
     def _write(self, **content: Any) -> None:
-        self._file.write(Event(wall_time=time.time(), **content).SerializeToString())
+        self._file.write(writer.Event(wall_time=time.time(), **content).SerializeToString())
 
     def _flush(self) -> None:
         self._file.flush()

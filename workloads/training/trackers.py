@@ -118,7 +118,9 @@ class Trackers:
         again = self._last_step is None or step <= self._last_step
         self._last_step = step
         values = {name: line[name] for name in CURVES}
-        self._put(Point(step, {name: float(one) for name, one in values.items() if isinstance(one, int | float)}, again))
+        self._put(
+            Point(step, {name: float(one) for name, one in values.items() if isinstance(one, int | float)}, again)
+        )
 
     def held_out(self, step: int, loss: float) -> None:
         """Show the loss on the held-out rows after `step`."""
