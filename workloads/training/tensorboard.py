@@ -49,7 +49,6 @@ class TensorBoard:
     def close(self, completed: bool) -> None:
         """Write the rest."""
         del completed
-        self._flush()
         self._file.close()
 
     def _opened(self) -> RecordWriter:

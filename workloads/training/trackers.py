@@ -1,13 +1,14 @@
 """A run's curves on their way to the trackers that its job names, written by the leader.
 
-A thread of its own serves them: none of them can hold up or end training. One that fails is dropped for the rest of
-the start, and that is said once.
+Each has a thread of its own, so that none of them can hold up or end training or the others. One that fails is dropped
+for the rest of the start, and that is said once.
 """
 
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
@@ -96,77 +97,85 @@ def _wandb(spec: JobSpec, run: Run) -> Tracker:
 
 
 class Trackers:
-    """The trackers of one start, each made by its maker in the thread that serves them."""
+    """The trackers of one start."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Tracker]]):
         self._makers = makers
-        self._running: dict[str, Tracker] = {}
-        self._points: Queue[Point] = Queue(WAITING_POINTS)
-        self._completed = False
-        self._is_behind = False
+        self._served: list[_Served] = []
         self._last_step: int | None = None
 
     def open(self, warn: Callable[[str], None]) -> None:
         """Begin to serve them; `warn` is told of each that fails."""
-        self._warn = warn
-        self._thread = threading.Thread(target=self._serve, name="trackers", daemon=True)
-        if self._makers:
-            self._thread.start()
+        self._served = [_Served(name, make, warn) for name, make in self._makers.items()]
+        for served in self._served:
+            served.start()
 
     def step(self, step: int, line: Mapping[str, object]) -> None:
         """Show what `step` gave, as its line says it."""
         again = self._last_step is None or step <= self._last_step
         self._last_step = step
-        values = {name: line[name] for name in CURVES}
-        self._put(
-            Point(step, {name: float(one) for name, one in values.items() if isinstance(one, int | float)}, again)
-        )
+        values = {name: float(line[name]) for name in CURVES if isinstance(line[name], int | float)}
+        self._show(Point(step, values, again))
 
     def held_out(self, step: int, loss: float) -> None:
         """Show the loss on the held-out rows after `step`."""
         if math.isfinite(loss):
-            self._put(Point(step, {"held_out_loss": loss}, again=False))
+            self._show(Point(step, {"held_out_loss": loss}, again=False))
 
     def close(self, completed: bool) -> None:
         """Wait a short time for what is not shown yet."""
+        for served in self._served:
+            served.end(completed)
+        latest = time.monotonic() + CLOSE_SECONDS
+        for served in self._served:
+            served.wait_until(latest)
+
+    def _show(self, point: Point) -> None:
+        for served in self._served:
+            served.show(point)
+
+
+class _Served(threading.Thread):
+    """One tracker, which is made and used in this thread."""
+
+    def __init__(self, name: str, make: Callable[[], Tracker], warn: Callable[[str], None]):
+        super().__init__(name=f"tracker {name}", daemon=True)
+        self._setting, self._make, self._warn = f"job.trackers.{name}", make, warn
+        self._points: Queue[Point] = Queue(WAITING_POINTS)
+        self._completed = self._is_dropped = False
+
+    def show(self, point: Point) -> None:
+        """Have the tracker show `point`, unless it was dropped."""
+        with suppress(ShutDown):
+            try:
+                self._points.put_nowait(point)
+            except Full:
+                self._drop(f"it has not taken the last {WAITING_POINTS} points")
+
+    def end(self, completed: bool) -> None:
+        """Have the tracker close once it has all points."""
         self._completed = completed
         self._points.shutdown()
-        if self._makers:
-            self._thread.join(CLOSE_SECONDS)
-            if self._thread.is_alive():
-                self._warn(f"job.trackers: {', '.join(self._running)} may lack the last points: no answer in time")
 
-    def _put(self, point: Point) -> None:
+    def wait_until(self, latest: float) -> None:
+        """Wait for its end, but not beyond `latest` of `time.monotonic()`."""
+        self.join(max(0.0, latest - time.monotonic()))
+        if self.is_alive():
+            self._drop("it has not taken the last points in time")
+
+    def run(self) -> None:
+        """Serve the tracker to its end."""
         try:
-            if self._makers:
-                self._points.put_nowait(point)
-        except Full:
-            if not self._is_behind:
-                self._warn(f"job.trackers: {', '.join(self._running)} do not keep up and will lack points")
-            self._is_behind = True
-
-    def _serve(self) -> None:
-        for name, make in self._makers.items():
-            with self._dropped_on_failure(name):
-                self._running[name] = make()
-        with suppress(ShutDown):
-            while True:
-                point = self._points.get()
-                for name, tracker in [*self._running.items()]:
-                    with self._dropped_on_failure(name):
-                        tracker.log(point)
-        for name, tracker in [*self._running.items()]:
-            with self._dropped_on_failure(name):
-                tracker.close(self._completed)
-
-    @contextmanager
-    def _dropped_on_failure(self, name: str) -> Generator[None]:
-        try:
-            yield
+            tracker = self._make()
+            with suppress(ShutDown):
+                while True:
+                    tracker.log(self._points.get())
+            tracker.close(self._completed)
         except Exception as error:  # noqa: BLE001 - each library has exceptions of its own
-            self._running.pop(name, None)
-            self._warn(f"job.trackers.{name} fails and is left out until the next start: {_sentence(error)}")
+            self._drop(f"{type(error).__name__}: {error}".splitlines()[0])
 
-
-def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    def _drop(self, why: str) -> None:
+        self._points.shutdown(immediate=True)
+        if not self._is_dropped:
+            self._is_dropped = True
+            self._warn(f"{self._setting} fails and is left out until the next start: {why}")

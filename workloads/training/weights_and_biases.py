@@ -8,6 +8,8 @@ from workloads.spec import WandbSpec
 from workloads.training.runs import Run
 from workloads.training.trackers import Point
 
+LOGIN_SECONDS = 30.0
+
 
 class WeightsAndBiases:
     """One run there for all starts of a run here: both have the same id.
@@ -25,8 +27,8 @@ class WeightsAndBiases:
             resume="allow",
             config=run.manifest,
             dir=tempfile.mkdtemp(prefix="wandb-"),
-            # It would wait for the end of all uploads, as the process ends too.
-            settings={"console": "off", "finish_timeout": close_seconds},
+            # The end of the process waits for a login that is under way, and without limit for uploads.
+            settings={"console": "off", "init_timeout": LOGIN_SECONDS, "finish_timeout": close_seconds},
         )
         # Its own count of steps drops those that a restart or rollback does again.
         self._run.define_metric("*", step_metric="step")

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from etils import epath
@@ -23,7 +23,7 @@ def opened(folder: Path, start: int) -> Trackers:
     return trackers
 
 
-def line(loss: float | None) -> dict[str, object]:
+def line(loss: float | None) -> dict[str, Any]:
     """The plotted part of a step's line."""
     others = ("z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_per_second", "mfu")
     return {"loss": loss} | dict.fromkeys(others)

@@ -1,4 +1,6 @@
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,13 +78,24 @@ def test_one_that_hangs_holds_up_neither_a_step_nor_the_end(monkeypatch: pytest.
         def log(self, point: Point) -> None:
             forever.wait()
 
-    served = Trackers({"wandb": Hanging})
+    recorder = Recorder()
+    served = Trackers({"wandb": Hanging, "tensorboard": lambda: recorder})
     served.open(warnings.append)
     for step in range(1, 9):
         served.step(step, LINE)
+        wait_until(lambda step=step: len(recorder.points) == step)
     served.close(completed=True)
     forever.set()
-    assert len(warnings) == 2
+    assert recorder.closed == [True]
+    (warning,) = warnings
+    assert "job.trackers.wandb" in warning
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_only_the_leader_has_any_and_only_those_that_the_job_asks_for(tmp_path: Path) -> None:
