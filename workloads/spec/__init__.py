@@ -40,7 +40,17 @@ from workloads.spec.pod import (
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.training import Attention, Kernel, LoraSpec, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
+from workloads.spec.trackers import WANDB_KEY_VARIABLE, TrackersSpec, WandbSpec
+from workloads.spec.training import (
+    CHANGEABLE,
+    Attention,
+    Kernel,
+    LoraSpec,
+    OptimizerSetting,
+    OptimizerSpec,
+    Remat,
+    TrainingSpec,
+)
 
 __all__ = [
     "API_ACCESS_PATH",
@@ -48,6 +58,7 @@ __all__ = [
     "BAD_HOST_KEY",
     "CALL_KEY_VARIABLE",
     "CALL_SPEC_VARIABLE",
+    "CHANGEABLE",
     "FATAL_CODES",
     "IMAGE_VARIABLE",
     "JOB_FOLDER_VARIABLE",
@@ -62,6 +73,7 @@ __all__ = [
     "RUN_ID_VARIABLE",
     "SLICES_VARIABLE",
     "START_VARIABLE",
+    "WANDB_KEY_VARIABLE",
     "Attention",
     "CallSpec",
     "CompilerSpec",
@@ -89,7 +101,9 @@ __all__ = [
     "StorageSpec",
     "TokenFileSpec",
     "TokenFolderSpec",
+    "TrackersSpec",
     "TrainingSpec",
+    "WandbSpec",
     "WholeNumber",
     "WindowSpec",
     "cause_order",
