@@ -46,7 +46,9 @@ def _job_set(
     made anew.
     """
     submitted = submission(settings, job, image)
-    fixed = [jobset.MAX_TIME_LABEL] + [jobset.PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
+    fixed = [jobset.QUEUE_LABEL, jobset.MAX_TIME_LABEL] + [jobset.PRIORITY_LABEL] * rewrites_node_selector(
+        submitted.groups
+    )
     paths = ["spec", *(f'metadata.labels["{label}"]' for label in fixed)]
     own = pulumi.ResourceOptions(
         replace_on_changes=paths,

@@ -34,6 +34,7 @@ API_VERSION = "jobset.x-k8s.io/v1alpha2"
 JOBSET_NAMESPACE = "jobset-system"
 MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 _SECONDS_PER_HOUR = 3600
 NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
@@ -51,7 +52,7 @@ def render(submission: Submission) -> Manifest:
         "metadata": {
             "name": submission.job.name,
             "namespace": submission.namespace,
-            "labels": _labels(submission.job),
+            "labels": _labels(submission),
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
@@ -89,8 +90,9 @@ def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[st
     }
 
 
-def _labels(job: Job) -> dict[str, str]:
-    labels = {"kueue.x-k8s.io/queue-name": job.team, PRIORITY_LABEL: job.priority}
+def _labels(submission: Submission) -> dict[str, str]:
+    job = submission.job
+    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: job.priority}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels
