@@ -19,6 +19,8 @@ from infra.stack_file import SliceGroup, Team
 
 MANAGED = {"kueue-managed": "true"}
 """Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a JobSet with the LocalQueue that admits it."""
 PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
 
 _COHORT = "tpu"

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from infra import pathways, placement
+from infra.cluster_queues import QUEUE_LABEL
 from infra.jobs import ContainerJob, Job, Pathways
 from infra.placement import HEAD, SLICES, Manifest
 from infra.pods import head_template, pod_template
@@ -34,7 +35,6 @@ API_VERSION = "jobset.x-k8s.io/v1alpha2"
 JOBSET_NAMESPACE = "jobset-system"
 MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 _SECONDS_PER_HOUR = 3600
 NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)

@@ -75,6 +75,21 @@ def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Pa
     assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
 
 
+def test_a_job_whose_own_queue_is_stopped_is_paused_once_it_holds_no_quota(server: Played, tmp_path: Path) -> None:
+    local_queues = "/apis/kueue.x-k8s.io/v1beta2/namespaces/research/localqueues"
+    queue = {"metadata": {"name": "research.tiny", "uid": "q"}, "spec": {"stopPolicy": "HoldAndDrain"}}
+    server.collections[local_queues] = [queue]
+    workload = api_objects.workload(conditions=api_objects.ADMITTED)
+    workload["spec"]["queueName"] = "research.tiny"
+    server.change(WORKLOADS, workload)
+    job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
+    assert (job.state, job.place.queue, job.declared) == (State.RUNNING, "research", True)
+    del workload["status"]["admission"]
+    found = Observer(stack(server, tmp_path)).look()
+    assert (found.job("tiny").state, found.job("tiny").position) == (State.PAUSED, None)
+    assert (found.job("other").position, found.job("other").declared) == (2, False)
+
+
 def test_what_cannot_be_read_is_told_and_all_else_is_there(server: Played, tmp_path: Path) -> None:
     server.refused[QUEUES] = 403
     found = Observer(stack(server, tmp_path)).look("tiny")
