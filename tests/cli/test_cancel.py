@@ -54,9 +54,9 @@ def test_the_command_that_submits_it_again_is_printed(server: Played, deployed: 
 
 
 def test_without_a_terminal_to_ask_nothing_is_changed(
-    server: Played, deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Played, deployed: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", (tmp_path / "tiny" / "current.json").open())
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     with pytest.raises(Halt, match=r"which is running\? its last checkpoint is step 4(.|\n)*pass --yes"):
         cancelled(deployed, yes=False)
     assert server.deleted == []

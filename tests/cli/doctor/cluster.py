@@ -36,7 +36,7 @@ class Cluster:
     """To a POST on this path, which makes no object."""
 
     def answer(self, change: Change) -> tuple[int, Json]:
-        method, path, body, query = change
+        method, path, body, _ = change
         if refusal := self.refuses.get((method, path)):
             return refusal[0], {"kind": "Status", "reason": "Forbidden", "message": refusal[1]}
         if method == "GET":

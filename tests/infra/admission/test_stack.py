@@ -121,10 +121,10 @@ def test_a_paused_job_takes_no_chips_from_those_behind_it(values: Values) -> Non
 
 
 def test_a_job_by_hand_waits_in_its_teams_queue_and_the_stacks_in_queues_of_their_own(values: Values) -> None:
-    waiting = [_live("research", name, "research", 16, 500, FIRST) for name in ("by-hand", "earlier")]
-    for live, queue in zip(waiting, ("research", "research.earlier"), strict=True):
-        live["spec"] |= {"queueName": queue, "priority": 1000}
-        live["status"] = {}
+    waiting: list[Object] = []
+    for name, queue in (("by-hand", "research"), ("earlier", "research.earlier")):
+        live = _live("research", name, "research", 16, 500, FIRST)
+        waiting.append({**live, "spec": {**live["spec"], "queueName": queue}, "status": {}})
     settings = parse(values)
     removed = settings.jobs["tiny"].model_copy(update={"name": "earlier"})
     jobs = {**settings.jobs, "earlier": removed}
