@@ -24,11 +24,10 @@ from infra.jobset import render
 from infra.settings import Settings, parse
 from infra.submission import Submission, submission
 from sandbox import daemon, programs
-from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
-from sandbox.site import Site, create
+from sandbox.site import Site, administrator, create
 from workloads.report.failures import Failure, read_failures
 from workloads.report.history import History, read_history
 

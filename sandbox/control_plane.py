@@ -1,20 +1,19 @@
-"""Kubernetes' own control plane as host processes on loopback: etcd, API server, controllers, scheduler.
+"""The sandbox's servers on loopback: Kubernetes' own control plane (etcd, API server, controllers, scheduler) and GCS.
 
 Authentication is by client certificates and tokens, authorization is RBAC. Service addresses are loopback
-addresses, so the API server reaches a webhook at its Service without any proxy.
+addresses, so the API server reaches a webhook at its Service without a proxy. The GCS server is fake-gcs-server.
 """
 
 import base64
 import os
 import signal
+import socket
 import time
 from dataclasses import dataclass
 
-from sandbox.access import administrator, etcd
 from sandbox.programs import Programs
-from sandbox.server_process import ServerError, ServerProcess, answers
-from sandbox.site import Site
-from sandbox.supervision import Supervision
+from sandbox.servers import ServerError, ServerProcess, Supervision, answers
+from sandbox.site import Site, administrator, etcd
 
 TOLERATED_SECONDS = 5
 """How long pods that say nothing of it stay on a node that is not ready or unreachable; Kubernetes' default is 300."""
@@ -157,3 +156,33 @@ def _api_server_flags(site: Site) -> list[str]:
         f"--default-unreachable-toleration-seconds={TOLERATED_SECONDS}",
         "--profiling=false",
     ]
+
+
+_GCS_READY_SECONDS = 20
+
+
+def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
+    """Start the server and wait until it listens.
+
+    Raises:
+        ServerError: it did not become ready.
+    """
+    site.buckets.mkdir(parents=True, exist_ok=True)
+    command = [
+        str(programs.path("fake-gcs-server")),
+        "-scheme=http",
+        f"-host={site.address}",
+        f"-port={site.gcs_port}",
+        f"-external-url={site.gcs_url}",
+        f"-public-host={site.address}:{site.gcs_port}",
+        f"-filesystem-root={site.buckets}",
+        "-log-level=warn",
+    ]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(site.root)}
+    server = ServerProcess.start("fake-gcs-server", command, site.logs / "fake-gcs-server.log", environment)
+    supervision.keep(server).wait_ready(lambda: _listens(site.address, site.gcs_port), _GCS_READY_SECONDS)
+
+
+def _listens(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((address, port)) == 0

@@ -1,9 +1,8 @@
 """The real Pulumi engine on one stack of the sandbox, through the Automation API.
 
-The program is the repository's own `__main__.py`; state lies in the site's folder, the plugins are
-the stand-ins of `sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the
-stack file, since the engine writes its salt into the stack file. Secrets in that file are encrypted
-with a key that the sandbox lacks: values of its own stand in for them.
+The program is the repository's own `__main__.py`; the state is in the site's folder, the plugins are the stand-ins of
+`sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the stack file, because the engine writes
+its salt into the stack file. The sandbox lacks the key of secrets in that file and uses values of its own for them.
 """
 
 import json
@@ -24,14 +23,42 @@ from pulumi import automation
 
 from infra.api_server import UNREACHABLE
 from infra.hidden import SECTION, encrypted, of_file
-from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
 from sandbox.providers import install
 from sandbox.providers.published import local_charts, published_plugin
 from sandbox.recovery import lock_holder, pending, taken_in, unread
-from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
-from sandbox.site import SITE_VARIABLE, Site
+from sandbox.site import SITE_VARIABLE, Site, administrator
+
+OnEvent = Callable[[automation.EngineEvent], None]
+
+STACK_TYPE = "pulumi:pulumi:Stack"
+_UNREACHED = "Resource monitor has terminated"
+"""What the SDK makes of a call that does not get through (pulumi/runtime/settings.py, grpc_error_to_exception)."""
+
+
+def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
+    """What `operation` gives, which is carried out again if its program could declare nothing.
+
+    Raises:
+        CommandError: it failed otherwise, or again.
+    """
+    declared = False
+
+    def noting(event: automation.EngineEvent) -> None:
+        nonlocal declared
+        told, said = event.resource_pre_event, event.diagnostic_event
+        declared = declared or (told is not None and told.metadata.type != STACK_TYPE)
+        if not (said and _UNREACHED in said.message):
+            on_event(event)
+
+    try:
+        return operation(noting)
+    except automation.CommandError as error:
+        if declared or _UNREACHED not in str(error):
+            raise
+    return operation(on_event)
+
 
 STAND_IN = "sandbox"
 """Value of a secret that nobody gave the sandbox."""

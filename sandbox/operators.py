@@ -20,12 +20,11 @@ import yaml
 
 from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
-from sandbox.access import administrator
 from sandbox.catalog import OPERATORS, ProgramsError
 from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import Programs
-from sandbox.server_process import ServerProcess, answers
-from sandbox.site import Site
+from sandbox.servers import ServerProcess, answers
+from sandbox.site import Site, administrator
 
 _log = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ from typing import Any
 import psutil
 
 from infra.api_server import UNREACHABLE
-from sandbox.access import administrator
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.cluster import Cluster, UnknownKindError
-from sandbox.site import Site
+from sandbox.site import Site, administrator
 
 _KUBERNETES = "kubernetes:"
 _CLOCK_SECONDS = 10.0

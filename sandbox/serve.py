@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 
 from sandbox import certificates, daemon
-from sandbox.control_plane import ControlPlane
-from sandbox.gcs import start_gcs
+from sandbox.control_plane import ControlPlane, start_gcs
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import Programs, found
-from sandbox.server_process import ServerError
+from sandbox.servers import ServerError, Supervision
 from sandbox.site import SITE_VARIABLE, Site, load
-from sandbox.supervision import Supervision
 
 _LIFETIME_SECONDS = 12 * 3600
 _LOCK_SECONDS = 5

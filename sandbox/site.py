@@ -1,7 +1,7 @@
-"""Where one sandbox lives: its folder on disk and its block of loopback addresses.
+"""Where one sandbox lives, its folder and its block of loopback addresses, and the connections to its servers.
 
-Every sandbox owns one block 127.N.0.0/16, so that two of them (a person's and a test's) never
-meet and every server keeps its well-known port:
+Every sandbox owns one block 127.N.0.0/16, so a person's sandbox and a test's never collide and every server keeps its
+well-known port:
 
     127.N.0.1                  servers: API server 6443, etcd 2379/2380, kubelet 10250, GCS 4443
     127.N.1.1 - 127.N.127.254  pods, one address each
@@ -15,6 +15,10 @@ import random
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+
+import urllib3
+
+from infra.api_server import CONNECTIONS, ApiServer
 
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
 """Environment variable by which the sandbox's own processes find their site."""
@@ -207,3 +211,22 @@ def can_listen(address: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def administrator(site: Site) -> ApiServer:
+    """The site's API server as its administrator; nothing is sent yet."""
+    return ApiServer(site.api_server_url, _pool(site, "admin"))
+
+
+def etcd(site: Site) -> urllib3.PoolManager:
+    """Connections to the site's etcd, which answers nobody else."""
+    return _pool(site, "etcd")
+
+
+def _pool(site: Site, name: str) -> urllib3.PoolManager:
+    return urllib3.PoolManager(
+        maxsize=CONNECTIONS,
+        ca_certs=str(site.pki / "ca.crt"),
+        cert_file=str(site.pki / f"{name}.crt"),
+        key_file=str(site.pki / f"{name}.key"),
+    )

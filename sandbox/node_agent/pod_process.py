@@ -1,12 +1,14 @@
-"""One container as a process group of this machine: start, signal, wait.
+"""One container as a process group of this machine: start, probe, signal, wait, and clean up what is left over.
 
-The process has its own mount and UTS namespaces (see `launch`), nothing else of its own: files,
-network and process ids are the machine's.
+The process has its own mount and UTS namespaces (see `launch`) and nothing else of its own: files, network and process
+ids are the machine's. Run as a module, this waits for the end of its parent and then kills the parent's leftovers.
 """
 
 import json
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +18,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+import urllib3
+
 from sandbox.node_agent import launch
-from sandbox.node_agent.volumes import Mount
+from sandbox.node_agent.environment import Mount
+from sandbox.node_agent.pod import Json
+
+FOLDER_VARIABLE = "TPU_MULTISLICE_POD"
+"""Names the pod's working folder in the environment of each of its processes, and so marks them."""
+
+
+def end_leftovers(folder: Path) -> None:
+    """Kill every process of a pod whose working folder is `folder` or in it."""
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            marker = process.environ().get(FOLDER_VARIABLE)
+            if marker is not None and Path(marker).is_relative_to(folder):
+                process.kill()
+
+
+def start_reaper(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that ends leftovers in `folder` when this one is gone or closes its pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 class StartError(RuntimeError):
@@ -144,3 +172,91 @@ def _step(mount: Mount) -> tuple[str, str, bool]:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, number)
+
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS, _TIMEOUT_SECONDS, _FAILURES = 10, 1, 3
+"""Kubelet's, where a probe says nothing."""
+
+
+class Probing:
+    """Asks the probes of one run of a container, and ends the run when they have failed often enough."""
+
+    def __init__(self, container: Json, process: PodProcess, address: str, grace_seconds: float) -> None:
+        """`address` is the pod's."""
+        self._container = container
+        self._process = process
+        self._address = address
+        self._grace_seconds = grace_seconds
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own if there is something to ask."""
+        if {"startupProbe", "livenessProbe"} & self._container.keys():
+            threading.Thread(target=self._ask, name=f"probes of {self._container['name']}", daemon=True).start()
+
+    def stop(self) -> None:
+        """The run has ended."""
+        self._ended.set()
+
+    def _ask(self) -> None:
+        for kind in ("startupProbe", "livenessProbe"):
+            probe: Json | None = self._container.get(kind)
+            if probe and not self._holds(probe, once=kind == "startupProbe"):
+                log.warning("container %s is ended: its %s failed", self._container["name"], kind)
+                self._process.signal(signal.SIGTERM)
+                if not self._ended.wait(self._grace_seconds):
+                    self._process.signal(signal.SIGKILL)
+                return
+
+    def _holds(self, probe: Json, *, once: bool) -> bool:
+        """Whether the probe passes until the run ends; with `once`, whether it passes at all."""
+        failures = 0
+        self._ended.wait(probe.get("initialDelaySeconds", 0))
+        while not self._ended.is_set():
+            passed = self._passes(probe)
+            if passed and once:
+                return True
+            failures = 0 if passed else failures + 1
+            if failures >= probe.get("failureThreshold", _FAILURES):
+                return False
+            self._ended.wait(probe.get("periodSeconds", _PERIOD_SECONDS))
+        return True
+
+    def _passes(self, probe: Json) -> bool:
+        timeout: float = probe.get("timeoutSeconds", _TIMEOUT_SECONDS)
+        if action := probe.get("exec"):
+            return self._succeeds(action["command"], timeout)
+        try:
+            if request := probe.get("httpGet"):
+                url = f"http://{self._address}:{self._port(request['port'])}{request.get('path', '/')}"
+                return 200 <= urllib3.request("GET", url, timeout=timeout, retries=False).status < 400
+            port = self._port(probe["tcpSocket"]["port"])
+            socket.create_connection((self._address, port), timeout).close()
+        except (OSError, urllib3.exceptions.HTTPError):
+            return False
+        return True
+
+    def _succeeds(self, command: list[str], timeout: float) -> bool:
+        nothing = Streams(subprocess.DEVNULL, subprocess.DEVNULL, subprocess.DEVNULL, terminal=False)
+        try:
+            asked = self._process.beside(command, nothing)
+        except StartError:
+            return False
+        late = threading.Timer(timeout, asked.signal, [signal.SIGKILL])
+        late.start()
+        try:
+            return asked.wait() == 0
+        finally:
+            late.cancel()
+
+    def _port(self, port: Any) -> int:
+        """A port by its number, or by its name among those of the container."""
+        named = {found.get("name"): found["containerPort"] for found in self._container.get("ports", [])}
+        return named.get(port, port)
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    end_leftovers(Path(sys.argv[1]))

@@ -1,28 +1,28 @@
-"""The life of one pod on this machine: start, restart, report, end, and the release of its object.
+"""The life of one pod on this machine: start, restart, report, end, and release of its object.
 
-One thread for each pod, one more for each further container. The API's wishes arrive by `delete`,
-`forget` and `evict`, from any thread.
+Each pod has one thread, and one more for each further container. `delete`, `forget` and `evict` may be called from any
+thread.
 """
 
+import itertools
 import logging
 import math
 import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from infra.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
 from sandbox.node_agent.container import Machine, container_plan
 from sandbox.node_agent.environment import Surroundings
-from sandbox.node_agent.leftovers import end_leftovers
-from sandbox.node_agent.pod import ConfigError, Json, Pod
-from sandbox.node_agent.pod_process import PodProcess, StartError
-from sandbox.node_agent.probes import Probing
-from sandbox.node_agent.restarts import pauses_seconds
-from sandbox.node_agent.status import (
+from sandbox.node_agent.pod import (
     NODE_RESTARTED,
+    ConfigError,
     ContainerRecord,
+    Json,
+    Pod,
     PodReason,
     PodReport,
     lost,
@@ -32,6 +32,16 @@ from sandbox.node_agent.status import (
     unstartable,
     waiting,
 )
+from sandbox.node_agent.pod_process import PodProcess, Probing, StartError, end_leftovers
+
+_FIRST_SECONDS, _LAST_SECONDS = 10, 300
+
+
+def pauses_seconds() -> Iterator[int]:
+    """Before each start: none before the first two, then ever longer."""
+    delays = (min(_FIRST_SECONDS * 2**count, _LAST_SECONDS) for count in itertools.count())
+    return itertools.chain((0, 0), delays)
+
 
 log = logging.getLogger(__name__)
 

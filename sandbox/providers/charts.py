@@ -20,8 +20,7 @@ from pulumi.provider.experimental.provider import ConstructRequest, ConstructRes
 from sandbox.catalog import ProgramsError
 from sandbox.programs import Programs
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Object, has_unknown, reveal
-from sandbox.providers.wire import plain_object
+from sandbox.providers.values import Object, has_unknown, plain_object, reveal
 
 CHART = "kubernetes:helm.sh/v4:Chart"
 

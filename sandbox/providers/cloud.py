@@ -1,17 +1,22 @@
-"""What exists in the sandbox's Google Cloud: one JSON file for each resource.
+"""What exists in the sandbox's Google Cloud, one JSON file for each resource, and the types that resources have.
 
-The folder is the cloud: a file edited or removed by hand is a change behind the program's back,
-and shows as drift.
+The folder is the cloud: a file edited or removed by hand is a change behind the program's back and shows as drift. The
+table of types is `resource_types.yaml`, which explains its columns.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from sandbox.providers.values import Object
+import yaml
+
+from sandbox.providers.plugin import Refusal
+from sandbox.providers.values import Change, Object, at, changes, with_value
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,113 @@ def _slug(resource_type: str) -> str:
     """`gcp:container/nodePool:NodePool` -> `container.NodePool`."""
     _, module, kind = resource_type.split(":")
     return f"{module.partition('/')[0]}.{kind}"
+
+
+CLUSTER = "gcp:container/cluster:Cluster"
+NODE_POOL = "gcp:container/nodePool:NodePool"
+BUCKET = "gcp:storage/bucket:Bucket"
+PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
+PROJECT_SERVICE = "gcp:projects/service:Service"
+RESOURCE_POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """One row of the table."""
+
+    id: str
+    replaces: tuple[str, ...]
+    name: str | None = None
+    outputs: Object = field(default_factory=dict[str, Any])
+    defaults: Object = field(default_factory=dict[str, Any])
+    replaces_when_off: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    inert: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    answers: Mapping[str, Object] = field(default_factory=dict[str, Object])
+
+    def differences(self, before: Object, after: Object) -> Iterator[Change]:
+        """What an update must change: not what the cloud computes when the program says nothing.
+
+        To the plugin a number or switch that is not set is 0 or false.
+        """
+        for change in changes(before, after):
+            computed = change.kind == "DELETE" and change.path in self.computed
+            unset = change.kind != "UPDATE" and at(after if change.kind == "ADD" else before, change.path) in (0, False)
+            if not computed and not unset:
+                yield change
+
+    def is_replaced_by(self, change: Change, before: Object, after: Object) -> bool:
+        """Whether this change from `before` to `after` needs a new resource."""
+        if change.path in self.replaces_when_off:
+            return at(before, change.path) is True
+        if change.path in self.blocks and change.kind != "UPDATE":
+            return True
+        # What comes or goes as a whole is one change; what lies in it counts too.
+        whole = after if change.kind == "ADD" else before
+        return any(
+            change.is_under(path) or (change.kind != "UPDATE" and _holds(whole, change.path, path))
+            for path in self.replaces
+        )
+
+    def settled(self, before: Object, given: Object) -> Object:
+        """What an update from `before` to `given` really makes of the resource."""
+        for path in self.inert:
+            given = with_value(given, path, at(before, path))
+        for path in (*self.computed, *self.kept):
+            if at(given, path) is None:
+                given = with_value(given, path, at(before, path))
+        return given
+
+    def answered(self, properties: Object) -> Object:
+        """Return the properties as the cloud keeps them, which may differ from how they were declared."""
+        for cause, values in self.answers.items():
+            if at(properties, cause):
+                for path, value in values.items():
+                    properties = with_value(properties, path, value)
+        return properties
+
+
+def _holds(whole: Object, path: str, inner: str) -> bool:
+    return inner.startswith(f"{path}.") and bool(at(whole, inner))
+
+
+def row(resource_type: str) -> ResourceType:
+    """The row of a type, or a general one."""
+    if resource_type in _table():
+        return _table()[resource_type]
+    plural = f"{resource_type.rpartition(':')[2]}s"
+    return ResourceType(f"projects/{{project}}/{plural}/{{name}}", ("name", "project", "location", "region"), "name")
+
+
+def filled(template: Any, facts: Object) -> Any:
+    """`template` with `{names}` replaced.
+
+    Raises:
+        Refusal: a name has no value: a required field is not set.
+    """
+    if isinstance(template, dict):
+        return {key: filled(item, facts) for key, item in template.items()}
+    try:
+        return str(template).format_map(facts)
+    except KeyError as error:
+        raise Refusal(f"{error.args[0]}: required field is not set") from None
+
+
+@cache
+def _table() -> dict[str, ResourceType]:
+    rows: Any = yaml.load((Path(__file__).parent / "resource_types.yaml").read_text(), yaml.CSafeLoader)
+    return {name: _row(columns) for name, columns in rows["types"].items()}
+
+
+def _row(columns: Object) -> ResourceType:
+    paths: Object = {key: tuple(_flat(item)) for key, item in columns.items() if isinstance(item, list)}
+    return ResourceType(**(columns | paths))
+
+
+def _flat(paths: list[Any]) -> Iterator[str]:
+    """The table writes paths in lines of several, and shares some."""
+    for entry in paths:
+        yield from [entry] if isinstance(entry, str) else _flat(entry)

@@ -1,4 +1,9 @@
-"""What clusters, node pools and buckets do beside being remembered: check, Nodes, objects in the GCS server."""
+"""What clusters, node pools and buckets do besides being remembered: checks, Nodes, objects in the GCS server.
+
+The checks here are those that the published `gcp` plugin makes before it calls an API, in its words; what GKE refuses
+is in `node_pools`.
+https://github.com/hashicorp/terraform-provider-google-beta/tree/main/google-beta/services/container
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -12,14 +17,64 @@ import yaml
 from infra.api_server import APPLY_PATCH, ApiServer
 from sandbox.catalog import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.control_plane import erase
-from sandbox.providers.cloud import Cloud
-from sandbox.providers.node_pools import is_decided, pool_of, require_valid
-from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
+from sandbox.providers.node_pools import NODE_POOL_LABEL, is_decided, nodes, pool_of, require_valid
 from sandbox.providers.plugin import HalfMade, Refusal
-from sandbox.providers.plugin_rules import require_cluster, require_node_pool
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY
 from sandbox.providers.values import UNKNOWN, Object, at
 from sandbox.site import NODE_LABEL, Site
+
+_SURGE = ("maxSurge", "maxUnavailable")
+
+
+def require_cluster(properties: Object, before: Object | None) -> None:
+    """Refuse a cluster whose settings exclude each other; `before` is None for a new one.
+
+    Raises:
+        Refusal: in the plugin's words.
+    """
+    if properties.get("skipNodePoolRefresh") and properties.get("nodePools"):
+        raise Refusal(
+            "skip_node_pool_refresh cannot be true when inline node_pool blocks are defined; use"
+            " google_container_node_pool resources instead, or unset skip_node_pool_refresh"
+        )
+    nodes, master = properties.get("nodeVersion", ""), properties.get("minMasterVersion", "")
+    if before is not None or not nodes:
+        return
+    if properties.get("removeDefaultNodePool"):
+        raise Refusal("node_version can only be specified if remove_default_node_pool is not true")
+    if master and nodes.split("-")[0] != master.split("-")[0]:
+        raise Refusal(
+            f"Resource argument node_version (value: {nodes}) must either be unset or set to the same value as"
+            f" min_master_version (value: {master}) on create."
+        )
+
+
+def require_node_pool(properties: Object, before: Object | None) -> None:
+    """Refuse a node pool whose settings exclude each other; `before` is None for a new one.
+
+    Raises:
+        Refusal: in the plugin's words.
+    """
+    if before is None and properties.get("name") and properties.get("namePrefix"):
+        raise Refusal("Cannot specify both name and name_prefix for a node_pool")
+    if before is None and properties.get("nodeCount") and properties.get("initialNodeCount"):
+        name = properties.get("name", properties.get("namePrefix"))
+        raise Refusal(f"Cannot set both initial_node_count and node_count on node pool {name}")
+    _require_upgrade(properties.get("upgradeSettings", {}), (before or {}).get("upgradeSettings", {}))
+
+
+def _require_upgrade(settings: Object, before: Object) -> None:
+    strategy = settings.get("strategy", "SURGE")
+    if strategy != "SURGE" and any(settings.get(key, 0) != before.get(key, 0) for key in _SURGE):
+        raise Refusal("Surge upgrade settings may not be changed when surge strategy is not enabled")
+    blue_green = settings.get("blueGreenSettings")
+    if blue_green == before.get("blueGreenSettings"):
+        return
+    if strategy != "BLUE_GREEN":
+        raise Refusal("Blue-green upgrade settings may not be changed when blue-green strategy is not enabled")
+    if all(at(settings, f"blueGreenSettings.{kind}RolloutPolicy") for kind in ("standard", "autoscaled")):
+        raise Refusal("`standard_rollout_policy` and `autoscaled_rollout_policy` cannot be set at the same time")
+
 
 _STREAMING_API = "containerfilesystem.googleapis.com"
 _STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"

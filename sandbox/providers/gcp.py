@@ -7,12 +7,10 @@ from typing import override
 
 from infra.api_server import ApiServer
 from sandbox import programs, site
-from sandbox.access import administrator
-from sandbox.providers.cloud import Cloud
+from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, Cloud, ResourceType, filled, row
 from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
 from sandbox.providers.plugin import Diff, HalfMade, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
-from sandbox.providers.resource_types import BUCKET, CLUSTER, NODE_POOL, ResourceType, filled, row
 from sandbox.providers.values import (
     Object,
     Secret,
@@ -23,7 +21,7 @@ from sandbox.providers.values import (
     reveal,
     unknown_leaves,
 )
-from sandbox.site import Site
+from sandbox.site import Site, administrator
 
 _MAPS = ("labels", "metadata", "resourceLabels", "resourceManagerTags")
 """Objects of a cluster that are maps, not blocks."""

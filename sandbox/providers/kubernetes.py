@@ -18,7 +18,7 @@ from pulumi.provider.experimental.provider import ConstructRequest, ConstructRes
 from infra.api_server import APPLY_PATCH, JSON_PATCH, ApiError
 from sandbox import programs
 from sandbox.catalog import ProgramsError
-from sandbox.providers import awaiting, charts, manifests, ownership
+from sandbox.providers import charts, manifests
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve
 from sandbox.providers.values import UNKNOWN, Object, Secret, changes, has_unknown, merged, pruned, reveal
@@ -44,7 +44,7 @@ class Declared:
 
     def state(self, live: Object) -> Object:
         """What the engine keeps of the live object."""
-        return ownership.remembered(manifests.state(live, self.inputs), self.manager)
+        return manifests.remembered(manifests.state(live, self.inputs), self.manager)
 
 
 class KubernetesPlugin(Plugin):
@@ -87,7 +87,7 @@ class KubernetesPlugin(Plugin):
             self._rehearse_creation(inputs)
             unknown = {key: UNKNOWN for key in manifests.SERVER_METADATA}
             return "", merged({"status": UNKNOWN, "metadata": unknown}, inputs)
-        live, manager = self._create(inputs), ownership.manager_of({})
+        live, manager = self._create(inputs), manifests.manager_of({})
         resource_id = "/".join(filter(None, manifests.key(live)))
         return resource_id, self._awaited(Declared(resource_id, inputs, manager), live, timeout_seconds)
 
@@ -108,13 +108,13 @@ class KubernetesPlugin(Plugin):
         inputs = manifests.with_secrets(
             pruned(merged(written, live), known, reveal(resource.state)) if known else manifests.as_written(live)
         )
-        return inputs, ownership.remembered(manifests.state(live, inputs), ownership.manager_of(resource.state))
+        return inputs, manifests.remembered(manifests.state(live, inputs), manifests.manager_of(resource.state))
 
     @override
     def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
         if preview and (has_unknown(new) or not self._is_served(new)):
             return merged(old.state, new)
-        declared = Declared(old.id, new, ownership.manager_of(old.state))
+        declared = Declared(old.id, new, manifests.manager_of(old.state))
         try:
             live = self._update(declared, preview=preview)
         except ApiError as error:
@@ -133,8 +133,8 @@ class KubernetesPlugin(Plugin):
         except UnknownKindError:
             return
         server.delete(path, {"kind": "DeleteOptions", "propagationPolicy": "Foreground"})
-        timeout_seconds = awaiting.timeout_of(manifest, timeout_seconds)
-        awaiting.poll(lambda: manifests.still_there(server.find(path), resource.state), timeout_seconds)
+        timeout_seconds = manifests.timeout_of(manifest, timeout_seconds)
+        manifests.poll(lambda: manifests.still_there(server.find(path), resource.state), timeout_seconds)
 
     @override
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
@@ -213,7 +213,7 @@ class KubernetesPlugin(Plugin):
     def _create_once(self, inputs: Object, **query: str) -> Object:
         path = self._path(inputs, collection=True)
         return self._cluster().server.request(
-            "POST", path, reveal(inputs), {"fieldManager": ownership.CREATOR, **query}
+            "POST", path, reveal(inputs), {"fieldManager": manifests.CREATOR, **query}
         )
 
     def _rehearse_creation(self, inputs: Object) -> None:
@@ -238,10 +238,10 @@ class KubernetesPlugin(Plugin):
         if inputs["kind"] == "CustomResourceDefinition":
             version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
             return server.request("PUT", path, merged(reveal(inputs), version), query)
-        taken = None if preview else ownership.taken_over(live, declared.manager)
+        taken = None if preview else manifests.taken_over(live, declared.manager)
         if taken:
             live = server.request("PATCH", path, _with_managers(live, taken), content_type=JSON_PATCH)
-        force = {"force": str(ownership.forced(inputs, live, preview=preview)).lower()}
+        force = {"force": str(manifests.forced(inputs, live, preview=preview)).lower()}
         try:
             return server.request("PATCH", path, reveal(inputs), query | force, APPLY_PATCH)
         except ApiError as error:
@@ -262,7 +262,7 @@ class KubernetesPlugin(Plugin):
     def _awaited(self, declared: Declared, live: Object, timeout_seconds: float) -> Object:
         """The state once the object is what its inputs ask to wait for."""
         inputs = declared.inputs
-        unmet = awaiting.requirement(reveal(inputs))
+        unmet = manifests.requirement(reveal(inputs))
         if unmet is None:
             return declared.state(live)
         newest, path = live, self._path(inputs)
@@ -273,7 +273,7 @@ class KubernetesPlugin(Plugin):
             return unmet(newest)
 
         try:
-            awaiting.poll(lack, awaiting.timeout_of(inputs, timeout_seconds))
+            manifests.poll(lack, manifests.timeout_of(inputs, timeout_seconds))
         except (Refusal, ApiError) as error:
             message = f"{inputs['kind']} {declared.id} exists but is not ready: {error}"
             raise NotReady(message, declared.id, declared.state(newest)) from None

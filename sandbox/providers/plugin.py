@@ -25,8 +25,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, prov
 from urllib3.exceptions import HTTPError
 
 from infra.api_server import ApiError
-from sandbox.providers.values import Change, Object
-from sandbox.providers.wire import plain_object, wire_object
+from sandbox.providers.values import Change, Object, plain_object, wire_object
 
 _MESSAGE_BYTES = 400 * 1024 * 1024
 _PARALLEL_CALLS = 64

@@ -19,11 +19,10 @@ from pulumi.automation import EngineEvent
 from chaos.field import JOB, JOBSETS, NAMESPACE, Field
 from infra.api_server import ApiServer
 from sandbox import daemon, programs
-from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, environment, project_folder
 from sandbox.programs import Programs
-from sandbox.site import Site, create
+from sandbox.site import Site, administrator, create
 from tests.infra.recording import Values
 
 _GROUPS = {

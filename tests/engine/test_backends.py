@@ -17,10 +17,10 @@ from pulumi import automation
 from pulumi.automation import ConcurrentUpdateError
 
 from sandbox import programs
-from sandbox.gcs import start_gcs
+from sandbox.control_plane import start_gcs
 from sandbox.programs import Programs
+from sandbox.servers import Supervision
 from sandbox.site import Site, create
-from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)

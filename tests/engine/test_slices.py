@@ -17,14 +17,12 @@ from infra.settings import parse
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack_file import SliceGroup
 from sandbox import certificates, programs
-from sandbox.access import administrator
 from sandbox.control_plane import ControlPlane
 from sandbox.engine import environment, stack_in
 from sandbox.providers import install
-from sandbox.providers.cloud import Cloud
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE
-from sandbox.site import Site, create
-from sandbox.supervision import Supervision
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
+from sandbox.servers import Supervision
+from sandbox.site import Site, administrator, create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values
 

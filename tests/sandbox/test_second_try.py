@@ -7,7 +7,7 @@ import pytest
 from pulumi import automation
 from pulumi.automation import CommandError, CommandResult, EngineEvent
 
-from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
+from sandbox.engine import STACK_TYPE, OnEvent, with_second_try
 
 UNREACHED = "error: Resource monitor has terminated, shutting down"
 

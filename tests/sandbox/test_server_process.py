@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandbox.server_process import ServerError, ServerProcess
+from sandbox.servers import ServerError, ServerProcess
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -31,7 +31,7 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path):
 def test_a_server_dies_with_its_parent(tmp_path: Path):
     parent = (
         "import os, pathlib, psutil, signal, sys\n"
-        "from sandbox.server_process import ServerProcess\n"
+        "from sandbox.servers import ServerProcess\n"
         "server = ServerProcess.start('demo', ['sleep', '60'], pathlib.Path(sys.argv[1]), dict(os.environ))\n"
         "server.wait_ready(lambda: psutil.Process(server.process.pid).name() == 'sleep', 10)\n"
         "print(server.process.pid, flush=True)\n"

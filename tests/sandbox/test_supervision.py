@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server_process import ServerError, ServerProcess
-from sandbox.supervision import Supervision
+from sandbox.servers import ServerError, ServerProcess, Supervision
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

@@ -19,9 +19,8 @@ from infra import operators
 from infra.api_server import ApiError
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox import daemon, programs
-from sandbox.access import administrator
 from sandbox.catalog import PREVIOUS, PROGRAMS, Program, version_of
-from sandbox.site import create
+from sandbox.site import administrator, create
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 

@@ -11,11 +11,10 @@ from urllib.parse import urlencode
 import websocket
 
 from infra.remote_command import RemoteCommand
+from sandbox.node_agent.environment import Mount
 from sandbox.node_agent.kubelet_server import KubeletServer
-from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from sandbox.node_agent.log_times import LogTimes
-from sandbox.node_agent.pod_process import Plan, PodProcess
-from sandbox.node_agent.volumes import Mount
+from sandbox.node_agent.pod_process import FOLDER_VARIABLE, Plan, PodProcess
 from sandbox.site import Site
 
 CLIENT = "apiserver-kubelet-client"

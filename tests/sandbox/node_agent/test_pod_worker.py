@@ -11,11 +11,9 @@ from typing import Any, cast
 import pytest
 
 from infra.api_server import STRATEGIC_MERGE_PATCH, ApiServer
-from sandbox.node_agent.container import Machine, log_file
-from sandbox.node_agent.names import PodNames
-from sandbox.node_agent.pod import Pod
+from sandbox.node_agent.container import Machine, PodNames, log_file
+from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod
 from sandbox.node_agent.pod_worker import PodWorker
-from sandbox.node_agent.status import NODE_SHUTDOWN
 from sandbox.site import Site
 from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.node_agent.pod import Pod
-from sandbox.node_agent.status import (
+from sandbox.node_agent.pod import (
     NODE_SHUTDOWN,
     ContainerRecord,
+    Pod,
     PodReason,
     PodReport,
     pod_status,

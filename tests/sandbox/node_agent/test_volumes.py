@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.node_agent.environment import SERVICE_ACCOUNT_PATH, container_mounts
 from sandbox.node_agent.pod import ConfigError
-from sandbox.node_agent.volumes import SERVICE_ACCOUNT_PATH, container_mounts
 from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.providers.awaiting import WaitTimeoutError, poll, requirement, select, timeout_of
+from sandbox.providers.manifests import WaitTimeoutError, poll, requirement, select, timeout_of
 from sandbox.providers.plugin import Refusal
 
 

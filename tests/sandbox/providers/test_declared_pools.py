@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from sandbox.providers.resource_types import NODE_POOL, row
+from sandbox.providers.cloud import NODE_POOL, row
 from sandbox.providers.values import Change, Object, pruned
 from tests.infra.recording import Registration, run_program, stack_values
 

@@ -6,14 +6,13 @@ import urllib3
 
 from infra.api_server import ApiServer
 from sandbox import programs
-from sandbox.gcs import start_gcs
-from sandbox.providers.cloud import Cloud
+from sandbox.control_plane import start_gcs
+from sandbox.providers.cloud import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
 from sandbox.providers.effects import BucketEffect, ClusterEffect, NodePoolEffect
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.resource_types import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE
 from sandbox.providers.values import Object
+from sandbox.servers import Supervision
 from sandbox.site import Site, create
-from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
 PROVISIONING = "provisioningrequests.autoscaling.x-k8s.io"

@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.providers.cloud import Cloud
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, NotReady, Refusal, Resource
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
 from sandbox.providers.values import UNKNOWN, Object, Secret, merged
 from sandbox.site import Site
 

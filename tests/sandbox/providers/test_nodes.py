@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from infra.accelerators import shape_of
-from sandbox.providers.nodes import Pool, allocatable, nodes
+from sandbox.providers.node_pools import Pool, allocatable, nodes
 from sandbox.site import NODE_LABEL, Site
 
 SITE = Site(Path("/nowhere"), 64)

@@ -1,4 +1,4 @@
-from sandbox.providers.ownership import forced, manager_of, remembered, taken_over
+from sandbox.providers.manifests import forced, manager_of, remembered, taken_over
 from sandbox.providers.values import Object
 
 OWN = "pulumi-kubernetes-1a2b3c4d"

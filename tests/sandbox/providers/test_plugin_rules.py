@@ -1,7 +1,7 @@
 import pytest
 
+from sandbox.providers.effects import require_cluster, require_node_pool
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.plugin_rules import require_cluster, require_node_pool
 from sandbox.providers.values import Object
 
 POLICIES = {"standardRolloutPolicy": {"batchNodeCount": 1}, "autoscaledRolloutPolicy": {"waitForDrainDuration": "1s"}}

@@ -5,8 +5,8 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, filled, row
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, filled, row
 from sandbox.providers.values import Object
 
 SLICE: Object = {

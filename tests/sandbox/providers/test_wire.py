@@ -1,5 +1,4 @@
-from sandbox.providers.values import UNKNOWN, Secret
-from sandbox.providers.wire import plain, plain_object, wire, wire_object
+from sandbox.providers.values import UNKNOWN, Secret, plain, plain_object, wire, wire_object
 
 
 def test_values_come_off_the_wire_as_they_went_on() -> None:
