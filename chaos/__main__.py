@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import report
-from chaos.fault import Fault
 from chaos.faults import CATALOGUE
-from chaos.field import Field, opened
 from chaos.long_run import Plan, long_run
-from chaos.result import Result, from_json, to_json
-from chaos.trial import carry_out
+from chaos.target import Fault, Target, opened
+from chaos.trial import Result, carry_out, from_json, long_run_to_json, to_json
 from sandbox.daemon import CHECKOUT
 
 REPORTS = CHECKOUT / ".sandbox" / "chaos"
@@ -31,19 +29,19 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    with opened(folder) as field:
+    with opened(folder) as target:
         if options.random:
-            holds = _randomly(field, options)
+            holds = _randomly(target, options)
         else:
-            holds = _one_by_one(field, [known[name] for name in options.faults or known], options.output)
+            holds = _one_by_one(target, [known[name] for name in options.faults or known], options.output)
     print(f"report: {options.output}")
     return _ended(folder, holds)
 
 
-def _one_by_one(field: Field, faults: Sequence[Fault], output: Path) -> bool:
+def _one_by_one(target: Target, faults: Sequence[Fault], output: Path) -> bool:
     results: dict[str, Result] = {}
     for fault in faults:
-        results[fault.name] = carry_out(field, fault)
+        results[fault.name] = carry_out(target, fault)
         print(report.line(results[fault.name]), flush=True)
         _write(output, results)
     return all(each.holds for each in results.values())
@@ -61,9 +59,9 @@ def _write(output: Path, results: dict[str, Result]) -> None:
     (output / "faults.svg").write_text(report.picture(ordered))
 
 
-def _randomly(field: Field, options: argparse.Namespace) -> bool:
-    found = long_run(field, Plan(options.seed, options.random, options.steps), lambda line: print(line, flush=True))
-    (options.output / "long_run.json").write_text(found.model_dump_json(indent=1) + "\n")
+def _randomly(target: Target, options: argparse.Namespace) -> bool:
+    found = long_run(target, Plan(options.seed, options.random, options.steps), lambda line: print(line, flush=True))
+    (options.output / "long_run.json").write_text(long_run_to_json(found))
     (options.output / "long_run.md").write_text(report.long_run_markdown(found))
     (options.output / "long_run.svg").write_text(report.long_run_picture(found))
     print(report.line(found.result), flush=True)

@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from chaos.fault import Expected, Fault, comes_with_the_job
 from chaos.faults import CATALOGUE
-from chaos.field import END_SECONDS, Field
-from chaos.observed import Observed
-from chaos.result import LongRun, Strike
-from chaos.trial import result, tried
-from chaos.verdict import broken
+from chaos.target import END_SECONDS, Fault, Target, comes_with_the_job
+from chaos.trial import LongRun, Strike, result, tried
+from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
 from workloads.report.history import Start
 
@@ -75,25 +72,25 @@ def draws(seed: int) -> Iterator[Draw]:
             yield Draw(fault, drawn.random(), drawn.randint(1, _MOST_STEPS))
 
 
-def long_run(field: Field, plan: Plan, say: Callable[[str], None]) -> LongRun:
+def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
     """Carry out `plan`, after the same job was run without a fault; `say` takes a line now and then."""
-    undisturbed = _submitted(field, plan, "undisturbed")
-    field.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
-    steady = field.observed(undisturbed, 0.0).losses
-    field.remove(undisturbed)
+    undisturbed = _submitted(target, plan, "undisturbed")
+    target.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
+    steady = target.observed(undisturbed, 0.0).losses
+    target.remove(undisturbed)
     say(f"{len(steady)} steps without a fault")
-    job = _submitted(field, plan, f"random-{plan.seed}")
+    job = _submitted(target, plan, f"random-{plan.seed}")
     began = time.time()
     strikes: list[Strike] = []
 
     def run() -> None:
-        strike_at_random(field, job, plan, strikes, say)
-        field.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
+        strike_at_random(target, job, plan, strikes, say)
+        target.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
 
     failed = tried(run)
     last = strikes[-1].time if strikes else began
-    seen = field.observed(job, last)
-    history = field.history(job)
+    seen = target.observed(job, last)
+    history = target.history(job)
     verdict = (*failed, *verdict_of(strikes, seen, lost_by_start(history.starts), steady))
     what = f"{len(strikes)} random faults in {plan.minutes:g} minutes"
     fault = Fault(job, what, strike=comes_with_the_job, expected=Expected())
@@ -140,38 +137,40 @@ def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
     return Counter(number for number, _ in lost_steps(starts))
 
 
-def _submitted(field: Field, plan: Plan, name: str) -> str:
-    field.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
+def _submitted(target: Target, plan: Plan, name: str) -> str:
+    target.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
     return name
 
 
-def strike_at_random(field: Field, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
+def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
     """Strike until the time for it is over; `strikes` grows."""
     until = time.time() + 60 * plan.minutes
     for draw in draws(plan.seed):
-        if not _moment(field, job, draw, until):
+        if not _moment(target, job, draw, until):
             break
         # Between two starts, when the strike before is not mended yet, there may be nobody left to strike.
         with suppress(ProcessLookupError):
-            draw.fault.strike(field, job)
+            draw.fault.strike(target, job)
             strikes.append(Strike(fault=draw.fault.name, time=time.time()))
-            say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(field, job)}")
+            say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(target, job)}")
 
 
-def _moment(field: Field, job: str, draw: Draw, until: float) -> bool:
+def _moment(target: Target, job: str, draw: Draw, until: float) -> bool:
     """Wait for it; False when the job has ended, or the time for strikes is over."""
 
     def over() -> bool:
-        return time.time() > until or field.ended(job)
+        return time.time() > until or target.ended(job)
 
-    field.wait(f"all hosts of {job}", lambda: field.runs(job) or over(), END_SECONDS)
-    done = _last_step(field, job)
-    field.wait(
-        f"step {done + draw.steps} of {job}", lambda: _last_step(field, job) >= done + draw.steps or over(), END_SECONDS
+    target.wait(f"all hosts of {job}", lambda: target.runs(job) or over(), END_SECONDS)
+    done = _last_step(target, job)
+    target.wait(
+        f"step {done + draw.steps} of {job}",
+        lambda: _last_step(target, job) >= done + draw.steps or over(),
+        END_SECONDS,
     )
     time.sleep(draw.seconds)
     return not over()
 
 
-def _last_step(field: Field, job: str) -> int:
-    return max((line["step"] for line in field.steps(job)), default=0)
+def _last_step(target: Target, job: str) -> int:
+    return max((line["step"] for line in target.steps(job)), default=0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from textwrap import shorten
 
-from chaos.result import LongRun, Result, in_a_row
+from chaos.trial import LongRun, Result, in_a_row
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
 from workloads.report.goodput import Cause
 from workloads.report.page import table

@@ -25,8 +25,8 @@ from infra.api_server import UNREACHABLE
 from infra.hidden import SECTION, encrypted, of_file
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
-from sandbox.providers import install
-from sandbox.providers.published import local_charts, published_plugin
+from sandbox.providers.charts import local_charts
+from sandbox.providers.installation import install, published_plugin
 from sandbox.recovery import lock_holder, pending, taken_in, unread
 from sandbox.site import SITE_VARIABLE, Site, administrator
 

@@ -20,9 +20,8 @@ import yaml
 
 from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
-from sandbox.catalog import OPERATORS, ProgramsError
 from sandbox.daemon import WEBHOOK_PORT
-from sandbox.programs import Programs
+from sandbox.programs import OPERATORS, Programs, ProgramsError
 from sandbox.servers import ServerProcess, answers
 from sandbox.site import Site, administrator
 

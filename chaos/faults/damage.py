@@ -1,17 +1,17 @@
-"""Hardware that computes wrongly, and two jobs that would spoil each other's files."""
+"""Hardware that computes wrongly, and two jobs that would write to the same files."""
 
 import json
 from dataclasses import replace
 
-from chaos.fault import TAKE_STEP, Expected, Fault, comes_with_the_job
-from chaos.field import Field
 from chaos.sabotage import NODE_RECORD, Sabotage, sabotaged
+from chaos.target import TAKE_STEP, Fault, Target, comes_with_the_job
+from chaos.verdict import Expected
 from infra.api_server import Json
 from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"
 _ONE_SLICE = {"slices": {"group": "trillium", "count": 1}}
-"""Of the field's two: the other one is free."""
+"""Of the target's two: the other one is free."""
 _OTHER_SHAPE = 1e-4
 """Tolerance of losses: sums are made in another order than on two slices."""
 _WAIT_SECONDS = 240
@@ -30,56 +30,58 @@ _SLOW_STEPS = sabotaged(Sabotage("delay", TAKE_STEP, _HOSTS, calls=(1, 24), seco
 _FLIPPED_STEP = 12
 
 
-def _marked(field: Field) -> list[Json]:
+def _marked(target: Target) -> list[Json]:
     """Nodes with the mark of a bad host."""
-    nodes = field.objects("/api/v1/nodes")
+    nodes = target.objects("/api/v1/nodes")
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 
-def _take_back(field: Field) -> None:
-    for node in _marked(field):
+def _take_back(target: Target) -> None:
+    for node in _marked(target):
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != BAD_HOST_KEY]
         patch = {"metadata": {"annotations": {BAD_HOST_KEY: None}}, "spec": {"taints": taints}}
-        field.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", patch)
+        target.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", patch)
 
 
-def _says(field: Field, job: str, text: str) -> bool:
+def _says(target: Target, job: str, text: str) -> bool:
     """Whether a failure record below the job's path says so."""
-    records = field.folder(job).glob("failures/*/*.json")
+    records = target.folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 
 
-def _goes_elsewhere(field: Field, job: str) -> None:
+def _goes_elsewhere(target: Target, job: str) -> None:
     """The bad host is named, its slice marked, and the job done on the other slice; then all is mended."""
     try:
-        field.wait("a record of the bad host", lambda: _says(field, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
-        field.wait("the two nodes of a slice to be marked", lambda: len(_marked(field)) == 2, _WAIT_SECONDS)
-        field.wait_for_end(job)
-        avoided = {node["metadata"]["name"] for node in _marked(field)}
-        field.wait(
-            "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in field.pods(job)}, 1
+        target.wait("a record of the bad host", lambda: _says(target, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
+        target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
+        target.wait_for_end(job)
+        avoided = {node["metadata"]["name"] for node in _marked(target)}
+        target.wait(
+            "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in target.pods(job)}, 1
         )
     finally:
-        _take_back(field)
+        _take_back(target)
 
 
-def _has_nowhere_to_go(field: Field, job: str) -> None:
+def _has_nowhere_to_go(target: Target, job: str) -> None:
     """Both slices are the job's: it waits and its pods say why, until the nodes are taken back as good."""
     try:
-        field.wait("the two nodes of a slice to be marked", lambda: len(_marked(field)) == 2, _WAIT_SECONDS)
-        field.wait("a pod that says which taint keeps it waiting", lambda: _waits_for_taint(field, job), _WAIT_SECONDS)
+        target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
+        target.wait(
+            "a pod that says which taint keeps it waiting", lambda: _waits_for_taint(target, job), _WAIT_SECONDS
+        )
         # The repair.
-        (field.folder(job) / NODE_RECORD).write_text("none")
+        (target.folder(job) / NODE_RECORD).write_text("none")
     finally:
-        _take_back(field)
+        _take_back(target)
 
 
-def _waits_for_taint(field: Field, job: str) -> bool:
-    conditions = [each for pod in field.pods(job) for each in pod["status"].get("conditions", ())]
+def _waits_for_taint(target: Target, job: str) -> bool:
+    conditions = [each for pod in target.pods(job) for each in pod["status"].get("conditions", ())]
     return any("untolerated taint" in each.get("message", "") for each in conditions if each["type"] == "PodScheduled")
 
 
-def _second_writer(field: Field, job: str) -> None:
+def _second_writer(target: Target, job: str) -> None:
     """Another job of the same path is refused with the name of the first one's run."""
 
     def same_path(manifest: Json) -> None:
@@ -90,15 +92,15 @@ def _second_writer(field: Field, job: str) -> None:
                     spec["storage"]["path"] = spec["storage"]["path"].replace(_SECOND, job)
                     variable["value"] = json.dumps(spec)
 
-    first = field.jobset(job)["metadata"]["uid"]
-    field.submit(replace(_TWO_WRITERS, name=_SECOND, edit=same_path))
+    first = target.jobset(job)["metadata"]["uid"]
+    target.submit(replace(_TWO_WRITERS, name=_SECOND, edit=same_path))
     try:
-        field.wait("the refusal", lambda: _says(field, job, f"is written by run {first}"), _WAIT_SECONDS)
-        field.wait_for_end(_SECOND)
-        status = field.jobset(_SECOND)["status"]
-        field.wait(f"{_SECOND} to fail at once, got {status}", lambda: status["terminalState"] == "Failed", 1)
+        target.wait("the refusal", lambda: _says(target, job, f"is written by run {first}"), _WAIT_SECONDS)
+        target.wait_for_end(_SECOND)
+        status = target.jobset(_SECOND)["status"]
+        target.wait(f"{_SECOND} to fail at once, got {status}", lambda: status["terminalState"] == "Failed", 1)
     finally:
-        field.remove(_SECOND)
+        target.remove(_SECOND)
 
 
 _TWO_WRITERS = Fault(
@@ -111,7 +113,7 @@ _TWO_WRITERS = Fault(
     edit=_SLOW_STEPS,
 )
 
-FAULTS = (
+DAMAGE = (
     Fault(
         "bad-host",
         "the chips of a host multiply wrongly, and another slice is free",

@@ -1,4 +1,4 @@
-"""Faults of the object store, and of what lies in it between two starts."""
+"""Faults of checkpoints and of the object store: during a save, in stored files, in the store itself."""
 
 import argparse
 import inspect
@@ -8,15 +8,215 @@ import signal
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
 
-from chaos.fault import UNDISTURBED, Expected, Fault
-from chaos.faults.pace import PACED
-from chaos.field import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, Field
+from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, PACED, told_of_kill
+from chaos.sabotage import Deed, Sabotage, sabotaged
+from chaos.target import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
+from chaos.verdict import UNDISTURBED, Expected
+from infra.api_server import Json
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
+
+_WRITER = "slice-0-1"
+"""Like the leader it holds the first replica, the one that is written; the leader also writes record and commit."""
+_SECOND = 2 * SAVE_EVERY
+_ARRAYS_ARE_WRITTEN_SECONDS = 2.0
+
+_AFTER_COMMIT = "orbax.checkpoint.checkpoint_manager:CheckpointManager._finalize_checkpoint"
+
+
+def _at_second_save(deed: Deed, function: str, host: str, seconds: float = 0.0) -> Sabotage:
+    return Sabotage(deed, function, (host,), (2, 2), seconds=seconds)
+
+
+_BEFORE_ANYTHING = _at_second_save("kill", "workloads.training.checkpoint:Checkpoints.save", _WRITER)
+_ARRAYS_IN_PART = Sabotage(
+    "kill",
+    "orbax.checkpoint._src.serialization.serialization:async_serialize_from_host",
+    (_WRITER,),
+    (4, 4),
+    about=f"checkpoints/{_SECOND}/",
+)
+_BEFORE_RECORD = _at_second_save(
+    "kill",
+    "orbax.checkpoint._src.handlers.json_checkpoint_handler:JsonCheckpointHandler._save_fn",
+    LEADER,
+    _ARRAYS_ARE_WRITTEN_SECONDS,
+)
+_BEFORE_COMMIT = _at_second_save(
+    "kill", "orbax.checkpoint._src.checkpointers.async_checkpointer:_on_commit_callback", LEADER
+)
+
+
+def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
+    expected = Expected(endings=GONE, lost_steps=lost_steps, event=told_of_kill(name, *sabotage.hosts))
+    return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=sabotaged(sabotage))
+
+
+SAVES = (
+    # The save that fails is that of one interval; until the next one begins, which waits for it, training goes on.
+    _crash("save-not-begun", "a host dies as a save begins", _BEFORE_ANYTHING, SAVE_EVERY),
+    _crash("save-arrays-in-part", "a host dies when it wrote some arrays", _ARRAYS_IN_PART, 2 * SAVE_EVERY),
+    _crash("save-without-record", "the leader dies when arrays are there alone", _BEFORE_RECORD, 2 * SAVE_EVERY),
+    _crash("save-not-committed", "the leader dies when all but the commit is there", _BEFORE_COMMIT, 2 * SAVE_EVERY),
+    _crash(
+        "save-not-told",
+        "the leader dies when a save is complete and nobody was told",
+        _at_second_save("kill", _AFTER_COMMIT, LEADER),
+        SAVE_EVERY,
+    ),
+    Fault(
+        "save-stopped",
+        "a host stands still as it writes",
+        comes_with_the_job,
+        Expected(
+            endings=frozenset({"HANG"}),
+            lost_steps=2 * SAVE_EVERY,
+            culprit="save-stopped-slice-",
+            cause=f"no sign of life from save-stopped-{_WRITER}",
+        ),
+        at_step=_SECOND - 1,
+        job=HANGS_SOON,
+        edit=sabotaged(replace(_ARRAYS_IN_PART, deed="stop")),
+    ),
+)
+
+
+_STOPPED_HOST = "slice-1-1"
+_SETTLED_SECONDS = 5.0
+"""When all hosts wait for one, the saves that are under way end within this time, or never."""
+_SKIPPED_SECONDS = 180
+
+KINDS = {
+    "arrays": "state/ocdbt.process_*/d/*",
+    "index of the arrays": "state/d/*",
+    "place of the index": "state/manifest.ocdbt",
+    "structure of the state": "state/_METADATA",
+    "record": "record/metadata",
+}
+"""Files of a checkpoint without which it is not what was saved."""
+SIDE_FILES = (
+    "_CHECKPOINT_METADATA",
+    "commit_success.txt",
+    "*/commit_success.txt",
+    "state/_sharding",
+    "state/ocdbt.process_*/manifest.ocdbt",
+    "state/_METADATA",
+)
+"""Files of which a start needs nothing, or not each bit."""
+
+
+def _flip(path: Path) -> None:
+    """Turn over one bit, in the part of a record where the fingerprints are."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 1
+    _write(path, bytes(data))
+
+
+def _truncate(path: Path) -> None:
+    _write(path, path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _empty(path: Path) -> None:
+    _write(path, b"")
+
+
+def _write(path: Path, data: bytes) -> None:
+    # In place: the server keeps what it knows of a file with it, and reads its size anew.
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(data)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "flipped": _flip,
+    "truncated": _truncate,
+    "empty": _empty,
+    "missing": Path.unlink,
+}
+_PAIRS = [pair for pair in product(KINDS, DAMAGES) if pair != ("structure of the state", "flipped")]
+"""A bit of the structure may be one of a word that nobody reads."""
+
+
+def _stands_still_before(step: int) -> Callable[[Json], None]:
+    return sabotaged(Sabotage("stop", "workloads.training.data:Batches.training", (_STOPPED_HOST,), (step, step)))
+
+
+def _complete(target: Target, job: str) -> list[Path]:
+    """Checkpoints of a job that stands still, the oldest first."""
+    time.sleep(_SETTLED_SECONDS)
+    found = (target.run_folder(job) / "checkpoints").glob("*/commit_success.txt")
+    return sorted((path.parent for path in found), key=lambda folder: int(folder.name))
+
+
+def _damage_each(target: Target, job: str) -> None:
+    """Another checkpoint for each kind of file and damage, the newest ones; one start skips them all."""
+    struck = _complete(target, job)[-len(_PAIRS) :]
+    for folder, (kind, damage) in zip(struck, _PAIRS, strict=True):
+        for path in _found(folder, KINDS[kind]):
+            DAMAGES[damage](path)
+    target.send(signal.SIGKILL, job, _STOPPED_HOST)
+    steps = {int(folder.name) for folder in struck}
+    target.wait(f"{job} to skip {sorted(steps)}", lambda: _skipped(target, job) == steps, _SKIPPED_SECONDS)
+
+
+def _damage_side_files(target: Target, job: str) -> None:
+    newest = _complete(target, job)[-1]
+    for pattern in SIDE_FILES:
+        for path in _found(newest, pattern):
+            _flip(path)
+    target.send(signal.SIGKILL, job, _STOPPED_HOST)
+
+
+def _found(checkpoint: Path, pattern: str) -> list[Path]:
+    found = [*checkpoint.glob(pattern)]
+    if not found:
+        raise FileNotFoundError(f"expected {pattern} in {checkpoint}, got none of them: Orbax writes other files now")
+    return found
+
+
+def _skipped(target: Target, job: str) -> set[int]:
+    """Steps of which the ledger tells that their checkpoint was skipped, and which lie beside the others now."""
+    told = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
+    away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
+    return told & away
+
+
+_SAVES = len(_PAIRS) + 2
+_BEFORE_THE_LAST_SAVE = STEPS - 2
+
+FILES = (
+    Fault(
+        "checkpoints-damaged",
+        "of each kind of file, one is flipped, truncated, empty and missing in a checkpoint each",
+        _damage_each,
+        # The last save may not be complete when the host stands still. Each damaged checkpoint is read before the next.
+        Expected(
+            endings=GONE,
+            lost_steps=_SAVES,
+            recovery_seconds=180,
+            event=told_of_kill("checkpoints-damaged", _STOPPED_HOST),
+        ),
+        at_step=_SAVES,
+        job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
+        edit=_stands_still_before(_SAVES + 1),
+    ),
+    Fault(
+        "side-files-damaged",
+        "in the newest checkpoint, every file that a start does not need is flipped",
+        _damage_side_files,
+        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=told_of_kill("side-files-damaged", _STOPPED_HOST)),
+        at_step=_BEFORE_THE_LAST_SAVE,
+        edit=_stands_still_before(_BEFORE_THE_LAST_SAVE + 1),
+    ),
+)
+
 
 _STILL_SECONDS = 15.0
 """The second save falls into it."""
@@ -26,44 +226,44 @@ _SERVER = "fake-gcs-server"
 _DATA = "data-changed/tokens"
 
 
-def _stand_still_for_a_while(field: Field, job: str) -> None:
-    server = field.server_pid(_SERVER)
+def _stand_still_for_a_while(target: Target, job: str) -> None:
+    server = target.server_pid(_SERVER)
     os.kill(server, signal.SIGSTOP)
     try:
         time.sleep(_STILL_SECONDS)
     finally:
         os.kill(server, signal.SIGCONT)
     back, step = time.time(), 2 * SAVE_EVERY
-    field.wait(f"the checkpoint of step {step}, since then", lambda: _saved(field, job, step) > back, _SAVED_SECONDS)
+    target.wait(f"the checkpoint of step {step}, since then", lambda: _saved(target, job, step) > back, _SAVED_SECONDS)
 
 
-def _saved(field: Field, job: str, step: int) -> float:
+def _saved(target: Target, job: str, step: int) -> float:
     """When the leader learned of it; 0: not yet."""
-    saves = field.history(job).events("CheckpointSaved")
+    saves = target.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
 
-def _fill(field: Field, job: str) -> None:
+def _fill(target: Target, job: str) -> None:
     """The store takes no byte more until the job has given up its start.
 
     As a limit of the server's process, since to mount a small disk takes root.
     """
-    server = field.server_pid(_SERVER)
+    server = target.server_pid(_SERVER)
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        field.wait(f"{job} to restart", lambda: field.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        field.wait("a log that says why", lambda: _logged(field, job, "stopped: "), 1)
+        target.wait(f"{job} to restart", lambda: target.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
+        target.wait("a log that says why", lambda: _logged(target, job, "stopped: "), 1)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _logged(field: Field, job: str, words: str) -> bool:
+def _logged(target: Target, job: str, words: str) -> bool:
     """Whether a pod of the job wrote these words."""
-    logs = (field.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
+    logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
     return any(words in log.read_text(errors="replace") for log in logs)
 
 
-def _put_data(field: Field, text: ModuleType) -> None:
+def _put_data(target: Target, text: ModuleType) -> None:
     """The token folder of the job, made of the sources of a module."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
@@ -71,17 +271,17 @@ def _put_data(field: Field, text: ModuleType) -> None:
         prepare(request, load_encoder(BYTES), lambda _: None)
         for path in output.iterdir():
             name = quote(f"{_DATA}/{path.name}", safe="")
-            url = f"{field.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
+            url = f"{target.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
             with urllib.request.urlopen(urllib.request.Request(url, path.read_bytes(), method="POST")):
                 pass
 
 
-def _change_data(field: Field, job: str) -> None:
-    _put_data(field, argparse)
-    field.send(signal.SIGKILL, job, "slice-1-1")
+def _change_data(target: Target, job: str) -> None:
+    _put_data(target, argparse)
+    target.send(signal.SIGKILL, job, "slice-1-1")
 
 
-FAULTS = (
+STORE = (
     Fault(
         "store-stands-still",
         "the store does not answer for a while",
@@ -114,7 +314,7 @@ FAULTS = (
         ),
         at_step=BETWEEN_SAVES,
         edit=PACED,
-        before=lambda field: _put_data(field, inspect),
+        before=lambda target: _put_data(target, inspect),
         job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
     ),
 )

@@ -18,8 +18,8 @@ from sandbox.node_agent.environment import (
 )
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.node_agent.pod_process import FOLDER_VARIABLE, Plan
-from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, requested_chips, webhook_variables
 from sandbox.site import Site
+from sandbox.tpu_environment import cpu_variables, device_variables, requested_chips, webhook_variables
 
 CLUSTER_DOMAIN = "cluster.local"
 
@@ -136,9 +136,9 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
     declared = declared_variables(container, around, _webhook_variables(container, pod, machine.api))
     environment = {
         **_image_variables(machine, pod, folder),
-        **device_variables(container, around),
+        **device_variables(container, around.node),
         **declared,
-        **cpu_variables(container, around),
+        **cpu_variables(container, around.node, around.address),
     }
     own_mounts = [
         Mount(machine.names.hosts_file(pod), "/etc/hosts", read_only=False),

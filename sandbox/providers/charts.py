@@ -7,22 +7,25 @@ orders only what must be ordered.
 
 import asyncio
 import json
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import yaml
 from pulumi.provider.experimental.property_value import PropertyValue, ResourceReference
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from sandbox.catalog import ProgramsError
-from sandbox.programs import Programs
+from sandbox.programs import Programs, ProgramsError
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown, plain_object, reveal
 
 CHART = "kubernetes:helm.sh/v4:Chart"
+
+type Transform = Callable[[pulumi.ResourceTransformArgs], pulumi.ResourceTransformResult | None]
 
 _WAVES = (
     ("Namespace", "CustomResourceDefinition"),
@@ -122,3 +125,26 @@ def _without_prose(manifest: Object) -> Object:
         return {key: stripped(item) for key, item in value.items() if key != "description" or not isinstance(item, str)}
 
     return stripped(manifest)
+
+
+def local_charts(programs: Programs, folder: Path) -> Transform:
+    """A transform that makes each chart of the program one of the sandbox's, copied below `folder`."""
+
+    def transform(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+        inputs = cast("dict[str, Any]", args.props)
+        # The plugin registers the component once more, without inputs, when it begins to make it.
+        if args.type_ != CHART or "chart" not in inputs:
+            return None
+        name = str(inputs["chart"]).rpartition("/")[2]
+        chart = programs.operator(name, inputs.get("version")).chart
+        copy = folder / chart.parent.parent.name / name
+        if not copy.is_dir():
+            shutil.copytree(chart, copy, ignore=_not_served)
+        return pulumi.ResourceTransformResult({**inputs, "chart": str(copy)}, args.opts)
+
+    return transform
+
+
+def _not_served(folder: str, names: list[str]) -> list[str]:
+    paths = [path for name in names if (path := Path(folder) / name).suffix == ".yaml"]
+    return [path.name for path in paths if any(f"kind: {kind}\n" in path.read_text() for kind in NOT_SERVED)]

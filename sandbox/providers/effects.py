@@ -15,13 +15,15 @@ import urllib3
 import yaml
 
 from infra.api_server import APPLY_PATCH, ApiServer
-from sandbox.catalog import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
+from infra.flavors import NODE_POOL_LABEL
 from sandbox.control_plane import erase
+from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
-from sandbox.providers.node_pools import NODE_POOL_LABEL, is_decided, nodes, pool_of, require_valid
+from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_valid
 from sandbox.providers.plugin import HalfMade, Refusal
 from sandbox.providers.values import UNKNOWN, Object, at
 from sandbox.site import NODE_LABEL, Site
+from sandbox.tpu_environment import MACHINE_LABEL
 
 _SURGE = ("maxSurge", "maxUnavailable")
 
@@ -273,7 +275,7 @@ class BucketEffect(Effect):
 
 
 def _machine(node: Object) -> str:
-    return node["metadata"]["labels"]["node.kubernetes.io/instance-type"]
+    return node["metadata"]["labels"][MACHINE_LABEL]
 
 
 def _node_patch(live: Object, before: Object, after: Object) -> Object:

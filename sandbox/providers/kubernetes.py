@@ -17,7 +17,7 @@ from pulumi.provider.experimental.provider import ConstructRequest, ConstructRes
 
 from infra.api_server import APPLY_PATCH, JSON_PATCH, ApiError
 from sandbox import programs
-from sandbox.catalog import ProgramsError
+from sandbox.programs import ProgramsError
 from sandbox.providers import charts, manifests
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve

@@ -1,4 +1,4 @@
-"""Which node pools GKE accepts, in the words of its API, and their Nodes, labelled, tainted and sized as GKE does. Pure.
+"""Which node pools GKE accepts, in the words of its API, and their Nodes, labelled and sized as GKE does it. Pure.
 
 The texts are those that people report from live clusters, or our own where no report exists. The rules are in the
 tables of accelerators and capacity. The node agent keeps the Nodes ready.
@@ -12,12 +12,12 @@ from typing import Any
 from infra import accelerators
 from infra.accelerators import TPU_RESOURCE, SliceShape
 from infra.capacity import offers_flex_start
+from infra.flavors import NODE_POOL_LABEL
 from infra.generations import generations
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown
 from sandbox.site import NODE_LABEL, Site
-
-NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+from sandbox.tpu_environment import ACCELERATOR_LABEL, MACHINE_LABEL, TOPOLOGY_LABEL
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 
@@ -111,7 +111,7 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
-        "node.kubernetes.io/instance-type": pool.machine_type,
+        MACHINE_LABEL: pool.machine_type,
         "topology.kubernetes.io/region": zone.rpartition("-")[0],
         "topology.kubernetes.io/zone": zone,
     }
@@ -121,8 +121,8 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
         labels["cloud.google.com/gke-flex-start"] = "true"
     if pool.shape is not None:
         labels |= {
-            "cloud.google.com/gke-tpu-accelerator": pool.shape.accelerator,
-            "cloud.google.com/gke-tpu-topology": pool.shape.topology,
+            ACCELERATOR_LABEL: pool.shape.accelerator,
+            TOPOLOGY_LABEL: pool.shape.topology,
             "cloud.google.com/gke-accelerator-count": str(pool.shape.chips_per_host),
         }
     return labels
@@ -162,7 +162,6 @@ def _status(pool: Pool, name: str, site: Site) -> Object:
 
 
 _DEFAULT_MACHINE_TYPE = "e2-medium"
-_TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 _DECISIVE = ("nodeConfig", "placementPolicy", "nodeCount", "initialNodeCount", "autoscaling", "nodeLocations")
 
 
@@ -284,10 +283,10 @@ def _require_placement(placement: Object, shape: SliceShape, policy: Object | No
 
 
 def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None:
-    label = pool.labels.get(_TOPOLOGY_LABEL, shape.topology)
+    label = pool.labels.get(TOPOLOGY_LABEL, shape.topology)
     if label != shape.topology:
         raise _invalid(
-            f'Node label {_TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
+            f'Node label {TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
             f' needs placement_policy with type "COMPACT" and tpu_topology "{label}".'
         )
     config = properties.get("nodeConfig", {})

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from cli.drift import drifted
 from infra.review.drift import Drift, drift_tables
 from infra.review.table import as_text

@@ -1,6 +1,6 @@
 """Two made-up trials: one that held, one that did not."""
 
-from chaos.result import Result
+from chaos.trial import Result
 
 HELD = Result(
     fault="follower-killed",

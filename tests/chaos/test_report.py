@@ -3,7 +3,7 @@
 import re
 
 from chaos import report
-from chaos.result import LongRun, Strike
+from chaos.trial import LongRun, Strike
 from tests.chaos.known import HELD, LOST
 
 

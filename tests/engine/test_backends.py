@@ -16,7 +16,7 @@ import pytest
 from pulumi import automation
 from pulumi.automation import ConcurrentUpdateError
 
-from sandbox import programs
+from sandbox import builds, programs
 from sandbox.control_plane import start_gcs
 from sandbox.programs import Programs
 from sandbox.servers import Supervision
@@ -94,7 +94,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     site = create(tmp_path_factory.mktemp("backend"))
     (site.buckets / BUCKET).mkdir(parents=True)
     supervision = Supervision(site.servers)
-    start_gcs(site, programs.prepare(ignore), supervision)
+    start_gcs(site, builds.prepare(ignore), supervision)
     try:
         yield site
     finally:

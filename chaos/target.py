@@ -1,7 +1,4 @@
-"""A running sandbox with the stack `local` in it, on which jobs are submitted, struck and watched.
-
-Owns the sandbox's life and all that is asked of its API server and its files. What strikes is in `chaos.faults`.
-"""
+"""A fault, and the target where it strikes: a running sandbox with the stack `local`, its jobs and their files."""
 
 import json
 import os
@@ -10,26 +7,65 @@ import signal
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from etils import epath
 
-from chaos.fault import Fault
-from chaos.observed import Observed, Told, observe
+from chaos.verdict import Expected, Observed, Told, observe
 from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.jobset import render
 from infra.settings import Settings, parse
 from infra.submission import Submission, submission
-from sandbox import daemon, programs
+from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.site import Site, administrator, create
 from workloads.report.failures import Failure, read_failures
 from workloads.report.history import History, read_history
+
+TAKE_STEP = "workloads.training.step:CompiledProgram.step"
+"""The trainer's function that takes a step, for sabotage."""
+
+
+def _as_rendered(_: Json) -> None:
+    """Changes nothing."""
+
+
+def _nothing(_: "Target") -> None:
+    """Nothing needs to be there."""
+
+
+def comes_with_the_job(_: "Target", job: str) -> None:
+    """A strike that does nothing more: the job's pods bring the fault with them."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One entry of the catalogue."""
+
+    name: str
+    """Also that of its job: lower-case letters, digits and hyphens, at most 26."""
+    what: str
+    """What happens, as a person would say it."""
+    strike: Callable[["Target", str], None]
+    """Does it to the job of that name, which has just done `at_step`. It may wait, and mend what it broke; what it
+    leaves broken outlives the job."""
+    expected: Expected
+    at_step: int | None = None
+    """None: as soon as the job is submitted."""
+    job: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings of the job over those of the target."""
+    before: Callable[["Target"], None] = _nothing
+    """What must be there before the job is submitted."""
+    anytime: bool = False
+    """Whether it may strike any running job at any moment, so that random runs draw it too."""
+    edit: Callable[[Json], None] = _as_rendered
+    """Changes the rendered JobSet before it is submitted, such as the environment of its pods."""
+
 
 NAMESPACE = "research"
 STEPS = 24
@@ -60,7 +96,7 @@ class NotInTime(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Field:
+class Target:
     """The sandbox under fire."""
 
     site: Site
@@ -206,18 +242,18 @@ class Field:
 
 
 @contextmanager
-def opened(root: Path) -> Generator[Field]:
-    """The field in a new sandbox in `root`, which is stopped afterwards; its job has ended undisturbed."""
+def opened(root: Path) -> Generator[Target]:
+    """The target in a new sandbox in `root`, which is stopped afterwards; its job has ended undisturbed."""
     site = create(root / "sandbox")
-    found = programs.prepare(lambda _: None)
+    found = builds.prepare(lambda _: None)
     daemon.start(site, lambda _: None)
     try:
-        field = Field(site, found, administrator(site))
+        target = Target(site, found, administrator(site))
         stack_file = root / "Pulumi.local.yaml"
         stack_file.write_text(yaml.safe_dump({"config": _config(STEADY, {})}))
         Engine(site, found, stack_file).up(lambda _: None)
-        field.wait_for_end(STEADY)
-        yield field
+        target.wait_for_end(STEADY)
+        yield target
     finally:
         daemon.stop(site)
 
