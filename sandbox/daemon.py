@@ -50,7 +50,7 @@ def running(site: Site) -> int | None:
 def start(site: Site, on_phase: Callable[[str], None]) -> None:
     """Start the daemon unless it runs; returns when the Kubernetes API answers.
 
-    The programs must be there (`sandbox.programs.prepare`).
+    The programs must be there (`sandbox.builds.prepare`).
 
     Raises:
         SandboxError: a port is taken or not for this user, or a server did not start. Nothing is left running.

@@ -18,7 +18,7 @@ from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer
 from sandbox.node_agent.log_times import LogTimes
 from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod, timestamp
-from sandbox.node_agent.pod_process import PodProcess, end_leftovers, start_reaper
+from sandbox.node_agent.pod_process import end_leftovers, start_reaper
 from sandbox.node_agent.pod_worker import PodWorker
 from sandbox.site import NODE_LABEL, SILENT_ANNOTATION, Site, administrator
 
@@ -112,8 +112,6 @@ def _lease(node: str, node_uid: str, now: datetime) -> Json:
     }
 
 
-log = logging.getLogger(__name__)
-
 _SHUTDOWN_GRACE_SECONDS = 5
 _CHECK_SECONDS = 1
 
@@ -144,7 +142,7 @@ class NodeAgent:
             RuntimeError: one of the agent's own threads has died.
         """
         times = LogTimes(self._site.logs / "pods")
-        server = KubeletServer(self._site, self._runs, self._process, times)
+        server = KubeletServer(self._site, self._runs, times)
         # Before the first look at the API: a pod that was never reported is simply started anew.
         end_leftovers(self._site.pods)
         shutil.rmtree(self._site.pods, ignore_errors=True)
@@ -247,15 +245,9 @@ class NodeAgent:
         )
 
     def _runs(self, namespace: str, pod_name: str, container: str) -> bool:
-        return any(worker.runs(container) for worker in self._workers_named(namespace, pod_name))
-
-    def _process(self, namespace: str, pod_name: str, container: str) -> PodProcess | None:
-        reached = [w for w in self._workers_named(namespace, pod_name) if w.pod.node not in self._machine.silent]
-        return next(filter(None, (worker.process(container) for worker in reached)), None)
-
-    def _workers_named(self, namespace: str, pod_name: str) -> list[PodWorker]:
         with self._lock:
-            return [w for w in self._workers.values() if (w.pod.namespace, w.pod.name) == (namespace, pod_name)]
+            named = [w for w in self._workers.values() if (w.pod.namespace, w.pod.name) == (namespace, pod_name)]
+        return any(worker.runs(container) for worker in named)
 
     def _end_all(self) -> None:
         with self._lock:
