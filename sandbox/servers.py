@@ -1,4 +1,4 @@
-"""Server programs of the sandbox as child processes: start them, wait until they are ready, restart and stop them."""
+"""Server programs of the sandbox as child processes: start, wait until ready, restart and stop them."""
 
 import logging
 import subprocess
@@ -10,17 +10,39 @@ from pathlib import Path
 import urllib3
 
 _POLL_SECONDS = 0.05
-_LOG_LINES_TOLD = 8
+_LOG_LINES_SHOWN = 8
 _PROBE_SECONDS = 1
+_MOST_ENDS = 5
+"""Ends within `_WINDOW_SECONDS` after which a server counts as one that cannot stay up."""
+_WINDOW_SECONDS = 60
+_STOP_SECONDS = 10
+
+_log = logging.getLogger(__name__)
+
+
+def holds_within(seconds: float, condition: Callable[[], bool], poll_seconds: float = 0.1) -> bool:
+    """Block until `condition()` holds; False if it does not within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(poll_seconds)
+    return True
+
+
+def log_end(log: Path, lines: int = _LOG_LINES_SHOWN) -> str:
+    """The last lines of a log, for an error message."""
+    shown = log.read_text(errors="replace").splitlines()[-lines:]
+    return "".join(["the end of ", str(log), ":", *(f"\n  {line}" for line in shown)])
 
 
 class ServerError(RuntimeError):
-    """A server did not become ready, or cannot stay up; the message holds the end of its log."""
+    """A server did not become ready, or keeps ending. The message contains the end of its log."""
 
 
 @dataclass
 class ServerProcess:
-    """A running server. Dies with its parent, whatever ends the parent."""
+    """A running server. The kernel kills it when its parent ends, however that happens."""
 
     name: str
     command: list[str]
@@ -32,8 +54,8 @@ class ServerProcess:
     def start(cls, name: str, command: list[str], log: Path, environment: Mapping[str, str]) -> "ServerProcess":
         """Start `command` with exactly `environment`, appending its output to `log`.
 
-        Call it from a thread that lives as long as the server should: the kernel's parent-death
-        signal is tied to the thread that forked.
+        Call it from a thread that lives as long as the server should: the kernel's parent-death signal is tied to the
+        thread that forked.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
@@ -47,8 +69,8 @@ class ServerProcess:
             )
         return cls(name, command, log, environment, process)
 
-    def again(self) -> "ServerProcess":
-        """Start the same server anew, now that this one has ended."""
+    def restarted(self) -> "ServerProcess":
+        """Start the same server again, now that this one has ended."""
         return ServerProcess.start(self.name, self.command, self.log, self.environment)
 
     def wait_ready(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
@@ -57,13 +79,11 @@ class ServerProcess:
         Raises:
             ServerError: the process ended, or was not ready within `timeout_seconds`.
         """
-        deadline = time.monotonic() + timeout_seconds
-        while not ready():
-            if self.process.poll() is not None:
-                raise ServerError(f"{self.name} ended with exit code {self.process.returncode}{self.told()}")
-            if time.monotonic() > deadline:
-                raise ServerError(f"{self.name} was not ready within {timeout_seconds:g} s{self.told()}")
-            time.sleep(_POLL_SECONDS)
+        settled = holds_within(timeout_seconds, lambda: not self.running() or ready(), _POLL_SECONDS)
+        if not self.running():
+            raise ServerError(f"{self.name} ended with exit code {self.process.returncode}; {log_end(self.log)}")
+        if not settled:
+            raise ServerError(f"{self.name} was not ready within {timeout_seconds:g} s; {log_end(self.log)}")
 
     def running(self) -> bool:
         return self.process.poll() is None
@@ -77,39 +97,26 @@ class ServerProcess:
             self.process.kill()
             self.process.wait()
 
-    def told(self) -> str:
-        """The end of its log, for a message."""
-        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:]
-        return "".join(["; the end of ", str(self.log), ":", *(f"\n  {line}" for line in lines)])
-
 
 def answers(url: str, pool: urllib3.PoolManager) -> bool:
-    """Whether an HTTP server of this machine answers `url` with 200, asked by a pool that knows no proxy."""
+    """Whether an HTTP server of this machine answers `url` with 200. `pool` uses no proxy."""
     try:
         return pool.request("GET", url, timeout=_PROBE_SECONDS, retries=False).status == 200
     except (urllib3.exceptions.HTTPError, OSError):
         return False
 
 
-_MOST_ENDS = 5
-"""Ends within `_WINDOW_SECONDS` after which a server counts as one that cannot stay up."""
-_WINDOW_SECONDS = 60
-_STOP_SECONDS = 10
-
-_log = logging.getLogger(__name__)
-
-
 @dataclass
 class _Kept:
     server: ServerProcess
     ends: list[float] = field(default_factory=list[float])
-    """Moments of its latest ends, by the supervision's clock."""
+    """Times of its latest ends, by the supervision's clock."""
     down: bool = False
 
 
 @dataclass
 class Supervision:
-    """The servers of one site. Use it from one thread: the servers die with it."""
+    """Restarts the servers of one site when they end. Use it from one thread, because the servers end with it."""
 
     pids: Path
     """Folder of the pid files."""
@@ -117,26 +124,26 @@ class Supervision:
     _kept: list[_Kept] = field(default_factory=list[_Kept])
 
     def keep(self, server: ServerProcess) -> ServerProcess:
-        """Look after a server that was just started."""
+        """Supervise a server that was just started."""
         self._kept.append(_Kept(server))
         self._write_pid(server)
         return server
 
     def tend(self) -> None:
-        """Start what has ended again: at once the first time, then after 1, 2 and 4 seconds.
+        """Restart servers that have ended: at once the first time, then after 1, 2 and 4 seconds.
 
         Raises:
-            ServerError: a server cannot stay up.
+            ServerError: a server keeps ending.
         """
         for kept in self._kept:
             if not kept.down and not kept.server.running():
                 self._note_end(kept)
             if kept.down and self.clock() >= kept.ends[-1] + _delay_seconds(len(kept.ends)):
-                kept.server, kept.down = kept.server.again(), False
+                kept.server, kept.down = kept.server.restarted(), False
                 self._write_pid(kept.server)
 
     def stop(self) -> None:
-        """Stop them, clients first: the API server waits for open watches."""
+        """Stop all servers, clients first, because the API server waits for open watches."""
         for kept in reversed(self._kept):
             kept.server.stop(_STOP_SECONDS)
             (self.pids / kept.server.name).unlink(missing_ok=True)
@@ -147,13 +154,13 @@ class Supervision:
         kept.ends = [*(moment for moment in kept.ends if now - moment < _WINDOW_SECONDS), now]
         if len(kept.ends) >= _MOST_ENDS:
             times = f"{len(kept.ends)} times within {_WINDOW_SECONDS} s, last with exit code {code}"
-            raise ServerError(f"{kept.server.name} cannot stay up: it ended {times}{kept.server.told()}")
+            raise ServerError(f"{kept.server.name} keeps ending: {times}; {log_end(kept.server.log)}")
         kept.down = True
-        _log.warning("%s ended with exit code %s; it is started again", kept.server.name, code)
+        _log.warning("%s ended with exit code %s; restarting it", kept.server.name, code)
 
     def _write_pid(self, server: ServerProcess) -> None:
         self.pids.mkdir(parents=True, exist_ok=True)
-        # Replaced whole: whoever reads it while a server is started again finds a pid.
+        # Replaced as a whole, so that a reader always finds a pid.
         draft = self.pids / f".{server.name}"
         draft.write_text(str(server.process.pid))
         draft.replace(self.pids / server.name)

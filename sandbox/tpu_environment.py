@@ -8,7 +8,8 @@ and JAX is told to look for a TPU cluster although there is no chip.
 from dataclasses import dataclass
 
 from infra.accelerators import TPU_RESOURCE, SliceShape, dimensions, shape_of
-from sandbox.node_agent.pod import ConfigError, Json, Pod
+from infra.api_server import Json
+from sandbox.node_agent.pod import ConfigError, Pod
 
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io"

@@ -15,8 +15,7 @@ from infra.api_server import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, Ap
 from infra.watch import Watch
 from sandbox.node_agent.container import Machine, PodNames, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
-from sandbox.node_agent.kubelet_server import KubeletServer
-from sandbox.node_agent.log_times import LogTimes
+from sandbox.node_agent.kubelet_server import KubeletServer, LogTimes
 from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod, timestamp
 from sandbox.node_agent.pod_process import end_leftovers, start_reaper
 from sandbox.node_agent.pod_worker import PodWorker

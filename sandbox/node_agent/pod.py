@@ -2,18 +2,18 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
 
+from infra.api_server import Json
 from sandbox.site import pod_folder
 
-type Json = dict[str, Any]
+LOST_EXIT_CODE = 137
 
 
 class ConfigError(RuntimeError):
-    """A container cannot be made as its pod asks; kubelet's CreateContainerConfigError."""
+    """A container cannot be made as its pod declares it; kubelet's CreateContainerConfigError."""
 
 
 @dataclass(frozen=True)
@@ -24,27 +24,23 @@ class Pod:
 
     @cached_property
     def metadata(self) -> Json:
-        """Name, labels, owners and times."""
         return self.manifest["metadata"]
 
     @cached_property
     def spec(self) -> Json:
-        """What was asked for."""
         return self.manifest["spec"]
 
     @cached_property
     def status(self) -> Json:
-        """What was reported of it; empty at first."""
+        """The status that was last reported; empty at first."""
         return self.manifest.get("status", {})
 
     @property
     def name(self) -> str:
-        """Name of the object."""
         return self.metadata["name"]
 
     @property
     def namespace(self) -> str:
-        """Namespace of the object."""
         return self.metadata["namespace"]
 
     @property
@@ -54,12 +50,10 @@ class Pod:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels, none if unset."""
         return self.metadata.get("labels") or {}
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Annotations, none if unset."""
         return self.metadata.get("annotations") or {}
 
     @property
@@ -69,38 +63,36 @@ class Pod:
 
     @property
     def folder_name(self) -> str:
-        """Name of its folders, for working files and for logs."""
+        """Name of its two folders, one for working files and one for logs."""
         return pod_folder(self.namespace, self.name, self.uid)
 
     @property
     def node(self) -> str:
-        """Node it is bound to; only bound pods get here."""
+        """Node that the pod is bound to; the node agent sees only bound pods."""
         return self.spec["nodeName"]
 
     @property
     def hostname(self) -> str:
-        """What the pod's processes see as their host name."""
+        """Host name that the pod's processes see."""
         return self.spec.get("hostname") or self.name
 
     @property
     def subdomain(self) -> str | None:
-        """Subdomain under which peers find it, if it has one."""
+        """Subdomain by which other pods resolve it, if it has one."""
         return self.spec.get("subdomain")
 
     @property
     def containers(self) -> list[Json]:
-        """Specifications of its containers."""
         return self.spec["containers"]
 
     @property
     def init_containers(self) -> list[Json]:
-        """Specifications of the containers that run before them, one by one."""
         return self.spec.get("initContainers") or []
 
     @property
-    def restart_policy(self) -> str:
-        """Always, OnFailure or Never."""
-        return self.spec["restartPolicy"]
+    def container_statuses(self) -> list[Json]:
+        """Reported statuses of all its containers, init containers first."""
+        return [*self.status.get("initContainerStatuses", []), *self.status.get("containerStatuses", [])]
 
     @property
     def grace_seconds(self) -> int:
@@ -110,49 +102,24 @@ class Pod:
 
     @property
     def deleting(self) -> bool:
-        """Whether its deletion was asked for."""
+        """Whether the API server has been asked to delete it."""
         return "deletionTimestamp" in self.metadata
 
     @property
     def ended(self) -> bool:
-        """Whether it was reported to have ended for good."""
+        """Whether it was reported as Succeeded or Failed."""
         return self.status.get("phase") in ("Succeeded", "Failed")
 
     @property
     def started(self) -> bool:
-        """Whether the API server was told of a process of this pod."""
-        statuses = [*self.status.get("initContainerStatuses", []), *self.status.get("containerStatuses", [])]
-        return any(
-            {"running", "terminated"} & {*status.get("state", {}), *status.get("lastState", {})} for status in statuses
-        )
+        """Whether a process of this pod was ever reported."""
+        return any({"running", "terminated"} & status.get("state", {}).keys() for status in self.container_statuses)
 
     @property
     def owner_job(self) -> str | None:
         """Name of the Job that made this pod."""
         owners: list[Json] = self.metadata.get("ownerReferences") or []
         return next((owner["name"] for owner in owners if owner["kind"] == "Job"), None)
-
-
-LOST_EXIT_CODE = 137
-
-
-@dataclass(frozen=True)
-class ContainerRecord:
-    """What has become of one container."""
-
-    state: Json
-    last_state: Json = field(default_factory=dict[str, object])
-    restart_count: int = 0
-
-    @property
-    def running(self) -> bool:
-        """Whether its process runs."""
-        return "running" in self.state
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code of the run that ended and was not followed by another one yet."""
-        return self.state.get("terminated", {}).get("exitCode")
 
 
 @dataclass(frozen=True)
@@ -172,7 +139,8 @@ NODE_SHUTDOWN = PodReason(
     "Terminated", "Pod was terminated in response to imminent node shutdown.", "TerminationByKubelet"
 )
 
-NOT_STARTED = ContainerRecord({"waiting": {"reason": "PodInitializing"}})
+NOT_STARTED: Json = {"waiting": {"reason": "PodInitializing"}}
+"""State of a container that has not been started."""
 
 
 def timestamp(moment: datetime) -> str:
@@ -181,7 +149,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def waiting(reason: str, message: str) -> Json:
-    """State of a container that does not run yet, or again."""
+    """State of a container that cannot be started yet."""
     return {"waiting": {"reason": reason, "message": message}}
 
 
@@ -206,19 +174,24 @@ def unstartable(message: str, moment: datetime) -> Json:
 
 
 def lost(moment: datetime) -> Json:
-    """State of a container that ran when the node agent was last seen, and does not now."""
+    """State of a container that ran when the node agent was last seen and does not run any more."""
     message = "The container could not be located when the pod was terminated"
     reason = {"exitCode": LOST_EXIT_CODE, "reason": "ContainerStatusUnknown", "message": message}
     return {"terminated": {**reason, "finishedAt": timestamp(moment)}}
 
 
+def exit_code(state: Json) -> int | None:
+    """Exit code of a container in this state; None while it has not ended."""
+    return state.get("terminated", {}).get("exitCode")
+
+
 @dataclass(frozen=True)
 class PodReport:
-    """All that the status of a pod is made of."""
+    """Everything that the status of a pod is made of."""
 
     pod: Pod
-    records: Mapping[str, ContainerRecord]
-    """By container name, init containers too; a name that is missing has not been started."""
+    states: Mapping[str, Json]
+    """Container states by container name, init containers included; a missing container has not been started."""
     address: str
     host_address: str
     started: datetime
@@ -226,13 +199,16 @@ class PodReport:
     """No container runs, and none will again."""
     reason: PodReason | None
 
+    def state(self, container: Json) -> Json:
+        return self.states.get(container["name"], NOT_STARTED)
+
 
 def pod_status(report: PodReport, now: datetime) -> Json:
     """The status to patch in."""
     pod = report.pod
     inits = _statuses(pod.init_containers, report)
     containers = _statuses(pod.containers, report)
-    phase = _phase(pod, report)
+    phase = _phase(report)
     ready = phase == "Running" and all(status["ready"] for status in containers)
     initialized = all(status["ready"] for status in inits)
     conditions = {"Initialized": initialized, "Ready": ready, "ContainersReady": ready}
@@ -254,34 +230,31 @@ def pod_status(report: PodReport, now: datetime) -> Json:
     return status
 
 
-def _phase(pod: Pod, report: PodReport) -> str:
+def _phase(report: PodReport) -> str:
+    states = [report.state(container) for container in report.pod.containers]
     if report.final:
-        codes = [report.records.get(container["name"], NOT_STARTED).exit_code for container in pod.containers]
-        return "Succeeded" if all(code == 0 for code in codes) and report.reason is None else "Failed"
-    records = [report.records.get(container["name"], NOT_STARTED) for container in pod.containers]
-    begun = all(record.running or record.exit_code is not None or record.last_state for record in records)
+        succeeded = all(exit_code(state) == 0 for state in states) and report.reason is None
+        return "Succeeded" if succeeded else "Failed"
+    begun = all("running" in state or exit_code(state) is not None for state in states)
     return "Running" if begun else "Pending"
 
 
 def _statuses(containers: Sequence[Json], report: PodReport) -> list[Json]:
-    return [
-        _container_status(container, report.records.get(container["name"], NOT_STARTED), report.pod)
-        for container in containers
-    ]
+    return [_container_status(container, report.state(container), report.pod) for container in containers]
 
 
-def _container_status(container: Json, record: ContainerRecord, pod: Pod) -> Json:
-    init = container in pod.init_containers
+def _container_status(container: Json, state: Json, pod: Pod) -> Json:
+    runs = "running" in state
     return {
         "name": container["name"],
         "image": container.get("image", ""),
         "imageID": "",
-        "containerID": f"process://{pod.uid}/{container['name']}/{record.restart_count}",
-        "state": record.state,
-        "lastState": record.last_state,
-        "restartCount": record.restart_count,
-        "ready": record.exit_code == 0 if init else record.running,
-        "started": record.running,
+        "containerID": f"process://{pod.uid}/{container['name']}",
+        "state": state,
+        "lastState": {},
+        "restartCount": 0,
+        "ready": exit_code(state) == 0 if container in pod.init_containers else runs,
+        "started": runs,
     }
 
 

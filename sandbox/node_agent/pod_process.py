@@ -21,12 +21,17 @@ from typing import Any
 import psutil
 import urllib3
 
+from infra.api_server import Json
 from sandbox.node_agent import launch
 from sandbox.node_agent.environment import Mount
-from sandbox.node_agent.pod import Json
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS, _TIMEOUT_SECONDS, _FAILURES = 10, 1, 3
+"""Kubelet's defaults for a probe."""
 
 FOLDER_VARIABLE = "TPU_MULTISLICE_POD"
-"""Names the pod's working folder in the environment of each of its processes, and so marks them."""
+"""Environment variable of every process of a pod, with the pod's working folder."""
 
 
 def end_leftovers(folder: Path) -> None:
@@ -39,7 +44,7 @@ def end_leftovers(folder: Path) -> None:
 
 
 def start_reaper(folder: Path) -> "subprocess.Popen[bytes]":
-    """Start a process that ends leftovers in `folder` when this one is gone or closes its pipe."""
+    """Start a process that kills leftovers in `folder` when this process ends or closes its pipe."""
     return subprocess.Popen(
         [sys.executable, "-m", __name__, str(folder)],
         cwd=Path(__file__).parents[2],
@@ -54,7 +59,7 @@ class StartError(RuntimeError):
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a container's process is made of."""
+    """Everything that a container's process is made of."""
 
     command: list[str]
     environment: Mapping[str, str]
@@ -66,22 +71,22 @@ class Plan:
 
 @dataclass
 class PodProcess:
-    """A running container, or a command beside it. Its group is killed when its main process ends."""
+    """A running container, or a command inside it. Its process group is killed when its main process ends."""
 
     _process: subprocess.Popen[bytes]
     plan: Plan
-    """That of the container."""
+    """Plan of the container."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def start(cls, plan: Plan) -> "PodProcess":
         """Start the container's program; returns when it runs.
 
-        Call it from a thread that lives as long as the process should: the kernel's parent-death
-        signal is tied to the thread that forked.
+        Call it from a thread that lives as long as the process should: the kernel's parent-death signal is tied to the
+        thread that forked.
 
         Raises:
-            StartError: the program, its folder or its mounts are not to be had.
+            StartError: the program, its folder or a mount is missing.
         """
         with plan.log.open("ab") as log:
             steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
@@ -90,7 +95,7 @@ class PodProcess:
     def beside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
 
-        What it prints goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
+        Its output goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
 
         Raises:
             StartError: the container has no such program, or has ended.
@@ -109,10 +114,10 @@ class PodProcess:
                 _signal_group(self.pid, number)
 
     def wait(self) -> int:
-        """Wait for the main process, kill what is left of its group; returns the code of `Popen`."""
+        """Wait for the main process, kill the rest of its group, and return the code of `Popen`."""
         if self._process.returncode is not None:
             return self._process.returncode
-        # Not reaped yet: its pid, the group's id, cannot be given to another process meanwhile.
+        # Not reaped yet, so its pid, which is the group's id, cannot be given to another process.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             _signal_group(self.pid, signal.SIGKILL)
@@ -153,14 +158,11 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-log = logging.getLogger(__name__)
-
-_PERIOD_SECONDS, _TIMEOUT_SECONDS, _FAILURES = 10, 1, 3
-"""Kubelet's, where a probe says nothing."""
-
-
 class Probing:
-    """Asks the probes of one run of a container, and ends the run when they have failed often enough."""
+    """Runs the startup and liveness probes of a container, and ends the container when they have failed often enough.
+
+    Readiness probes are not run: a running container is ready.
+    """
 
     def __init__(self, container: Json, process: PodProcess, address: str, grace_seconds: float) -> None:
         """`address` is the pod's."""
@@ -171,26 +173,26 @@ class Probing:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin, in a thread of its own if there is something to ask."""
+        """Begin, in a thread of its own if the container has such a probe."""
         if {"startupProbe", "livenessProbe"} & self._container.keys():
-            threading.Thread(target=self._ask, name=f"probes of {self._container['name']}", daemon=True).start()
+            threading.Thread(target=self._probe, name=f"probes of {self._container['name']}", daemon=True).start()
 
     def stop(self) -> None:
-        """The run has ended."""
+        """Stop probing, because the container has ended."""
         self._ended.set()
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         for kind in ("startupProbe", "livenessProbe"):
             probe: Json | None = self._container.get(kind)
-            if probe and not self._holds(probe, once=kind == "startupProbe"):
+            if probe and not self._keeps_passing(probe, once=kind == "startupProbe"):
                 log.warning("container %s is ended: its %s failed", self._container["name"], kind)
                 self._process.signal(signal.SIGTERM)
                 if not self._ended.wait(self._grace_seconds):
                     self._process.signal(signal.SIGKILL)
                 return
 
-    def _holds(self, probe: Json, *, once: bool) -> bool:
-        """Whether the probe passes until the run ends; with `once`, whether it passes at all."""
+    def _keeps_passing(self, probe: Json, *, once: bool) -> bool:
+        """Whether the probe passes until the container ends; with `once`, whether it passes at all."""
         failures = 0
         self._ended.wait(probe.get("initialDelaySeconds", 0))
         while not self._ended.is_set():
@@ -219,19 +221,19 @@ class Probing:
 
     def _succeeds(self, command: list[str], timeout: float) -> bool:
         try:
-            asked = self._process.beside(command)
+            process = self._process.beside(command)
         except StartError:
             return False
-        late = threading.Timer(timeout, asked.signal, [signal.SIGKILL])
+        late = threading.Timer(timeout, process.signal, [signal.SIGKILL])
         late.start()
         try:
-            return asked.wait() == 0
+            return process.wait() == 0
         finally:
             late.cancel()
 
     def _port(self, port: Any) -> int:
         """A port by its number, or by its name among those of the container."""
-        named = {found.get("name"): found["containerPort"] for found in self._container.get("ports", [])}
+        named = {each.get("name"): each["containerPort"] for each in self._container.get("ports", [])}
         return named.get(port, port)
 
 

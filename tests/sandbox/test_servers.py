@@ -136,7 +136,7 @@ def test_a_server_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
             clock[0] += 4
             supervision.tend()
 
-    with pytest.raises(ServerError, match=r"demo cannot stay up: it ended 5 times .* exit code 3; .*\n  port taken"):
+    with pytest.raises(ServerError, match=r"demo keeps ending: 5 times .* exit code 3; .*\n  port taken"):
         tend_for_40_seconds()
 
 

@@ -10,11 +10,9 @@ from sandbox.node_agent.environment import (
     container_mounts,
     declared_variables,
     expand,
-    field_value,
-    resource_value,
 )
 from sandbox.node_agent.pod import ConfigError
-from tests.sandbox.node_agent.pods import NODE, Json, container, pod, surroundings
+from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 
 NAMES = st.text(alphabet="ABCDEFGHIJ_", min_size=1)
 DATA = {"configmaps": {"settings": {"rate": b"3", "LEVEL": b"info"}}, "secrets": {"token": {"key": b"\xff"}}}
@@ -65,14 +63,8 @@ def test_references_to_pod_fields_config_maps_and_secrets_are_resolved() -> None
         {"name": "RATE", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "rate"}}},
         {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "k", "optional": True}}},
     ]
-    sources = [
-        {"configMapRef": {"name": "settings"}, "prefix": "MY_"},
-        {"secretRef": {"name": "absent", "optional": True}},
-    ]
     around = surroundings(me, lookup)
-    assert declared_variables(container(env=entries, envFrom=sources), around, {}) == {
-        "MY_rate": "3",
-        "MY_LEVEL": "info",
+    assert declared_variables(container(env=entries), around, {}) == {
         "ROLE": "worker",
         "MISSING": "",
         "ADDRESS": around.address,
@@ -96,8 +88,7 @@ def test_a_secret_that_is_no_text_reaches_the_process_unchanged() -> None:
             {"fieldRef": {"fieldPath": "spec.dnsPolicy"}},
             "'spec.dnsPolicy' is not offered here; choose one of metadata.name",
         ),
-        ({"resourceFieldRef": {"resource": "limits.google.com/tpu"}}, "is not offered here; use CPU or memory"),
-        ({"fileKeyRef": {}}, "env 'X': fileKeyRef is not offered here"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "env 'X': resourceFieldRef is not offered here"),
     ],
 )
 def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[str, str]], message: str) -> None:
@@ -105,23 +96,9 @@ def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[s
         declared_variables(container(env=[{"name": "X", "valueFrom": reference}]), surroundings(pod(), lookup), {})
 
 
-@pytest.mark.parametrize(
-    ("resource", "divisor", "value"),
-    [
-        ("limits.cpu", "1", "2"),
-        ("limits.cpu", "1m", "1500"),
-        ("limits.memory", "1Mi", "102400"),
-        ("requests.cpu", "0", "44"),
-    ],
-)
-def test_resources_are_the_containers_own_or_else_the_nodes_rounded_up(resource: str, divisor: str, value: str) -> None:
-    me = container(resources={"limits": {"cpu": "1500m"}})
-    assert resource_value({"resource": resource, "divisor": divisor}, me, NODE) == value
-
-
-def test_labels_as_a_file_have_one_quoted_entry_a_line() -> None:
-    me = pod(metadata={"labels": {"b": "2", "a": "1"}})
-    assert field_value("metadata.labels", surroundings(me)) == 'a="1"\nb="2"'
+def test_variables_from_a_whole_config_map_are_refused() -> None:
+    with pytest.raises(ConfigError, match="envFrom is not offered here; use env"):
+        declared_variables(container(envFrom=[{"configMapRef": {"name": "settings"}}]), surroundings(pod()), {})
 
 
 def test_a_container_without_command_is_refused_because_images_are_not_run() -> None:
@@ -140,9 +117,7 @@ def job_data(_kind: str, name: str) -> dict[str, bytes] | None:
 
 def mount(volume: Json, folder: Path, path: str = "/mnt", **fields: object) -> Path:
     me = container(volumeMounts=[{"name": "data", "mountPath": path, **fields}])
-    around = surroundings(
-        pod(containers=[me], volumes=[{"name": "data", **volume}], metadata={"labels": {"a": "1"}}), job_data
-    )
+    around = surroundings(pod(containers=[me], volumes=[{"name": "data", **volume}]), job_data)
     (made,) = container_mounts(me, around, folder)
     assert made.target == path
     return made.source
@@ -158,16 +133,17 @@ def test_a_config_map_becomes_a_file_for_each_key(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in source.iterdir()} == job_data("configmaps", "job")
 
 
-def test_items_choose_and_rename_keys_and_a_sub_path_picks_one_file(tmp_path: Path) -> None:
+def test_items_choose_and_rename_keys(tmp_path: Path) -> None:
     volume = {"secret": {"secretName": "job", "items": [{"key": "spec.json", "path": "deep/job.json"}]}}
-    assert mount(volume, tmp_path, subPath="deep/job.json").read_bytes() == b"{}"
+    made = mount(volume, tmp_path)
+    assert [path.relative_to(made) for path in made.rglob("*") if path.is_file()] == [Path("deep/job.json")]
 
 
 def test_a_projected_volume_joins_its_sources(tmp_path: Path) -> None:
-    labels = {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}
-    source = mount({"projected": {"sources": [{"configMap": {"name": "job"}}, {"downwardAPI": labels}]}}, tmp_path)
-    assert (source / "labels").read_text() == 'a="1"'
-    assert (source / "spec.json").exists()
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    made = mount({"projected": {"sources": [{"configMap": {"name": "job"}}, token]}}, tmp_path)
+    assert (made / "token").read_text() == "token for 600 s"
+    assert (made / "spec.json").exists()
 
 
 def test_a_mount_path_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
@@ -188,15 +164,12 @@ def test_a_volume_that_cannot_be_made_says_why(volume: Json, message: str, tmp_p
         mount(volume, tmp_path)
 
 
-def test_a_projected_token_is_asked_for_as_its_source_says(tmp_path: Path) -> None:
-    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
-    made = mount({"projected": {"sources": [source]}}, tmp_path)
-    assert (made / "token").read_text() == "token for 600 s"
-
-
-def test_a_sub_path_cannot_leave_its_volume(tmp_path: Path) -> None:
+def test_a_file_cannot_leave_its_volume_and_part_of_a_volume_cannot_be_mounted(tmp_path: Path) -> None:
+    items = [{"key": "other", "path": "../../etc/other"}]
     with pytest.raises(ConfigError, match="leaves its volume"):
-        mount({"emptyDir": {}}, tmp_path, subPath="../../etc")
+        mount({"configMap": {"name": "job", "items": items}}, tmp_path)
+    with pytest.raises(ConfigError, match="subPath of volume 'data' is not offered here"):
+        mount({"emptyDir": {}}, tmp_path, subPath="part")
 
 
 @pytest.mark.parametrize("path", [SERVICE_ACCOUNT_PATH, "/tmp"])
