@@ -33,8 +33,9 @@ from sandbox.site import SITE_VARIABLE, Site, administrator
 OnEvent = Callable[[automation.EngineEvent], None]
 
 STACK_TYPE = "pulumi:pulumi:Stack"
-_UNREACHED = "Resource monitor has terminated"
-"""The SDK's message for a call that does not reach the engine (pulumi/runtime/settings.py, grpc_error_to_exception)."""
+_UNREACHED = ("Resource monitor has terminated", "failed to connect to all addresses")
+"""Messages for a call that does not reach the engine: the SDK's (pulumi/runtime/settings.py, grpc_error_to_exception),
+and gRPC's own if the call was to write the log."""
 
 
 def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
@@ -53,15 +54,19 @@ def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEven
         nonlocal declared
         resource, diagnostic = event.resource_pre_event, event.diagnostic_event
         declared = declared or (resource is not None and resource.metadata.type != STACK_TYPE)
-        if not (diagnostic and _UNREACHED in diagnostic.message):
+        if not (diagnostic and _unreached(diagnostic.message)):
             on_event(event)
 
     try:
         return operation(noting)
     except automation.CommandError as error:
-        if declared or _UNREACHED not in str(error):
+        if declared or not _unreached(str(error)):
             raise
     return operation(on_event)
+
+
+def _unreached(message: str) -> bool:
+    return any(text in message for text in _UNREACHED)
 
 
 STAND_IN = "sandbox"

@@ -20,6 +20,7 @@ from chaos.sabotage import Deed, Sabotage, sabotaged
 from chaos.target import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
 from chaos.verdict import UNDISTURBED, Expected
 from infra.api_server import Json
+from workloads.data.documents import TextField
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
@@ -267,7 +268,7 @@ def _put_data(target: Target, text: ModuleType) -> None:
     """The token folder of the job, made of the sources of a module."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
-        request = Request((inspect.getfile(text),), str(output), "text", "\n")
+        request = Request((inspect.getfile(text),), str(output), TextField("text"), "\n")
         prepare(request, load_encoder(BYTES), lambda _: None)
         for path in output.iterdir():
             name = quote(f"{_DATA}/{path.name}", safe="")

@@ -3,6 +3,7 @@
 from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
+from infra.accelerators import TPU_RESOURCE
 from infra.api_server import ApiError, Json
 from infra.cluster_queues import QUEUE_LABEL
 from infra.flavors import API_VERSION
@@ -71,8 +72,9 @@ def _why(workload: Json) -> str:
 
 
 def _small(queue: str) -> Json:
-    """A JobSet of one small pod."""
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    """A JobSet of one pod with a chip, since jobs without chips are refused."""
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API,
