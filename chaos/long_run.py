@@ -1,7 +1,6 @@
-"""Random faults, one after the other, on one long job that must still reach its last step with the right losses.
+"""Random faults in sequence on one long job, which must still reach its last step with the right losses.
 
-Owns the drawing of faults and of the moments when they strike. A seed gives the same faults after the same delays;
-where in its work they find the job is up to the machine.
+A seed gives the same faults after the same delays; at which step they strike depends on the machine.
 """
 
 import random
@@ -21,11 +20,11 @@ from workloads.report.history import Start
 SAVE_EVERY = 50
 _CATALOGUE = {fault.name: fault for fault in CATALOGUE}
 _START_SECONDS = 30.0
-"""A strike while hosts start, compile or restore comes within this time after all of them have a process."""
+"""A strike during start, compilation or restore comes within this time after all hosts have a process."""
 _MOST_STEPS = 120
-"""Any other comes after at most this many steps of the start: some between two saves, some in one."""
+"""Any other strike comes after at most this many steps of the attempt, between two saves or during one."""
 _AT_START = 0.25
-"""Share of strikes that do not wait for a step."""
+"""Fraction of strikes that do not wait for a step."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Draw:
     fault: Fault
     seconds: float
     steps: int
-    """New ones that must be done before the seconds count."""
+    """New steps that must be done before the seconds count."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Plan:
 
     seed: int
     minutes: float
-    """Within which faults strike; the job then goes on to its end."""
+    """Time in which faults strike; the job then continues to its end."""
     steps: int
-    """Of the job: enough to last that long."""
+    """Steps of the job, enough to last that long."""
 
     @property
     def job(self) -> dict[str, object]:
@@ -61,7 +60,7 @@ class Plan:
 
 
 def draws(seed: int) -> Iterator[Draw]:
-    """Faults and their moments, without end."""
+    """An endless sequence of faults and their times."""
     drawn = random.Random(seed)
     faults = [fault for fault in CATALOGUE if fault.anytime]
     while True:
@@ -73,7 +72,7 @@ def draws(seed: int) -> Iterator[Draw]:
 
 
 def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
-    """Carry out `plan`, after the same job was run without a fault; `say` takes a line now and then."""
+    """Run the job of `plan` without a fault, then with faults; `say` receives lines of progress."""
     undisturbed = _submitted(target, plan, "undisturbed")
     target.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
     steady = target.observed(undisturbed, 0.0).losses
@@ -105,13 +104,13 @@ def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
 def verdict_of(
     strikes: Sequence[Strike], seen: Observed, lost: Mapping[int, int], steady: Mapping[int, float]
 ) -> tuple[str, ...]:
-    """What does not hold of a job with these strikes; `lost` are the steps lost by start.
+    """Sentences about what does not hold for a job with these strikes; `lost` is the number of steps lost by attempt.
 
-    A fault that strikes while another one is being mended may make no start of its own, hence the bounds.
+    A fault that strikes while the job recovers from another one may cause no further attempt, hence the bounds.
     """
     struck = [_CATALOGUE[strike.fault].expected for strike in strikes]
     endings = frozenset(ending for expected in struck for ending in expected.endings)
-    # The whole is judged by bounds below; what is no matter of counts is what any fault demands.
+    # Counts are judged by the bounds below. Everything else must hold as for any fault.
     expected = Expected(
         starts=len(seen.endings),
         charged=seen.charged,
@@ -126,14 +125,14 @@ def verdict_of(
         found.append(f"expected starts to end as {sorted(endings)}, got {sorted(unknown)}")
     if seen.charged > (most := sum(expected.charged for expected in struck)):
         found.append(f"expected at most {most} restarts that count, got {seen.charged}")
-    # A crash in a save costs the interval before it as well.
+    # A crash during a save also costs the interval before it.
     if (worst := max(lost.values(), default=0)) > 2 * SAVE_EVERY:
         found.append(f"expected at most {2 * SAVE_EVERY} steps of a start to be done again, got {worst}")
     return tuple(found)
 
 
 def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
-    """Steps of each start that were done again."""
+    """Number of steps of each attempt that were done again."""
     return Counter(number for number, _ in lost_steps(starts))
 
 
@@ -143,12 +142,12 @@ def _submitted(target: Target, plan: Plan, name: str) -> str:
 
 
 def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
-    """Strike until the time for it is over; `strikes` grows."""
+    """Strike until the time for it is over, and append to `strikes`."""
     until = time.time() + 60 * plan.minutes
     for draw in draws(plan.seed):
         if not _moment(target, job, draw, until):
             break
-        # Between two starts, when the strike before is not mended yet, there may be nobody left to strike.
+        # Between two attempts, while the job recovers from the last strike, there may be no process to strike.
         with suppress(ProcessLookupError):
             draw.fault.strike(target, job)
             strikes.append(Strike(fault=draw.fault.name, time=time.time()))
@@ -156,7 +155,7 @@ def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike]
 
 
 def _moment(target: Target, job: str, draw: Draw, until: float) -> bool:
-    """Wait for it; False when the job has ended, or the time for strikes is over."""
+    """Wait for the time of the strike; False when the job has ended or the time for strikes is over."""
 
     def over() -> bool:
         return time.time() > until or target.ended(job)

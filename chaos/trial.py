@@ -9,27 +9,25 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from chaos.target import SAVE_EVERY, STEADY, Fault, Target
-from chaos.verdict import SUSPENDED, UNSEEN, Expected, Observed, broken
+from chaos.verdict import SUSPENDED, Observed, broken
 from sandbox.daemon import CHECKOUT
 from workloads.spec.base import Spec
 
 
 class Result(Spec):
-    """One fault and what came of it; times in seconds since the epoch."""
+    """The outcome of one fault; times in seconds since the epoch."""
 
     fault: str
     what: str
-    """What happened, as a person would say it."""
-    demanded: str
-    """What had to hold."""
+    """Description of the fault."""
     broken: tuple[str, ...]
-    """What did not; empty: all held."""
+    """Sentences about what did not hold; empty if everything held."""
     ended_as: str
-    """State of the JobSet at the end."""
+    """Terminal state of the JobSet."""
     endings: tuple[str, ...]
-    """How each start ended, the first one first."""
-    told: str
-    """Host and cause of the first failure record; empty: there is none."""
+    """Ending of each attempt, the first one first."""
+    record: str
+    """Host and cause of the first failure record; empty if no record exists."""
     charged: int
     """Restarts that counted toward `max_restarts`."""
     lost_steps: int
@@ -38,13 +36,13 @@ class Result(Spec):
     struck: float
     ended: float
     commit: str
-    """Of the sources, with a mark if they were changed."""
+    """Commit of the sources, marked if they were changed."""
     curve: tuple[tuple[tuple[float, float], ...], ...]
-    """Start by start: time and loss of each step."""
+    """Time and loss of each step, attempt by attempt."""
 
     @property
     def holds(self) -> bool:
-        """Whether all held that had to."""
+        """Whether everything held."""
         return not self.broken
 
 
@@ -62,17 +60,17 @@ class LongRun(Spec):
     seed: int
     strikes: tuple[Strike, ...]
     spent: Mapping[str, float]
-    """Seconds by cause, as the job's ledger tells."""
+    """Seconds by cause, from the job's ledger."""
     result: Result
 
     @property
     def steps(self) -> int:
-        """Steps that count: each of them once."""
+        """Number of steps that count, each of them once."""
         return sum(len(start) for start in self.result.curve) - self.result.lost_steps
 
 
 def in_a_row(results: Iterable[Result]) -> Iterator[Result]:
-    """The results as if each trial had begun when the one before had ended: a report may be of several runs."""
+    """The results with each trial moved to the end of the one before, because a report may contain several runs."""
     ended: float | None = None
     for result in results:
         later = 0.0 if ended is None else ended - result.began
@@ -92,17 +90,17 @@ _SHORT_CHARACTERS = 120
 
 
 def to_json(results: Sequence[Result]) -> str:
-    """The results as a file holds them: a line for each, numbers to a thousandth."""
+    """The results as JSON with a line for each, numbers rounded to a thousandth."""
     return f"{_lines(_RESULTS.dump_python(tuple(results), mode='json'), depth=1)}\n"
 
 
 def long_run_to_json(run: LongRun) -> str:
-    """A long run as a file holds it: a line for each strike and each start, numbers to a thousandth."""
+    """A long run as JSON with a line for each strike and each attempt, numbers rounded to a thousandth."""
     return f"{_lines(run.model_dump(mode='json'), depth=3)}\n"
 
 
 def _lines(value: Any, depth: int) -> str:
-    """JSON with a line for each item of the containers down to `depth`, except those that fit in one line."""
+    """JSON with a line for each item of the containers down to `depth`, except containers that fit in one line."""
     whole = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"))
     if depth == 0 or len(whole) <= _SHORT_CHARACTERS or not isinstance(value, dict | list):
         return whole
@@ -133,33 +131,10 @@ def from_json(text: str) -> tuple[Result, ...]:
     return _RESULTS.validate_json(text)
 
 
-def demanded(expected: Expected, save_every: int) -> str:
-    """What an entry demands, in words."""
-    most = save_every if expected.lost_steps is None else expected.lost_steps
-    words = [
-        expected.terminal,
-        f"{expected.starts} {'start' if expected.starts == 1 else 'starts'}",
-        f"{expected.charged} counted",
-        f"at most {most} steps again" if most else "no step again",
-    ]
-    if expected.endings:
-        words.append(f"first ends as {' or '.join(sorted(expected.endings))}")
-    if expected.culprit:
-        words.append(f"record of {expected.culprit}" + (f" says {expected.cause!r}" if expected.cause else ""))
-    words += [f"told: {text!r}" for text in (expected.warning, expected.said, expected.event) if text]
-    words += [f"step {step} skipped" for step in sorted(expected.skipped)]
-    tolerance = expected.loss_tolerance
-    if expected.spoiled_from is not None:
-        words.append(f"losses from step {expected.spoiled_from} on put right")
-    if expected.same_data:
-        words.append(f"losses within {tolerance:g}" if tolerance else "same losses bit for bit")
-    return ", ".join(words)
-
-
 def carry_out(target: Target, fault: Fault) -> Result:
-    """Strike a job of its own with `fault` and see it to its end; the job is removed, its files stay."""
+    """Strike a new job with `fault` and wait for its end. The job is removed, its files stay."""
     began = struck = time.time()
-    seen, verdict = UNSEEN, ("expected a verdict, got none",)
+    seen, verdict = Observed(), ("expected a verdict, got none",)
 
     def run() -> None:
         nonlocal struck
@@ -183,17 +158,16 @@ def carry_out(target: Target, fault: Fault) -> Result:
 
 
 def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[float, float, float]) -> Result:
-    """The record of a trial; `times` are its begin, strike and end."""
+    """The record of a trial; `times` are its beginning, strike and end."""
     first = next(iter(seen.failures), None)
     began, struck, ended = times
     return Result(
         fault=fault.name,
         what=fault.what,
-        demanded=demanded(fault.expected, SAVE_EVERY),
         broken=verdict,
         ended_as=seen.terminal,
         endings=seen.endings,
-        told=f"{first.host}: {(first.cause.splitlines() or [''])[0]}" if first else "",
+        record=f"{first.host}: {(first.cause.splitlines() or [''])[0]}" if first else "",
         charged=seen.charged,
         lost_steps=seen.lost_steps,
         recovery_seconds=seen.recovery_seconds,
@@ -206,12 +180,12 @@ def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[
 
 
 def steady_losses(target: Target) -> Mapping[int, float]:
-    """Losses by step of the job that nothing strikes."""
+    """Losses by step of the job without a fault."""
     return target.observed(STEADY, 0.0).losses
 
 
 def tried(action: Callable[[], None]) -> tuple[str, ...]:
-    """What kept `action` from being done, in words."""
+    """Run `action`; return a sentence about the error that stopped it, if any."""
     try:
         action()
     except Exception as error:  # noqa: BLE001 - whatever a strike runs into, the other trials are still to come

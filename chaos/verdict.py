@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -12,7 +12,7 @@ from workloads.report.history import Failure, History, Start
 from workloads.spec import ExitCode
 
 SUSPENDED = "Suspended"
-"""Terminal state of a job that neither ends nor will ever run again."""
+"""Terminal state of a job that does not end but will never run again."""
 
 
 @dataclass(frozen=True)
@@ -20,109 +20,90 @@ class Expected:
     """What must hold of the job, stated before the fault strikes."""
 
     terminal: str = "Completed"
-    """State that the JobSet ends in, or SUSPENDED."""
+    """Terminal state of the JobSet, or SUSPENDED."""
     starts: int = 2
-    """Starts of the run that its ledger knows."""
+    """Number of attempts in the run's ledger."""
     charged: int = 1
     """Restarts that count toward `max_restarts`."""
     endings: frozenset[str] = frozenset()
-    """How the struck start may have ended: names of exit codes, or KILLED. Empty: it was not struck."""
+    """Possible endings of the struck attempt: names of exit codes, or KILLED. Empty: it was not struck."""
     culprit: str | None = None
-    """Beginning of the pod's name whose failure record tells the cause; None: nobody is left to tell."""
+    """Prefix of the name of the pod whose failure record names the cause; None: no host could write one."""
     cause: str | None = None
     """Part of the cause in that record."""
     lost_steps: int | None = None
-    """Most steps that are done again; None: one save interval."""
+    """Largest number of steps that are done again; None: one save interval."""
     recovery_seconds: float = 120
-    """From the strike until a step beyond the last one before it is done."""
+    """Longest time from the strike to a step beyond those before it."""
     loss_tolerance: float = 0.0
-    """Relative, from the first skipped step on where there is one; 0: the same losses bit for bit."""
+    """Relative tolerance, from the first skipped step on if there is one; 0: the same losses bit for bit."""
     skipped: frozenset[int] = frozenset()
-    """Steps that are skipped since their loss or gradient is not finite; the only ones without a loss."""
+    """Steps that are skipped because their loss or gradient is not finite; only these have no loss."""
     spoiled_from: int | None = None
     """First step whose losses may be wrong before they are done again; None: steps done twice agree."""
     warning: str | None = None
-    """Part of a warning, or of another line of the run's ledgers, that must be there."""
-    said: str | None = None
-    """Part of a condition's message of the JobSet or of its Workload at the end."""
+    """Text that a line of the run's ledgers must contain."""
+    condition: str | None = None
+    """Part of the message of a condition of the JobSet or its Workload at the end."""
     event: str | None = None
-    """Regular expression that is found in the message of an event of the JobSet, its Jobs or its pods."""
+    """Regular expression that must match in the message of an event of the JobSet, its Jobs or its pods."""
     same_data: bool = True
-    """Whether it trains on the data of the job that nothing strikes, whose losses are to be compared with."""
+    """Whether the job trains on the data of the undisturbed job, so that the losses can be compared."""
 
 
 UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
-"""The job goes on as if nothing had happened."""
+"""The job continues as if nothing had happened."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is known of a job beside the files of its run."""
+class ClusterView:
+    """What the cluster knows of a job, besides the files of its run."""
 
     status: Mapping[str, Any]
     """Of its JobSet."""
-    said: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
-    """Records of its hosts, those of starts that came to no run among them."""
+    """Records of its hosts, also of attempts that opened no run."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A job that has ended, or that nobody waits for any longer."""
+    """A job that has ended, or for whose end nothing waits any longer. The defaults are those of an unreachable job."""
 
-    terminal: str
-    restarts: int
-    charged: int
+    terminal: str = "unknown"
+    restarts: int = 0
+    charged: int = 0
     """Restarts that counted toward `max_restarts`."""
-    endings: tuple[str, ...]
-    """How each start ended, the first one first."""
-    failures: tuple[Failure, ...]
-    losses: Mapping[int, float]
-    """By step, of the steps that count."""
-    curve: tuple[tuple[tuple[float, float], ...], ...]
-    """Start by start: seconds since the epoch and loss of each step that was done, lost ones too."""
-    disagreements: Mapping[int, str]
-    """By step that was done twice with different losses: both of them, in words."""
-    batches: tuple[int, ...]
-    """Numbers of the batches that the steps which count took, in the order of the steps."""
-    lost_steps: int
-    skipped: frozenset[int]
-    """Steps that changed nothing, since their loss or gradient is not finite."""
-    lines: tuple[str, ...]
-    """Of all ledgers, as JSON."""
-    said: tuple[str, ...]
+    endings: tuple[str, ...] = ()
+    """Ending of each attempt, the first one first."""
+    failures: tuple[Failure, ...] = ()
+    losses: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Losses by step, of the steps that count."""
+    curve: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """For each attempt, the time in seconds since the epoch and the loss of each step, lost steps included."""
+    disagreements: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Sentences about steps that were done twice with different losses, by step."""
+    batches: tuple[int, ...] = ()
+    """Batch numbers of the steps that count, in the order of the steps."""
+    lost_steps: int = 0
+    skipped: frozenset[int] = frozenset()
+    """Steps that changed nothing because their loss or gradient was not finite."""
+    lines: tuple[str, ...] = ()
+    """Lines of all ledgers, as JSON."""
+    conditions: tuple[str, ...] = ()
     """Messages of the conditions of the JobSet and its Workload."""
-    events: tuple[str, ...]
+    events: tuple[str, ...] = ()
     """Messages of the events of the JobSet, its Jobs and its pods."""
-    recovery_seconds: float | None
-    """From the strike until a step beyond all that was done before it took effect; None: there was none."""
+    recovery_seconds: float | None = None
+    """Time from the strike to a step beyond all that was done before it took effect; None: there was no such step."""
 
 
-UNSEEN = Observed(
-    terminal="unknown",
-    restarts=0,
-    charged=0,
-    endings=(),
-    failures=(),
-    losses={},
-    curve=(),
-    disagreements={},
-    batches=(),
-    lost_steps=0,
-    skipped=frozenset(),
-    lines=(),
-    said=(),
-    events=(),
-    recovery_seconds=None,
-)
-"""Of a job that nobody could ask about."""
+def observe(cluster: ClusterView, history: History, batches: Mapping[int, int], struck: float) -> Observed:
+    """The facts of a job from the cluster and the history of its run.
 
-
-def observe(cluster: Told, history: History, batches: Mapping[int, int], struck: float) -> Observed:
-    """The facts of a job of which the cluster tells `cluster` and whose run has `history`.
-
-    `batches` is by step, the newest start's last; `struck` is the moment of the strike in seconds since the epoch.
+    `batches` maps steps to batch numbers of the newest attempt; `struck` is the time of the strike in seconds since the
+    epoch.
     """
     losses, disagreements = _losses(history.starts)
     return Observed(
@@ -138,7 +119,7 @@ def observe(cluster: Told, history: History, batches: Mapping[int, int], struck:
         lost_steps=len(lost_steps(history.starts).keys() - _skipped_places(history.starts)),
         skipped=frozenset(step.step for start in history.starts for step in start.steps if step.skipped),
         lines=tuple(_lines(history.starts)),
-        said=cluster.said,
+        conditions=cluster.conditions,
         events=cluster.events,
         recovery_seconds=_recovery(history.starts, struck),
     )
@@ -186,16 +167,16 @@ def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
 
 
 def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], save_every: int) -> tuple[str, ...]:
-    """What does not hold; nothing if all does.
+    """A sentence for each thing that does not hold.
 
-    `steady` are the losses by step of the same job when nothing strikes it.
+    `steady` are the losses by step of the same job without a fault.
     """
     return tuple(
         [
             *_endings(expected, observed),
             *_restarts(expected, observed),
             *_record(expected, observed),
-            *_told(expected, observed),
+            *_messages(expected, observed),
             *_work(expected, observed, save_every),
             *_wrong_losses(expected, observed, steady),
         ]
@@ -228,20 +209,20 @@ def _record(expected: Expected, observed: Observed) -> Iterator[str]:
         if observed.failures and expected.cause is None and not expected.endings:
             yield f"expected no failure record, got {observed.failures[0].host}: {observed.failures[0].cause}"
         return
-    told = [failure for failure in observed.failures if failure.host.startswith(expected.culprit)]
-    if not told:
+    records = [failure for failure in observed.failures if failure.host.startswith(expected.culprit)]
+    if not records:
         yield f"expected a failure record of {expected.culprit}, got {[f.host for f in observed.failures] or 'none'}"
-    elif expected.cause and not any(expected.cause in failure.cause for failure in told):
-        yield f"expected the cause to say {expected.cause!r}, got {told[0].cause!r}"
+    elif expected.cause and not any(expected.cause in failure.cause for failure in records):
+        yield f"expected the cause to say {expected.cause!r}, got {records[0].cause!r}"
 
 
-def _told(expected: Expected, observed: Observed) -> Iterator[str]:
+def _messages(expected: Expected, observed: Observed) -> Iterator[str]:
     if expected.warning and not any(expected.warning in line for line in observed.lines):
         yield f"expected a line of a ledger with {expected.warning!r}, got none"
     if expected.event and not any(re.search(expected.event, message) for message in observed.events):
         yield f"expected an event that says {expected.event!r}, got {list(observed.events)}"
-    if expected.said and not any(expected.said in message for message in observed.said):
-        yield f"expected a condition to say {expected.said!r}, got {list(observed.said)}"
+    if expected.condition and not any(expected.condition in message for message in observed.conditions):
+        yield f"expected a condition to say {expected.condition!r}, got {list(observed.conditions)}"
 
 
 def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[str]:
@@ -260,8 +241,8 @@ def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[s
 
 def _wrong_losses(expected: Expected, observed: Observed, steady: Mapping[int, float]) -> Iterator[str]:
     whole = inf if expected.spoiled_from is None else expected.spoiled_from
-    twice = [said for step, said in sorted(observed.disagreements.items()) if step < whole]
-    yield from (f"expected steps done twice to agree, got {said}" for said in twice[:3])
+    twice = [text for step, text in sorted(observed.disagreements.items()) if step < whole]
+    yield from (f"expected steps done twice to agree, got {text}" for text in twice[:3])
     if expected.spoiled_from is not None and len(twice) == len(observed.disagreements):
         yield f"expected losses from step {expected.spoiled_from} on to be put right, got none that were wrong"
     if observed.skipped != expected.skipped:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from chaos.faults.hosts import GONE, PACED, at_least, left
+from chaos.faults.hosts import GONE, at_least, between_saves, preempted
 from chaos.sabotage import sabotaged
 from chaos.target import BETWEEN_SAVES, Fault, Target
 from chaos.verdict import UNDISTURBED, Expected
@@ -23,7 +23,7 @@ _SCALED_SECONDS = 60
 
 @contextmanager
 def operator_down(target: Target, name: str) -> Generator[None]:
-    """No process of the operator `name` runs inside the context; afterwards it answers again."""
+    """Scale the operator `name` to no process inside the context, and back afterwards."""
     replicas = _deployment(target, name)["spec"]["replicas"]
     _scale(target, name, 0)
     try:
@@ -70,7 +70,7 @@ def _failed_jobs(target: Target, job: str) -> bool:
 
 
 def _kill_server(name: str) -> Callable[[Target, str], None]:
-    """Kills a server, and waits until the sandbox has started it anew and the API answers."""
+    """Kill a server and wait until the sandbox has restarted it and the API answers."""
 
     def strike(target: Target, _: str) -> None:
         before = target.server_pid(name)
@@ -82,7 +82,7 @@ def _kill_server(name: str) -> Callable[[Target, str], None]:
 
 def _kill_sandbox(target: Target, _: str) -> None:
     pid = daemon.running(target.site)
-    assert pid is not None, "the sandbox of a running job runs"
+    assert pid is not None, "the sandbox of a running job must be running"
     os.kill(pid, signal.SIGKILL)
     target.wait(
         "the sandbox to be gone", lambda: not (daemon.running(target.site) or taken_ports(target.site)), _BACK_SECONDS
@@ -91,31 +91,20 @@ def _kill_sandbox(target: Target, _: str) -> None:
 
 
 CONTROL_PLANE = (
-    Fault(
+    between_saves(
         "jobset-down",
         "a host is killed while the JobSet controller is down",
         _fail_while_jobset_is_down,
         Expected(endings=GONE, event=r"jobset-down-slice-1-0-\S+ failed with exit code 137"),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
     ),
-    Fault(
-        "api-server-killed",
-        "the API server restarts",
-        _kill_server("kube-apiserver"),
-        UNDISTURBED,
-        BETWEEN_SAVES,
-        edit=PACED,
-    ),
-    Fault("etcd-killed", "etcd restarts", _kill_server("etcd"), UNDISTURBED, BETWEEN_SAVES, edit=PACED),
-    Fault(
+    between_saves("api-server-killed", "the API server restarts", _kill_server("kube-apiserver"), UNDISTURBED),
+    between_saves("etcd-killed", "etcd restarts", _kill_server("etcd"), UNDISTURBED),
+    between_saves(
         "sandbox-killed",
-        "everything stops at once, as when the power fails, and starts again",
+        "everything stops at once, as in a power failure, and starts again",
         _kill_sandbox,
-        # Nobody is left to say that it was not the job.
+        # No component is left that could report that the job was not the cause.
         Expected(endings=GONE),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
     ),
 )
 
@@ -128,7 +117,7 @@ _PODS_GONE_SECONDS = 150
 """Longer than Kubernetes waits before it removes pods whose node is gone (kubernetes/pkg/controller/podgc)."""
 _NOTICED_SECONDS = 120
 _STEP_SECONDS = 8.0
-"""The steps that are left last 112 s: longer than Kubernetes takes to give a silent node up and to evict its pods."""
+"""The remaining steps take 112 s, which is longer than Kubernetes takes to give up a silent node and evict its pods."""
 
 
 def _node_of(target: Target, job: str) -> Json:
@@ -137,7 +126,7 @@ def _node_of(target: Target, job: str) -> Json:
 
 
 def _replace(target: Target, nodes: Sequence[Json]) -> None:
-    """Delete the Nodes at once, and make them anew when nothing runs on them, as GKE's repair does."""
+    """Delete the Nodes, and create them again when nothing runs on them, as GKE's repair does."""
     names = {_name(node) for node in nodes}
     for name in names:
         target.api.delete(f"{_NODES}/{name}", {})
@@ -157,7 +146,7 @@ def _runs_on(nodes: set[str], pod: Json) -> bool:
 
 
 def _as_registered(node: Json) -> Json:
-    """The Node as its kubelet first declares it, without what the cluster has put on it since."""
+    """The Node as its kubelet first registers it, without what the cluster has added since."""
     taints = [each for each in node["spec"].get("taints", []) if not each["key"].startswith(_SYSTEM_TAINTS)]
     return {
         "apiVersion": "v1",
@@ -187,7 +176,7 @@ def _delete_pool(target: Target, job: str) -> None:
 
 
 def _cut_off(target: Target, job: str) -> None:
-    """Until Kubernetes has given the node up."""
+    """Silence the node until Kubernetes has given it up."""
     node = _node_of(target, job)
     _silence(target, node, silent=True)
 
@@ -197,7 +186,7 @@ def _cut_off(target: Target, job: str) -> None:
     pods = {pod["metadata"]["uid"] for pod in target.pods(job)}
     try:
         target.wait(f"{_name(node)} to be unreachable", given_up, _NOTICED_SECONDS)
-        # Pods that do not say how long they stay on such a node are evicted meanwhile.
+        # Pods without a toleration for such a node are evicted in this time.
         time.sleep(3 * TOLERATED_SECONDS)
         target.wait("the same pods", lambda: pods == {pod["metadata"]["uid"] for pod in target.pods(job)}, 1)
         target.wait(f"{job} to train still", lambda: not target.ended(job), 1)
@@ -210,7 +199,7 @@ def _again(target: Target, node: Json) -> Json:
 
 
 def _lose_machine(target: Target, job: str) -> None:
-    """Without a word, and GKE's repair some time later; the others see it long before the cluster does."""
+    """Kill the host of a silent node; GKE's repair comes later. The other hosts notice long before the cluster does."""
     node, pid = _node_of(target, job), target.pid(f"{job}-{_HOST}")
     _silence(target, node, silent=True)
     os.kill(pid, signal.SIGKILL)
@@ -223,27 +212,21 @@ def _lose_machine(target: Target, job: str) -> None:
 
 
 NODES = (
-    Fault(
-        "node-deleted", "a Node is deleted and made anew", _delete_node, left("node-deleted"), BETWEEN_SAVES, edit=PACED
-    ),
-    Fault(
-        "pool-gone", "all nodes of a slice go and come back", _delete_pool, left("pool-gone"), BETWEEN_SAVES, edit=PACED
-    ),
+    between_saves("node-deleted", "a Node is deleted and created again", _delete_node, preempted("node-deleted")),
+    between_saves("pool-gone", "all nodes of a slice go and come back", _delete_pool, preempted("pool-gone")),
     Fault(
         "node-silent",
-        "a node cannot reach the cluster until it counts as unreachable; its host trains on",
+        "a node cannot reach the cluster until it counts as unreachable; its host keeps training",
         _cut_off,
         UNDISTURBED,
         at_step=BETWEEN_SAVES,
         edit=sabotaged(at_least(_STEP_SECONDS)),
     ),
-    Fault(
+    between_saves(
         "machine-lost",
-        "a machine goes without a word, and GKE replaces it",
+        "a machine is lost without a signal, and GKE replaces it",
         _lose_machine,
-        # The others end first, and nobody can tell them yet whether their peer's machine or its program failed.
+        # The other hosts end first and cannot tell yet whether their peer's machine or its program failed.
         Expected(charged=1, endings=GONE, recovery_seconds=240),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
     ),
 )

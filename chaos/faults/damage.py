@@ -11,9 +11,9 @@ from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"
 _ONE_SLICE = {"slices": {"group": "trillium", "count": 1}}
-"""Of the target's two: the other one is free."""
+"""One slice of two, so that the other one is free."""
 _OTHER_SHAPE = 1e-4
-"""Tolerance of losses: sums are made in another order than on two slices."""
+"""Tolerance of losses, because sums are made in another order than on two slices."""
 _WAIT_SECONDS = 240
 _HOSTS = ("slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1")
 _WRONG_PRODUCTS = sabotaged(
@@ -31,12 +31,12 @@ _FLIPPED_STEP = 12
 
 
 def _marked(target: Target) -> list[Json]:
-    """Nodes with the mark of a bad host."""
+    """Nodes that are marked as bad hosts."""
     nodes = target.objects("/api/v1/nodes")
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 
-def _take_back(target: Target) -> None:
+def _repair(target: Target) -> None:
     for node in _marked(target):
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != BAD_HOST_KEY]
         patch = {"metadata": {"annotations": {BAD_HOST_KEY: None}}, "spec": {"taints": taints}}
@@ -44,13 +44,13 @@ def _take_back(target: Target) -> None:
 
 
 def _says(target: Target, job: str, text: str) -> bool:
-    """Whether a failure record below the job's path says so."""
+    """Whether the cause in a failure record of the job contains the text."""
     records = target.folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 
 
 def _goes_elsewhere(target: Target, job: str) -> None:
-    """The bad host is named, its slice marked, and the job done on the other slice; then all is mended."""
+    """Wait until the bad host is named, its slice marked and the job done on the other slice; then repair the nodes."""
     try:
         target.wait("a record of the bad host", lambda: _says(target, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
         target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
@@ -60,20 +60,21 @@ def _goes_elsewhere(target: Target, job: str) -> None:
             "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in target.pods(job)}, 1
         )
     finally:
-        _take_back(target)
+        _repair(target)
 
 
 def _has_nowhere_to_go(target: Target, job: str) -> None:
-    """Both slices are the job's: it waits and its pods say why, until the nodes are taken back as good."""
+    """Wait until the job, which needs both slices, waits for the marked nodes and its pods say why; then repair
+    them."""
     try:
         target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
         target.wait(
             "a pod that says which taint keeps it waiting", lambda: _waits_for_taint(target, job), _WAIT_SECONDS
         )
-        # The repair.
+        # This repairs the host.
         (target.folder(job) / NODE_RECORD).write_text("none")
     finally:
-        _take_back(target)
+        _repair(target)
 
 
 def _waits_for_taint(target: Target, job: str) -> bool:
@@ -82,7 +83,7 @@ def _waits_for_taint(target: Target, job: str) -> bool:
 
 
 def _second_writer(target: Target, job: str) -> None:
-    """Another job of the same path is refused with the name of the first one's run."""
+    """Submit another job with the same path and check that it is refused with the name of the first job's run."""
 
     def same_path(manifest: Json) -> None:
         for each in manifest["spec"]["replicatedJobs"]:
@@ -118,7 +119,7 @@ DAMAGE = (
         "bad-host",
         "the chips of a host multiply wrongly, and another slice is free",
         _goes_elsewhere,
-        # The start that found it never came to the run: its ledger knows the next one alone.
+        # The attempt that found it never opened the run, so the ledger contains only the next one.
         Expected(
             starts=1,
             charged=0,
@@ -151,7 +152,7 @@ DAMAGE = (
             endings=frozenset({"SILENT_DAMAGE"}),
             culprit="flipped-bit-slice-0-0",
             cause="slices 0 or 1 computed wrongly: parameters.",
-            # Those from the flip until it was noticed are done again, and right then.
+            # The steps from the flip until it is noticed are done again, with the right losses.
             spoiled_from=_FLIPPED_STEP,
         ),
         at_step=_FLIPPED_STEP,

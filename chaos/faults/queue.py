@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from chaos.faults.cluster import operator_down
-from chaos.faults.hosts import PACED, left
+from chaos.faults.hosts import between_saves, preempted
 from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target
 from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
+from infra.accelerators import TPU_RESOURCE
 from infra.api_server import Json
-from infra.jobset import PRIORITY_LABEL
+from infra.jobset import API_VERSION, PRIORITY_LABEL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from sandbox.tpu_environment import TOPOLOGY_LABEL
 from workloads.report.history import LAST
 
 _HOSTS = 4
@@ -21,10 +23,10 @@ _RUNNING_SECONDS = 240
 
 @contextmanager
 def rival(target: Target, job: str) -> Generator[None]:
-    """The rival of `job`, which is more urgent, has all chips inside the context unless it is removed there.
+    """Run a more urgent rival of `job` on all chips inside the context. It is a job of the same team that does nothing.
 
     Raises:
-        NotInTime: it has not within four minutes.
+        NotInTime: it does not run within four minutes.
     """
 
     def runs() -> bool:
@@ -37,7 +39,7 @@ def rival(target: Target, job: str) -> Generator[None]:
 
 @contextmanager
 def asking(target: Target, job: str) -> Generator[None]:
-    """The rival of `job` asks for all chips inside the context."""
+    """Submit the rival of `job` inside the context."""
     target.api.request("POST", JOBSETS, _manifest(_name(job)))
     try:
         yield
@@ -46,12 +48,12 @@ def asking(target: Target, job: str) -> Generator[None]:
 
 
 def has_pods(target: Target, job: str) -> bool:
-    """Whether the rival of `job` was let in."""
+    """Whether the rival of `job` was admitted."""
     return bool(target.pods(_name(job)))
 
 
 def remove_rival(target: Target, job: str) -> None:
-    """Delete the rival of `job`, if it is there, and wait until its pods are gone."""
+    """Delete the rival of `job`, if it exists, and wait until its pods are gone."""
     name = _name(job)
     target.api.delete(f"{JOBSETS}/{name}", {"propagationPolicy": "Background"})
     target.wait(f"the pods of {name} to go", lambda: not target.pods(name), _RUNNING_SECONDS)
@@ -65,8 +67,8 @@ def _manifest(name: str) -> Json:
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
-        "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
-        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
+        "nodeSelector": {TOPOLOGY_LABEL: "2x4"},
+        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists"}],
         "automountServiceAccountToken": False,
         "securityContext": CONFINED_POD,
         "containers": [
@@ -75,13 +77,13 @@ def _manifest(name: str) -> Json:
                 "image": "busybox",
                 "command": ["sleep", "3600"],
                 "securityContext": CONFINED_CONTAINER,
-                "resources": {"limits": {"google.com/tpu": 4}},
+                "resources": {"limits": {TPU_RESOURCE: 4}},
             }
         ],
     }
     hosts = {"parallelism": _HOSTS, "completions": _HOSTS, "backoffLimit": 0, "template": {"spec": pod}}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": name,
@@ -94,12 +96,12 @@ def _manifest(name: str) -> Json:
 
 _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5
-"""Long enough for Kueue to act on what it sees, ten times over."""
+"""Ten times as long as Kueue needs to act on a change."""
 _GONE_SECONDS = 90
 
 
 def _stop(policy: str, meanwhile: Callable[[Target, str], None]) -> Callable[[Target, str], None]:
-    """Stops the team's queue, and opens it again."""
+    """Stop the team's queue, and open it again."""
 
     def strike(target: Target, job: str) -> None:
         target.api.patch(_QUEUE, {"spec": {"stopPolicy": policy}})
@@ -112,7 +114,7 @@ def _stop(policy: str, meanwhile: Callable[[Target, str], None]) -> Callable[[Ta
 
 
 def _see_others_wait(target: Target, job: str) -> None:
-    """Another job is not let in, though it is more urgent."""
+    """Check that another job is not admitted, although it is more urgent."""
     with asking(target, job):
         time.sleep(_STAYS_SECONDS)
         target.wait("the rival to wait", lambda: not has_pods(target, job), 1)
@@ -163,29 +165,26 @@ def _free_while_kueue_is_down(target: Target, job: str) -> None:
         target.wait(f"{job} to be left in the queue", lambda: not target.pods(job), 1)
 
 
-def _struck_between_saves(name: str, what: str, strike: Callable[[Target, str], None], expected: Expected) -> Fault:
-    return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, edit=PACED)
-
-
 QUEUE = (
-    _struck_between_saves(
+    between_saves(
         "preempted",
         "a more urgent job of the team takes the chips for a while",
         _preempt,
-        replace(left("preempted"), said="Preempted to accommodate a workload"),
+        replace(preempted("preempted"), condition="Preempted to accommodate a workload"),
     ),
-    _struck_between_saves(
-        "queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED
+    between_saves("queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED),
+    between_saves(
+        "queue-drained",
+        "the queue is drained and opened again",
+        _stop("HoldAndDrain", _see_evicted),
+        preempted("queue-drained"),
     ),
-    _struck_between_saves(
-        "queue-drained", "the queue is drained, then open", _stop("HoldAndDrain", _see_evicted), left("queue-drained")
-    ),
-    _struck_between_saves("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED),
-    _struck_between_saves(
+    between_saves("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED),
+    between_saves(
         "kueue-down",
         "a preempted job waits, and Kueue is down when the chips become free",
         _free_while_kueue_is_down,
-        left("kueue-down"),
+        preempted("kueue-down"),
     ),
 )
 
@@ -201,7 +200,7 @@ def _kill_for_good(target: Target, job: str) -> None:
 
 
 def _outlive_deadline(target: Target, job: str) -> None:
-    """Kueue lets the job go after its time, and never has it back."""
+    """Wait until Kueue evicts the job at its deadline, and check that it is not admitted again."""
     target.wait(f"the end of the time of {job}", lambda: target.jobset(job)["spec"]["suspend"], 2 * _DEADLINE_SECONDS)
     target.wait(f"the pods of {job} to go", lambda: not target.pods(job), _DEADLINE_SECONDS)
     _require_checkpoint(target, job, max(line["step"] for line in target.steps(job)))
@@ -215,7 +214,7 @@ def _require_checkpoint(target: Target, job: str, step: int) -> None:
 
 
 LIMITS = (
-    Fault(
+    between_saves(
         "restarts-used-up",
         "a host is killed and the job has no restart left",
         _kill_for_good,
@@ -224,23 +223,21 @@ LIMITS = (
             starts=1,
             charged=0,
             endings=frozenset({LAST, "PEER_LOST"}),
-            said="reaching max number of restarts",
+            condition="reaching max number of restarts",
         ),
-        at_step=BETWEEN_SAVES,
         job={"max_restarts": 0},
-        edit=PACED,
     ),
     Fault(
         "deadline-reached",
         "the job has held its chips for `max_hours`",
         _outlive_deadline,
         replace(
-            left("deadline-reached"),
+            preempted("deadline-reached"),
             terminal=SUSPENDED,
             starts=1,
             # Its learning rate falls over more steps.
             loss_tolerance=0.05,
-            said="maximum execution time",
+            condition="maximum execution time",
         ),
         at_step=BETWEEN_SAVES,
         job={"max_hours": _DEADLINE_SECONDS / 3600, "training": {"steps": 50 * STEPS}},

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
 
-from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, PACED, told_of_kill
+from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of_kill
 from chaos.sabotage import Deed, Sabotage, sabotaged
-from chaos.target import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
+from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
 from chaos.verdict import UNDISTURBED, Expected
 from infra.api_server import Json
 from workloads.data.documents import TextField
@@ -25,7 +25,8 @@ from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
 _WRITER = "slice-0-1"
-"""Like the leader it holds the first replica, the one that is written; the leader also writes record and commit."""
+"""Holds the first replica, which is the one that is written, as the leader does. The leader also writes record and
+commit."""
 _SECOND = 2 * SAVE_EVERY
 _ARRAYS_ARE_WRITTEN_SECONDS = 2.0
 
@@ -56,25 +57,30 @@ _BEFORE_COMMIT = _at_second_save(
 
 
 def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
-    expected = Expected(endings=GONE, lost_steps=lost_steps, event=told_of_kill(name, *sabotage.hosts))
+    expected = Expected(endings=GONE, lost_steps=lost_steps, event=event_of_kill(name, *sabotage.hosts))
     return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=sabotaged(sabotage))
 
 
 SAVES = (
-    # The save that fails is that of one interval; until the next one begins, which waits for it, training goes on.
+    # One interval's save fails. Training continues until the next save begins, which waits for the failed one.
     _crash("save-not-begun", "a host dies as a save begins", _BEFORE_ANYTHING, SAVE_EVERY),
-    _crash("save-arrays-in-part", "a host dies when it wrote some arrays", _ARRAYS_IN_PART, 2 * SAVE_EVERY),
-    _crash("save-without-record", "the leader dies when arrays are there alone", _BEFORE_RECORD, 2 * SAVE_EVERY),
-    _crash("save-not-committed", "the leader dies when all but the commit is there", _BEFORE_COMMIT, 2 * SAVE_EVERY),
+    _crash("save-arrays-in-part", "a host dies after it wrote some arrays", _ARRAYS_IN_PART, 2 * SAVE_EVERY),
+    _crash("save-without-record", "the leader dies when only the arrays are written", _BEFORE_RECORD, 2 * SAVE_EVERY),
+    _crash(
+        "save-not-committed",
+        "the leader dies when everything but the commit is written",
+        _BEFORE_COMMIT,
+        2 * SAVE_EVERY,
+    ),
     _crash(
         "save-not-told",
-        "the leader dies when a save is complete and nobody was told",
+        "the leader dies when a save is complete but not reported",
         _at_second_save("kill", _AFTER_COMMIT, LEADER),
         SAVE_EVERY,
     ),
     Fault(
         "save-stopped",
-        "a host stands still as it writes",
+        "a host hangs while it writes",
         comes_with_the_job,
         Expected(
             endings=frozenset({"HANG"}),
@@ -91,7 +97,7 @@ SAVES = (
 
 _STOPPED_HOST = "slice-1-1"
 _SETTLED_SECONDS = 5.0
-"""When all hosts wait for one, the saves that are under way end within this time, or never."""
+"""Saves that are in progress end within this time while all hosts wait for one, or never."""
 _SKIPPED_SECONDS = 180
 
 KINDS = {
@@ -101,7 +107,7 @@ KINDS = {
     "structure of the state": "state/_METADATA",
     "record": "record/metadata",
 }
-"""Files of a checkpoint without which it is not what was saved."""
+"""Files without which a checkpoint is not what was saved."""
 SIDE_FILES = (
     "_CHECKPOINT_METADATA",
     "commit_success.txt",
@@ -110,11 +116,11 @@ SIDE_FILES = (
     "state/ocdbt.process_*/manifest.ocdbt",
     "state/_METADATA",
 )
-"""Files of which a start needs nothing, or not each bit."""
+"""Files that a restore does not need, or of which it does not need every bit."""
 
 
 def _flip(path: Path) -> None:
-    """Turn over one bit, in the part of a record where the fingerprints are."""
+    """Flip one bit, in a record where the fingerprints are."""
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 1
     _write(path, bytes(data))
@@ -129,7 +135,7 @@ def _empty(path: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # In place: the server keeps what it knows of a file with it, and reads its size anew.
+    # In place, because the server keeps its metadata with the file, and reads the size again.
     with path.open("r+b") as file:
         file.truncate(0)
         file.write(data)
@@ -142,22 +148,22 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "missing": Path.unlink,
 }
 _PAIRS = [pair for pair in product(KINDS, DAMAGES) if pair != ("structure of the state", "flipped")]
-"""A bit of the structure may be one of a word that nobody reads."""
+"""A flipped bit of the structure may be in a word that is never read."""
 
 
-def _stands_still_before(step: int) -> Callable[[Json], None]:
+def _stopped_before(step: int) -> Callable[[Json], None]:
     return sabotaged(Sabotage("stop", "workloads.training.data:Batches.training", (_STOPPED_HOST,), (step, step)))
 
 
 def _complete(target: Target, job: str) -> list[Path]:
-    """Checkpoints of a job that stands still, the oldest first."""
+    """Complete checkpoints of a job with a stopped host, the oldest first."""
     time.sleep(_SETTLED_SECONDS)
     found = (target.run_folder(job) / "checkpoints").glob("*/commit_success.txt")
     return sorted((path.parent for path in found), key=lambda folder: int(folder.name))
 
 
 def _damage_each(target: Target, job: str) -> None:
-    """Another checkpoint for each kind of file and damage, the newest ones; one start skips them all."""
+    """Damage one of the newest checkpoints for each kind of file and damage. One restart skips all of them."""
     struck = _complete(target, job)[-len(_PAIRS) :]
     for folder, (kind, damage) in zip(struck, _PAIRS, strict=True):
         for path in _found(folder, KINDS[kind]):
@@ -183,10 +189,10 @@ def _found(checkpoint: Path, pattern: str) -> list[Path]:
 
 
 def _skipped(target: Target, job: str) -> set[int]:
-    """Steps of which the ledger tells that their checkpoint was skipped, and which lie beside the others now."""
-    told = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
+    """Steps whose checkpoint the ledger reports as skipped and that was moved aside."""
+    reported = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
     away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
-    return told & away
+    return reported & away
 
 
 _SAVES = len(_PAIRS) + 2
@@ -195,39 +201,39 @@ _BEFORE_THE_LAST_SAVE = STEPS - 2
 FILES = (
     Fault(
         "checkpoints-damaged",
-        "of each kind of file, one is flipped, truncated, empty and missing in a checkpoint each",
+        "each kind of file is flipped, truncated, emptied and removed, in one checkpoint each",
         _damage_each,
-        # The last save may not be complete when the host stands still. Each damaged checkpoint is read before the next.
+        # The last save may be incomplete when the host stops. Each damaged checkpoint is read before the next.
         Expected(
             endings=GONE,
             lost_steps=_SAVES,
             recovery_seconds=180,
-            event=told_of_kill("checkpoints-damaged", _STOPPED_HOST),
+            event=event_of_kill("checkpoints-damaged", _STOPPED_HOST),
         ),
         at_step=_SAVES,
         job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
-        edit=_stands_still_before(_SAVES + 1),
+        edit=_stopped_before(_SAVES + 1),
     ),
     Fault(
         "side-files-damaged",
-        "in the newest checkpoint, every file that a start does not need is flipped",
+        "a bit of every file that a restore does not need is flipped in the newest checkpoint",
         _damage_side_files,
-        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=told_of_kill("side-files-damaged", _STOPPED_HOST)),
+        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=event_of_kill("side-files-damaged", _STOPPED_HOST)),
         at_step=_BEFORE_THE_LAST_SAVE,
-        edit=_stands_still_before(_BEFORE_THE_LAST_SAVE + 1),
+        edit=_stopped_before(_BEFORE_THE_LAST_SAVE + 1),
     ),
 )
 
 
 _STILL_SECONDS = 15.0
-"""The second save falls into it."""
+"""The second save falls into this time."""
 _SAVED_SECONDS = 60
 _FAILED_SECONDS = 180
 _SERVER = "fake-gcs-server"
 _DATA = "data-changed/tokens"
 
 
-def _stand_still_for_a_while(target: Target, job: str) -> None:
+def _stop_for_a_while(target: Target, job: str) -> None:
     server = target.server_pid(_SERVER)
     os.kill(server, signal.SIGSTOP)
     try:
@@ -239,15 +245,15 @@ def _stand_still_for_a_while(target: Target, job: str) -> None:
 
 
 def _saved(target: Target, job: str, step: int) -> float:
-    """When the leader learned of it; 0: not yet."""
+    """Time when the leader recorded the save of `step`; 0: not yet."""
     saves = target.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
 
 def _fill(target: Target, job: str) -> None:
-    """The store takes no byte more until the job has given up its start.
+    """Make the store refuse every write until the job restarts.
 
-    As a limit of the server's process, since to mount a small disk takes root.
+    This is a limit of the server's process, because mounting a small disk needs root.
     """
     server = target.server_pid(_SERVER)
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
@@ -265,7 +271,7 @@ def _logged(target: Target, job: str, words: str) -> bool:
 
 
 def _put_data(target: Target, text: ModuleType) -> None:
-    """The token folder of the job, made of the sources of a module."""
+    """Write the job's token folder, made from the source of a module."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
         request = Request((inspect.getfile(text),), str(output), TextField("text"), "\n")
@@ -283,39 +289,30 @@ def _change_data(target: Target, job: str) -> None:
 
 
 STORE = (
-    Fault(
-        "store-stands-still",
-        "the store does not answer for a while",
-        _stand_still_for_a_while,
-        UNDISTURBED,
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
-    ),
-    Fault(
+    between_saves("store-stands-still", "the store does not answer for a while", _stop_for_a_while, UNDISTURBED),
+    between_saves(
         "store-full",
-        "the store refuses every write until the job has given up, and then has room again",
+        "the store refuses every write until the job restarts, and then has room again",
         _fill,
-        # No record of a failure can be written there either: the pods' logs tell it.
+        # The failure cannot be recorded in the store either; the pods' logs show it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
-        # Whoever writes tries again for minutes; a step that takes so long is a hang.
+        # Writers retry for minutes; a step that takes so long counts as a hang.
         job={"training": {"step_timeout_minutes": 0.75}, "grace_seconds": 15},
     ),
-    Fault(
-        "data-changed",
-        "other tokens lie where the job's data was, and a host is killed",
-        _change_data,
-        Expected(
-            terminal="Failed",
-            starts=1,
-            culprit="data-changed-slice-0-0",
-            cause="data.digest: expected",
-            same_data=False,
+    replace(
+        between_saves(
+            "data-changed",
+            "the tokens of the job are replaced by others, and a host is killed",
+            _change_data,
+            Expected(
+                terminal="Failed",
+                starts=1,
+                culprit=f"data-changed-{LEADER}",
+                cause="data.digest: expected",
+                same_data=False,
+            ),
+            job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
         ),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
         before=lambda target: _put_data(target, inspect),
-        job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
     ),
 )

@@ -20,28 +20,28 @@ from types import ModuleType
 from typing import Any, Literal
 
 VARIABLE = "SABOTAGE"
-"""Environment variable of the pods with a list of descriptions as JSON."""
+"""Environment variable of the pods with a JSON list of sabotages."""
 
 NODE_RECORD = "bad-node"
-"""File below the job's storage path with the name of the node that `Sabotage.node_of` speaks of."""
+"""File in the job's storage path with the name of the node that `Sabotage.node_of` describes."""
 
 Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", "kill", "stop"]
-"""What the call does when its time has come:
+"""What a sabotaged call does:
 
     delay       nothing else
     raise       raises a ValueError
     exhaust     asks a device for more memory than there is
-    not-finite  works on weights of which the host's own are not finite, and gives back the right ones
-    flip        gives back weights of which one bit is another one
-    misproduct  gives back wrong products
+    not-finite  works on weights of which the host's own are not finite, and returns the right ones
+    flip        returns weights with one flipped bit
+    misproduct  returns wrong products
     kill        the kernel kills the process
-    stop        the process stands still
+    stop        the process stops
 """
 
 
 @dataclass(frozen=True)
 class Sabotage:
-    """One function that misbehaves on some hosts of one start."""
+    """One function that misbehaves on some hosts in one attempt."""
 
     deed: Deed
     function: str
@@ -51,16 +51,16 @@ class Sabotage:
     calls: tuple[int, int]
     """The first and the last call that misbehave, counted from 1 in each process."""
     about: str = ""
-    """Only calls with this text in their arguments count."""
+    """Text that the arguments of a call must contain for the call to count."""
     start: int | None = 0
-    """Restarts of the job before that start; None: any start."""
+    """Number of restarts before the attempt; None: any attempt."""
     node_of: str = ""
-    """The host whose first node alone makes calls misbehave, in whatever start; empty: any node does."""
+    """Host whose first node makes calls misbehave, in any attempt; empty: calls misbehave on any node."""
     seconds: float = 0.0
-    """How long the call waits first."""
+    """Delay before the deed."""
 
     def concerns(self, environment: Mapping[str, str]) -> bool:
-        """Whether the process with this environment is such a host in that start."""
+        """Whether the process with this environment is such a host in that attempt."""
         attempt = environment.get("JOB_RESTART_ATTEMPT")
         return own_name(environment) in self.hosts and (self.start is None or attempt == str(self.start))
 
@@ -71,7 +71,7 @@ def own_name(environment: Mapping[str, str]) -> str:
 
 
 def described(environment: Mapping[str, str]) -> list[Sabotage]:
-    """What goes wrong in the process with this environment."""
+    """Sabotages of the process with this environment."""
     found = [_parsed(facts) for facts in json.loads(environment[VARIABLE])]
     return [each for each in found if each.concerns(environment)]
 
@@ -82,7 +82,7 @@ def _parsed(facts: dict[str, Any]) -> Sabotage:
 
 
 def sabotaged(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
-    """For `Fault.edit`: pods whose Python reads `sitecustomize` of this folder before all else."""
+    """Edit for `Fault.edit`: pods whose Python first imports `sitecustomize` of this folder."""
     folder = Path(__file__).parent
     return with_variables(
         {
@@ -93,7 +93,7 @@ def sabotaged(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
 
 
 def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], None]:
-    """For `Fault.edit`: pods with these environment variables."""
+    """Edit for `Fault.edit`: pods with these environment variables."""
 
     def edit(manifest: dict[str, Any]) -> None:
         for job in manifest["spec"]["replicatedJobs"]:
@@ -106,11 +106,11 @@ def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], N
 
 _MORE_BYTES_THAN_THERE_ARE = 1 << 50
 _A_BIT = 1 << 20
-"""Of a float32's mantissa."""
+"""A bit of a float32's mantissa."""
 
 
 def install(environment: Mapping[str, str]) -> None:
-    """Wrap what the environment describes, once it is imported."""
+    """Wrap the functions that the environment describes when they are imported."""
     if what := described(environment):
         sys.meta_path.insert(0, _Finder(what))
 
@@ -143,7 +143,7 @@ class _Loader(SourceFileLoader):
 
 
 def wrapped(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
-    """The function, which misbehaves in the calls that `what` describes."""
+    """The function, changed to misbehave in the calls that `what` describes."""
     count = _Count(what)
 
     @functools.wraps(function)
@@ -164,7 +164,7 @@ def wrapped(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def awaited(*arguments: Any, **named: Any) -> Any:
-        # Runs when it is awaited, which may be in a thread of its own.
+        # This runs when it is awaited, possibly in a separate thread.
         if count.due(arguments, named):
             time.sleep(what.seconds)
             _do(what)
@@ -179,7 +179,7 @@ class _Count:
     calls: int = 0
 
     def due(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-        """Whether it is the time of this call."""
+        """Whether this call misbehaves."""
         if self.what.about and self.what.about not in repr((arguments, named)):
             return False
         self.calls += 1
@@ -188,7 +188,7 @@ class _Count:
 
 
 def _on_node_of(host: str, environment: Mapping[str, str]) -> bool:
-    """Whether this process runs on the node on which that host ran first; the host notes which one it was."""
+    """Whether this process runs on the node on which that host first ran, which the host records."""
     from etils import epath
 
     from workloads.spec import JOB_SPEC_VARIABLE, NODE_VARIABLE
@@ -228,7 +228,7 @@ def _on_weights_that_are_not_finite(step: Callable[..., Any], program: Any, stat
     poisoned = jax.make_array_from_single_device_arrays(leaves[0].shape, leaves[0].sharding, shards)
     bad = replace(state, parameters=structure.unflatten([poisoned, *leaves[1:]]))
     after, result = step(program, bad, batch)
-    # Not given away with the others, and a step that is skipped leaves all weights as they are.
+    # The first leaf was not donated with the others, and a skipped step leaves all weights as they are.
     rest = jax.tree.leaves(after.parameters)[1:]
     return replace(after, parameters=structure.unflatten([leaves[0], *rest])), result
 

@@ -1,6 +1,6 @@
 """Puts the plugins where the Pulumi engine looks, and the programs that it or a kubeconfig names on the way to PATH.
 
-The Kubernetes plugin is the stand-in, or the published one where the user has installed it and asks for it.
+The Kubernetes plugin is the stand-in, or the published one if the user has installed and selected it.
 """
 
 import os
@@ -13,7 +13,7 @@ from sandbox.programs import ProgramsError
 from sandbox.site import Site
 
 VARIABLE = "KUBERNETES_PLUGIN"
-"""Environment variable that asks for it; its only value is `published`."""
+"""Environment variable that selects the published plugin with its only value, `published`."""
 
 _PULUMI_HOME = "PULUMI_HOME"
 
@@ -76,10 +76,10 @@ def _credential_plugin(site: Site) -> str:
 
 
 def published_plugin() -> Path | None:
-    """The published plugin in the version of the SDK; None: nobody asks for it.
+    """Path of the published plugin in the SDK's version; None if it is not selected.
 
     Raises:
-        ProgramsError: it is asked for, and Pulumi has not installed it.
+        ProgramsError: it is selected, and Pulumi has not installed it.
     """
     asked = os.environ.get(VARIABLE)
     if asked is None:

@@ -11,11 +11,12 @@ from typing import Any
 
 from infra import accelerators
 from infra.accelerators import TPU_RESOURCE, SliceShape
+from infra.api_server import Json
 from infra.capacity import offers_flex_start
 from infra.flavors import NODE_POOL_LABEL
 from infra.generations import generations
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Object, has_unknown
+from sandbox.providers.values import has_unknown
 from sandbox.site import NODE_LABEL, Site
 from sandbox.tpu_environment import ACCELERATOR_LABEL, MACHINE_LABEL, TOPOLOGY_LABEL
 
@@ -23,15 +24,15 @@ _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule
 
 _GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
 _SHARED_CORE = (2, 4)
-"""Size of a machine whose name does not tell it, such as e2-medium."""
+"""vCPUs and GiB of a machine whose name does not contain them, such as e2-medium."""
 
 _KERNEL_SHARE = 0.016
-"""Memory that the kernel keeps: measured on tpu7x-standard-4t."""
+"""Share of memory that the kernel keeps, measured on tpu7x-standard-4t."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A node pool as far as its Nodes show it."""
+    """The properties of a node pool that its Nodes show."""
 
     cluster: str
     name: str
@@ -48,7 +49,7 @@ class Pool:
     flex_start: bool
 
 
-def nodes(pool: Pool, site: Site) -> list[Object]:
+def nodes(pool: Pool, site: Site) -> list[Json]:
     """The Nodes of the pool with their status, in the order of their names."""
     return [
         _node(pool, zone, index, site)
@@ -89,7 +90,7 @@ def _tiered(amount: float, tiers: tuple[tuple[float, float], ...]) -> float:
     return total
 
 
-def _node(pool: Pool, zone: str, index: int, site: Site) -> Object:
+def _node(pool: Pool, zone: str, index: int, site: Site) -> Json:
     digest = hashlib.sha256(f"{pool.cluster}/{pool.name}".encode()).hexdigest()
     name = f"gke-{pool.cluster[:20]}-{pool.name[:20]}-{digest[:8]}-{index:04}"
     return {
@@ -135,7 +136,7 @@ def _taints(pool: Pool) -> list[dict[str, str]]:
     return [{"key": key, "value": value, "effect": _EFFECTS[effect]} for (key, effect), value in taints.items()]
 
 
-def _status(pool: Pool, name: str, site: Site) -> Object:
+def _status(pool: Pool, name: str, site: Site) -> Json:
     millicores, memory_mib = allocatable(pool.machine_type)
     resources = {"cpu": f"{millicores}m", "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "44Gi"}
     if pool.shape is not None:
@@ -163,16 +164,17 @@ _DEFAULT_MACHINE_TYPE = "e2-medium"
 _DECISIVE = ("nodeConfig", "placementPolicy", "nodeCount", "initialNodeCount", "autoscaling", "nodeLocations")
 
 
-def is_decided(properties: Object, cluster: Object | None) -> bool:
-    """Whether a preview knows all that the rules ask for; the zones may be those of a cluster yet to come."""
+def is_decided(properties: Json, cluster: Json | None) -> bool:
+    """Whether a preview knows everything that the rules need; the zones may be those of a cluster that does not exist
+    yet."""
     zones_known = cluster is not None or "nodeLocations" in properties or _is_zone(properties.get("location", ""))
     return zones_known and not any(has_unknown(properties.get(key)) for key in _DECISIVE)
 
 
-def require_valid(properties: Object, cluster: Object, policy: Object | None) -> None:
-    """Refuse a pool that GKE would not create, or not resize so.
+def require_valid(properties: Json, cluster: Json, policy: Json | None) -> None:
+    """Refuse a pool that GKE would not create or resize.
 
-    `cluster` and `policy` are the cluster and the workload policy that it names.
+    `cluster` and `policy` are the cluster and the workload policy that the pool names.
 
     Raises:
         Refusal: in the API's words.
@@ -183,11 +185,11 @@ def require_valid(properties: Object, cluster: Object, policy: Object | None) ->
         _require_tpu_pool(pool, pool.shape, properties)
 
 
-def pool_of(properties: Object, cluster: Object, policy: Object | None) -> Pool:
-    """The pool that these properties describe, of whatever size.
+def pool_of(properties: Json, cluster: Json, policy: Json | None) -> Pool:
+    """The pool that these properties describe, of any size.
 
     Raises:
-        Refusal: there is no such slice.
+        Refusal: GKE offers no such slice.
     """
     config = properties.get("nodeConfig", {})
     return Pool(
@@ -205,7 +207,7 @@ def pool_of(properties: Object, cluster: Object, policy: Object | None) -> Pool:
     )
 
 
-def zones(properties: Object, cluster: Object) -> tuple[str, ...]:
+def zones(properties: Json, cluster: Json) -> tuple[str, ...]:
     """The zones that the pool has nodes in."""
     location = str(properties.get("location", cluster["location"]))
     named = properties.get("nodeLocations") or cluster.get("nodeLocations")
@@ -219,14 +221,14 @@ def _is_zone(location: str) -> bool:
 
 
 def _require_zones_of_the_region(pool: Pool, location: str) -> None:
-    """`location`: of the cluster, a region or a zone; empty in a preview that does not know it."""
+    """Refuse zones outside the cluster's `location`, a region or a zone; empty in a preview that does not know it."""
     region = "-".join(location.split("-")[:2])
     foreign = [zone for zone in pool.zones if not zone.startswith(f"{region}-")]
     if location and foreign:
         raise _invalid(f'Node locations must be zones of region "{region}", got "{", ".join(foreign)}".')
 
 
-def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
+def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
     machine_type = properties.get("nodeConfig", {}).get("machineType", _DEFAULT_MACHINE_TYPE)
     placement = properties.get("placementPolicy", {})
     policy_topology = (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
@@ -249,7 +251,7 @@ def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
     return shape
 
 
-def _require_no_placement(placement: Object, shape: SliceShape) -> None:
+def _require_no_placement(placement: Json, shape: SliceShape) -> None:
     if placement.get("policyName"):
         raise _invalid("does not support TPU topology with group placement policy and workload policy at the same time")
     if placement:
@@ -259,7 +261,7 @@ def _require_no_placement(placement: Object, shape: SliceShape) -> None:
         )
 
 
-def _require_placement(placement: Object, shape: SliceShape, policy: Object | None) -> None:
+def _require_placement(placement: Json, shape: SliceShape, policy: Json | None) -> None:
     if not shape.multi_host:
         raise _invalid(
             f'Placement policy is not supported for single-host TPU slices: "{shape.topology}" is one'
@@ -280,7 +282,7 @@ def _require_placement(placement: Object, shape: SliceShape, policy: Object | No
         raise _invalid(f'TPU topology "{shape.topology}" differs from "{wanted}" of the workload policy.')
 
 
-def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None:
+def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Json) -> None:
     label = pool.labels.get(TOPOLOGY_LABEL, shape.topology)
     if label != shape.topology:
         raise _invalid(
@@ -297,7 +299,7 @@ def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None
         _require_gang(pool, shape, properties)
 
 
-def _require_flex_start(pool: Pool, shape: SliceShape, properties: Object) -> None:
+def _require_flex_start(pool: Pool, shape: SliceShape, properties: Json) -> None:
     if properties.get("queuedProvisioning", {}).get("enabled") and not pool.flex_start:
         raise _invalid("Queued_provisioning doesn't support TPUs")
     if pool.flex_start and "autoscaling" not in properties:
@@ -311,7 +313,7 @@ def _require_flex_start(pool: Pool, shape: SliceShape, properties: Object) -> No
         _require_lone_provisioning_model(pool, properties)
 
 
-def _require_one_reservation(affinity: Object) -> None:
+def _require_one_reservation(affinity: Json) -> None:
     specific = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
     named = affinity.get("key") == "compute.googleapis.com/reservation-name" and len(affinity.get("values", [])) == 1
     if specific and not named:
@@ -320,7 +322,7 @@ def _require_one_reservation(affinity: Object) -> None:
         )
 
 
-def _require_lone_provisioning_model(pool: Pool, properties: Object) -> None:
+def _require_lone_provisioning_model(pool: Pool, properties: Json) -> None:
     config = properties["nodeConfig"]
     affinity = config.get("reservationAffinity", {}).get("consumeReservationType", "NO_RESERVATION")
     if pool.spot or affinity != "NO_RESERVATION":
@@ -332,7 +334,7 @@ def _require_lone_provisioning_model(pool: Pool, properties: Object) -> None:
         raise _invalid(f'Invalid max run duration "{duration}": must be between 600s and 604800s.')
 
 
-def _require_gang(pool: Pool, shape: SliceShape, properties: Object) -> None:
+def _require_gang(pool: Pool, shape: SliceShape, properties: Json) -> None:
     total = pool.nodes_per_zone * len(pool.zones)
     if total not in (0, shape.hosts):
         raise Refusal(
@@ -347,7 +349,7 @@ def _require_gang(pool: Pool, shape: SliceShape, properties: Object) -> None:
         )
 
 
-def _nodes_per_zone(properties: Object) -> int:
+def _nodes_per_zone(properties: Json) -> int:
     smallest = properties.get("autoscaling", {}).get("minNodeCount", 0)
     return int(properties.get("nodeCount", properties.get("initialNodeCount", smallest)))
 

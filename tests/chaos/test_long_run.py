@@ -10,7 +10,7 @@ from chaos import long_run
 from chaos.long_run import Draw, Plan, draws, verdict_of
 from chaos.target import Fault, Target
 from chaos.trial import Strike
-from chaos.verdict import UNSEEN, Expected, Observed
+from chaos.verdict import Expected, Observed
 from workloads.report.history import Failure
 
 
@@ -46,8 +46,7 @@ def test_a_strike_that_finds_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 STRUCK = (Strike(fault="follower-killed", time=1.0), Strike(fault="host-preempted", time=2.0))
 STEADY = {1: 5.0, 2: 4.0}
-SURVIVED = replace(
-    UNSEEN,
+SURVIVED = Observed(
     terminal="Completed",
     endings=("KILLED", "PREEMPTED", "DONE"),
     failures=(Failure(attempt=0, host="random-1-slice-0-0", cause="another host is gone", code=134, time=1.0),),

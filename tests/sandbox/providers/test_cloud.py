@@ -7,9 +7,10 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import _types as pulumi_types  # pyright: ignore[reportPrivateUsage]
 
+from infra.api_server import Json
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, Cloud, filled, row
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Change, Object, pruned
+from sandbox.providers.values import Change, pruned
 from tests.infra.recording import Registration, run_program, stack_values
 
 BUCKET = "gcp:storage/bucket:Bucket"
@@ -42,7 +43,7 @@ def test_a_file_edited_by_hand_is_what_the_cloud_says(tmp_path: Path) -> None:
     assert cloud.find(BUCKET, "b") == {"versioning": "off"}
 
 
-SLICE: Object = {
+SLICE: Json = {
     "nodeCount": 4,
     "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
     "networkConfig": {"enablePrivateNodes": True, "additionalNodeNetworkConfigs": [{"network": "second"}]},
@@ -58,7 +59,7 @@ SLICE: Object = {
 }
 
 
-def changed(base: Object, path: str, value: Any) -> Object:
+def changed(base: Json, path: str, value: Any) -> Json:
     """`base` with `value` at `path`; None removes what is there."""
     key, _, rest = path.partition(".")
     kept = {name: item for name, item in base.items() if name != key}
@@ -67,7 +68,7 @@ def changed(base: Object, path: str, value: Any) -> Object:
     return kept if value is None else kept | {key: value}
 
 
-def effect(resource_type: str, before: Object, after: Object) -> str:
+def effect(resource_type: str, before: Json, after: Json) -> str:
     """What the table says of going from `before` to `after`."""
     kind = row(resource_type)
     found = list(kind.differences(before, after))
@@ -139,7 +140,7 @@ def test_a_change_of_a_node_pool_does_what_it_does_on_gke(path: str, value: obje
         ({"nodeConfig": {}}, {"nodeConfig": {"spot": True}}, "replaced"),
     ],
 )
-def test_a_change_of_a_cluster_does_what_it_does_on_gke(before: Object, after: Object, expected: str) -> None:
+def test_a_change_of_a_cluster_does_what_it_does_on_gke(before: Json, after: Json, expected: str) -> None:
     assert effect(CLUSTER, before, after) == expected
 
 
@@ -187,21 +188,21 @@ def test_a_missing_fact_is_told_as_a_missing_field() -> None:
         filled(row(CLUSTER).id, {"project": "p", "name": "n"})
 
 
-CAPACITIES: dict[str, Object] = {
+CAPACITIES: dict[str, Json] = {
     "plain": {"capacity": "on-demand"},
     "spot": {"capacity": "spot"},
     "reserved": {"capacity": {"kind": "reservation", "name": "chips"}},
     "flex": {"capacity": {"kind": "flex-start", "max_run_hours": 4}},
     "queued": {"capacity": {"kind": "queued", "max_run_hours": 4}},
 }
-SHAPES: dict[str, Object] = {
+SHAPES: dict[str, Json] = {
     "cube": {"generation": "v5p", "topology": "4x4x4"},
     "half": {"generation": "v5p", "topology": "2x4x4"},
     "flat": {"generation": "v6e", "topology": "4x4"},
     "ironwood": {"generation": "7x", "topology": "2x2x4"},
     "single": {"generation": "v6e", "topology": "2x2"},
 }
-MORE: Object = {
+MORE: Json = {
     "boot_disk_gb": 200,
     "image_disk": "projects/p/global/images/i",
     "second_network": True,
@@ -234,7 +235,7 @@ def pools() -> list[Registration]:
     return [pool for pool in found if pool.inputs["name"].rpartition("-")[0] in (job_group, *groups)]
 
 
-def leaves(value: Object, prefix: str = "") -> Iterator[str]:
+def leaves(value: Json, prefix: str = "") -> Iterator[str]:
     for key, item in value.items():
         yield from leaves(item, f"{prefix}{key}.") if isinstance(item, dict) else [f"{prefix}{key}"]
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from infra.accelerators import shape_of
+from infra.api_server import Json
 from sandbox.providers.node_pools import Pool, allocatable, is_decided, nodes, pool_of, require_valid, zones
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import UNKNOWN, Object, merged
+from sandbox.providers.values import UNKNOWN, merged
 from sandbox.site import NODE_LABEL, Site
 
 SITE = Site(Path("/nowhere"), 64)
@@ -105,7 +106,7 @@ IRONWOOD_PLACEMENT = {"type": "", "policyName": "p", "tpuTopology": "2x2x4"}
 POLICY = {"name": "p", "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x4"}}
 
 
-def refusal(properties: Object, policy: Object | None = None) -> str:
+def refusal(properties: Json, policy: Json | None = None) -> str:
     with pytest.raises(Refusal) as caught:
         require_valid(properties, CLUSTER, policy)
     return str(caught.value)
@@ -143,7 +144,7 @@ def test_the_node_count_is_per_zone() -> None:
         ({"queuedProvisioning": {"enabled": True}}, "Queued_provisioning doesn't support TPUs"),
     ],
 )
-def test_what_gke_refuses_is_refused_in_its_words(change: Object, told: str) -> None:
+def test_what_gke_refuses_is_refused_in_its_words(change: Json, told: str) -> None:
     assert told in refusal(merged(SLICE, change))
 
 
@@ -238,7 +239,7 @@ def test_a_flex_start_slice_is_accepted_and_has_no_nodes(queued: bool) -> None:
         ({"nodeConfig": {"machineType": "ct5lp-hightpu-4t"}}, "not supported for machine type ct5lp-hightpu-4t"),
     ],
 )
-def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Object, told: str) -> None:
+def test_a_flex_start_slice_that_asks_for_more_is_refused(change: Json, told: str) -> None:
     assert told in refusal(merged(FLEX, change))
 
 
