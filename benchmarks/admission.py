@@ -24,10 +24,9 @@ from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
 from infra.api_server import ApiServer
 from sandbox import daemon, programs
-from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
-from sandbox.site import create
+from sandbox.site import administrator, create
 
 _AT_A_TIME = 40
 """Trials beside each other; each has a cohort of its own."""

@@ -15,7 +15,7 @@ from benchmarks.kueue_situations import NAMESPACE
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
 from infra.admission.verdict import Verdict
-from sandbox.catalog import PROGRAMS, version_of
+from sandbox.programs import PROGRAMS, version_of
 from workloads.spec.base import Spec
 
 RECORD = Path(__file__).parent.parent / "tests" / "infra" / "admission" / "decisions.jsonl"

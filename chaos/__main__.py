@@ -1,4 +1,4 @@
-"""`make chaos`: the whole catalogue on the sandbox, the faults named, or random ones for as long as is asked."""
+"""`make chaos`: run the whole catalogue on the sandbox, the named faults, or random faults for some time."""
 
 import argparse
 import shutil
@@ -8,19 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import report
-from chaos.fault import Fault
 from chaos.faults import CATALOGUE
-from chaos.field import Field, opened
 from chaos.long_run import Plan, long_run
-from chaos.result import Result, from_json, to_json
-from chaos.trial import carry_out
+from chaos.target import Fault, Target, opened
+from chaos.trial import Result, carry_out, from_json, long_run_to_json, to_json
 from sandbox.daemon import CHECKOUT
 
 REPORTS = CHECKOUT / ".sandbox" / "chaos"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; its exit status: 0 when all holds."""
+    """Run the command; the exit status is 0 if everything holds."""
     commands = parser()
     options = commands.parse_args(arguments)
     known = {fault.name: fault for fault in CATALOGUE}
@@ -31,39 +29,38 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    with opened(folder) as field:
+    with opened(folder) as target:
         if options.random:
-            holds = _randomly(field, options)
+            holds = _randomly(target, options)
         else:
-            holds = _one_by_one(field, [known[name] for name in options.faults or known], options.output)
+            holds = _one_by_one(target, [known[name] for name in options.faults or known], options.output)
     print(f"report: {options.output}")
     return _ended(folder, holds)
 
 
-def _one_by_one(field: Field, faults: Sequence[Fault], output: Path) -> bool:
+def _one_by_one(target: Target, faults: Sequence[Fault], output: Path) -> bool:
     results: dict[str, Result] = {}
     for fault in faults:
-        results[fault.name] = carry_out(field, fault)
+        results[fault.name] = carry_out(target, fault)
         print(report.line(results[fault.name]), flush=True)
         _write(output, results)
     return all(each.holds for each in results.values())
 
 
 def _write(output: Path, results: dict[str, Result]) -> None:
-    """The report of these results, and of those of other faults from earlier runs."""
+    """Write the report of these results and of other faults from earlier runs."""
     kept = output / "results.json"
     earlier = {each.fault: each for each in from_json(kept.read_text())} if kept.exists() else {}
     found = earlier | results
     ordered = [found[fault.name] for fault in CATALOGUE if fault.name in found]
     kept.write_text(to_json(ordered))
-    (output / "report.html").write_text(report.page(ordered))
     (output / "faults.md").write_text(report.markdown(ordered))
     (output / "faults.svg").write_text(report.picture(ordered))
 
 
-def _randomly(field: Field, options: argparse.Namespace) -> bool:
-    found = long_run(field, Plan(options.seed, options.random, options.steps), lambda line: print(line, flush=True))
-    (options.output / "long_run.json").write_text(found.model_dump_json(indent=1) + "\n")
+def _randomly(target: Target, options: argparse.Namespace) -> bool:
+    found = long_run(target, Plan(options.seed, options.random, options.steps), lambda line: print(line, flush=True))
+    (options.output / "long_run.json").write_text(long_run_to_json(found))
     (options.output / "long_run.md").write_text(report.long_run_markdown(found))
     (options.output / "long_run.svg").write_text(report.long_run_picture(found))
     print(report.line(found.result), flush=True)
@@ -79,16 +76,16 @@ def _ended(folder: Path, holds: bool) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What may be asked for."""
+    """The arguments of the command."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Strike jobs on the sandbox with faults.")
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help="names of faults; all of them if none is named")
-    parser.add_argument("--list", action="store_true", help="name the faults of the catalogue, and do nothing")
-    parser.add_argument("--output", type=Path, default=REPORTS, help="folder for the report and its figures")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help="name of a fault (default: all faults)")
+    parser.add_argument("--list", action="store_true", help="list the faults of the catalogue and exit")
+    parser.add_argument("--output", type=Path, default=REPORTS, help="folder for the report and its pictures")
     parser.add_argument(
-        "--random", type=float, metavar="MINUTES", help="strike one long job with random faults instead"
+        "--random", type=float, metavar="MINUTES", help="strike one long job with random faults for that time instead"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the random faults")
-    parser.add_argument("--steps", type=int, default=4000, help="of the long job")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
+    parser.add_argument("--steps", type=int, default=4000, help="steps of the long job")
     return parser
 
 

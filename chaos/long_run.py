@@ -1,7 +1,6 @@
-"""Random faults, one after the other, on one long job that must still reach its last step with the right losses.
+"""Random faults in sequence on one long job, which must still reach its last step with the right losses.
 
-Owns the drawing of faults and of the moments when they strike. A seed gives the same faults after the same delays;
-where in its work they find the job is up to the machine.
+A seed gives the same faults after the same delays; at which step they strike depends on the machine.
 """
 
 import random
@@ -11,24 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from chaos.fault import Expected, Fault, comes_with_the_job
 from chaos.faults import CATALOGUE
-from chaos.field import END_SECONDS, Field
-from chaos.observed import Observed
-from chaos.result import LongRun, Strike
-from chaos.trial import result, tried
-from chaos.verdict import broken
+from chaos.target import END_SECONDS, Fault, Target, comes_with_the_job
+from chaos.trial import LongRun, Strike, result, tried
+from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
 from workloads.report.history import Start
 
 SAVE_EVERY = 50
 _CATALOGUE = {fault.name: fault for fault in CATALOGUE}
 _START_SECONDS = 30.0
-"""A strike while hosts start, compile or restore comes within this time after all of them have a process."""
+"""A strike during start, compilation or restore comes within this time after all hosts have a process."""
 _MOST_STEPS = 120
-"""Any other comes after at most this many steps of the start: some between two saves, some in one."""
+"""Any other strike comes after at most this many steps of the attempt, between two saves or during one."""
 _AT_START = 0.25
-"""Share of strikes that do not wait for a step."""
+"""Fraction of strikes that do not wait for a step."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Draw:
     fault: Fault
     seconds: float
     steps: int
-    """New ones that must be done before the seconds count."""
+    """New steps that must be done before the seconds count."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +43,9 @@ class Plan:
 
     seed: int
     minutes: float
-    """Within which faults strike; the job then goes on to its end."""
+    """Time in which faults strike; the job then continues to its end."""
     steps: int
-    """Of the job: enough to last that long."""
+    """Steps of the job, enough to last that long."""
 
     @property
     def job(self) -> dict[str, object]:
@@ -64,7 +60,7 @@ class Plan:
 
 
 def draws(seed: int) -> Iterator[Draw]:
-    """Faults and their moments, without end."""
+    """An endless sequence of faults and their times."""
     drawn = random.Random(seed)
     faults = [fault for fault in CATALOGUE if fault.anytime]
     while True:
@@ -75,25 +71,25 @@ def draws(seed: int) -> Iterator[Draw]:
             yield Draw(fault, drawn.random(), drawn.randint(1, _MOST_STEPS))
 
 
-def long_run(field: Field, plan: Plan, say: Callable[[str], None]) -> LongRun:
-    """Carry out `plan`, after the same job was run without a fault; `say` takes a line now and then."""
-    undisturbed = _submitted(field, plan, "undisturbed")
-    field.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
-    steady = field.observed(undisturbed, 0.0).losses
-    field.remove(undisturbed)
+def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
+    """Run the job of `plan` without a fault, then with faults; `say` receives lines of progress."""
+    undisturbed = _submitted(target, plan, "undisturbed")
+    target.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
+    steady = target.observed(undisturbed, 0.0).losses
+    target.remove(undisturbed)
     say(f"{len(steady)} steps without a fault")
-    job = _submitted(field, plan, f"random-{plan.seed}")
+    job = _submitted(target, plan, f"random-{plan.seed}")
     began = time.time()
     strikes: list[Strike] = []
 
     def run() -> None:
-        strike_at_random(field, job, plan, strikes, say)
-        field.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
+        strike_at_random(target, job, plan, strikes, say)
+        target.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
 
     failed = tried(run)
     last = strikes[-1].time if strikes else began
-    seen = field.observed(job, last)
-    history = field.history(job)
+    seen = target.observed(job, last)
+    history = target.history(job)
     verdict = (*failed, *verdict_of(strikes, seen, lost_by_start(history.starts), steady))
     what = f"{len(strikes)} random faults in {plan.minutes:g} minutes"
     fault = Fault(job, what, strike=comes_with_the_job, expected=Expected())
@@ -108,13 +104,13 @@ def long_run(field: Field, plan: Plan, say: Callable[[str], None]) -> LongRun:
 def verdict_of(
     strikes: Sequence[Strike], seen: Observed, lost: Mapping[int, int], steady: Mapping[int, float]
 ) -> tuple[str, ...]:
-    """What does not hold of a job with these strikes; `lost` are the steps lost by start.
+    """Sentences about what does not hold for a job with these strikes; `lost` is the number of steps lost by attempt.
 
-    A fault that strikes while another one is being mended may make no start of its own, hence the bounds.
+    A fault that strikes while the job recovers from another one may cause no further attempt, hence the bounds.
     """
     struck = [_CATALOGUE[strike.fault].expected for strike in strikes]
     endings = frozenset(ending for expected in struck for ending in expected.endings)
-    # The whole is judged by bounds below; what is no matter of counts is what any fault demands.
+    # Counts are judged by the bounds below. Everything else must hold as for any fault.
     expected = Expected(
         starts=len(seen.endings),
         charged=seen.charged,
@@ -129,49 +125,51 @@ def verdict_of(
         found.append(f"expected starts to end as {sorted(endings)}, got {sorted(unknown)}")
     if seen.charged > (most := sum(expected.charged for expected in struck)):
         found.append(f"expected at most {most} restarts that count, got {seen.charged}")
-    # A crash in a save costs the interval before it as well.
+    # A crash during a save also costs the interval before it.
     if (worst := max(lost.values(), default=0)) > 2 * SAVE_EVERY:
         found.append(f"expected at most {2 * SAVE_EVERY} steps of a start to be done again, got {worst}")
     return tuple(found)
 
 
 def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
-    """Steps of each start that were done again."""
+    """Number of steps of each attempt that were done again."""
     return Counter(number for number, _ in lost_steps(starts))
 
 
-def _submitted(field: Field, plan: Plan, name: str) -> str:
-    field.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
+def _submitted(target: Target, plan: Plan, name: str) -> str:
+    target.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
     return name
 
 
-def strike_at_random(field: Field, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
-    """Strike until the time for it is over; `strikes` grows."""
+def strike_at_random(target: Target, job: str, plan: Plan, strikes: list[Strike], say: Callable[[str], None]) -> None:
+    """Strike until the time for it is over, and append to `strikes`."""
     until = time.time() + 60 * plan.minutes
     for draw in draws(plan.seed):
-        if not _moment(field, job, draw, until):
+        if not _moment(target, job, draw, until):
             break
-        # Between two starts, when the strike before is not mended yet, there may be nobody left to strike.
+        # Between two attempts, while the job recovers from the last strike, there may be no process to strike.
         with suppress(ProcessLookupError):
-            draw.fault.strike(field, job)
+            draw.fault.strike(target, job)
             strikes.append(Strike(fault=draw.fault.name, time=time.time()))
-            say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(field, job)}")
+            say(f"{len(strikes)}: {draw.fault.name} at step {_last_step(target, job)}")
 
 
-def _moment(field: Field, job: str, draw: Draw, until: float) -> bool:
-    """Wait for it; False when the job has ended, or the time for strikes is over."""
+def _moment(target: Target, job: str, draw: Draw, until: float) -> bool:
+    """Wait for the time of the strike; False when the job has ended or the time for strikes is over."""
 
     def over() -> bool:
-        return time.time() > until or field.ended(job)
+        return time.time() > until or target.ended(job)
 
-    field.wait(f"all hosts of {job}", lambda: field.runs(job) or over(), END_SECONDS)
-    done = _last_step(field, job)
-    field.wait(
-        f"step {done + draw.steps} of {job}", lambda: _last_step(field, job) >= done + draw.steps or over(), END_SECONDS
+    target.wait(f"all hosts of {job}", lambda: target.runs(job) or over(), END_SECONDS)
+    done = _last_step(target, job)
+    target.wait(
+        f"step {done + draw.steps} of {job}",
+        lambda: _last_step(target, job) >= done + draw.steps or over(),
+        END_SECONDS,
     )
     time.sleep(draw.seconds)
     return not over()
 
 
-def _last_step(field: Field, job: str) -> int:
-    return max((line["step"] for line in field.steps(job)), default=0)
+def _last_step(target: Target, job: str) -> int:
+    return max((line["step"] for line in target.steps(job)), default=0)

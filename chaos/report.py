@@ -1,28 +1,24 @@
-"""The report of a catalogue: a table, and the loss over wall time with the faults marked.
-
-Owns how results look, as a page, as a picture and as Markdown. Pure.
-"""
+"""The report of a catalogue: a Markdown table, and a picture of the loss over wall time with the faults marked.
+Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from html import escape
 from textwrap import shorten
 
-from chaos.result import LongRun, Result, in_a_row
+from chaos.trial import LongRun, Result, in_a_row
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
 from workloads.report.goodput import Cause
-from workloads.report.page import html_page, table
-from workloads.report.svg import document, element
+from workloads.report.svg import document
 
 TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
 _NUMBERS = (2, 3, 4)
 _RECORD = TITLES.index("record")
 _RECORD_CHARACTERS = 160
-"""In Markdown; the page has all of it."""
+"""Longest text of a record in the table; `results.json` has all of it."""
 
 
 def plot(results: Sequence[Result]) -> str:
-    """Losses of all jobs, one after the other, over the minutes; an upright line where each fault struck."""
+    """Losses of all jobs in sequence over the minutes, with a vertical line where each fault struck."""
     trials = [*in_a_row(results)]
     zero = min((result.began for result in trials), default=0.0)
     pieces = [
@@ -36,37 +32,20 @@ def plot(results: Sequence[Result]) -> str:
 
 
 def picture(results: Sequence[Result]) -> str:
-    """The plot as a file of its own."""
+    """The plot as an SVG file."""
     return document("loss over wall time in minutes; upright lines: faults", plot(results), WIDTH, HEIGHT)
 
 
-def page(results: Sequence[Result]) -> str:
-    """The report as one HTML file that needs nothing else."""
-    held = sum(result.holds for result in results)
-    rows = [[escape(cell) for cell in _row(result)] for result in results]
-    body = [
-        element("h1", "Faults on the sandbox"),
-        element("p", f"{held} of {len(results)} held", class_="quiet" if held == len(results) else "bad"),
-        element("h2", "Loss over wall time"),
-        plot(results),
-        element("h2", "Faults"),
-        table(TITLES, rows, numbers=_NUMBERS),
-        element("h2", "What had to hold"),
-        table(("fault", "had to hold"), [(escape(result.fault), escape(result.demanded)) for result in results]),
-    ]
-    return html_page("Faults on the sandbox", body)
-
-
 def markdown(results: Sequence[Result]) -> str:
-    """The table for a document."""
+    """The results as a Markdown table."""
     return "\n".join(_markdown_rows(results)) + "\n"
 
 
 def line(result: Result) -> str:
-    """A result in one line, and one more for each thing that does not hold."""
+    """A result in one line, and a further line for each thing that does not hold."""
     facts = f"lost {result.lost_steps} steps, back after {_seconds(result)}, {result.ended_as}"
     first = f"{result.fault:26} {_verdict(result):7} {facts}, ended {'/'.join(result.endings)}"
-    return "\n".join([first, *(f"    {said}" for said in result.broken)])
+    return "\n".join([first, *(f"    {error}" for error in result.broken)])
 
 
 def _markdown_rows(results: Sequence[Result]) -> Iterator[str]:
@@ -87,8 +66,8 @@ def _row(result: Result) -> list[str]:
         _seconds(result),
         str(result.charged),
         f"{result.ended_as}: {', '.join(result.endings) or 'before a run was open'}",
-        result.told or "none",
-        _verdict(result) + "".join(f"; {said}" for said in result.broken),
+        result.record or "none",
+        _verdict(result) + "".join(f"; {error}" for error in result.broken),
     ]
 
 
@@ -101,11 +80,11 @@ def _verdict(result: Result) -> str:
 
 
 def long_run_markdown(run: LongRun) -> str:
-    """A long run in words and two tables."""
+    """A long run as a summary and two tables."""
     seen, seconds = run.result, sum(run.spent.values())
     minutes = (seen.ended - seen.began) / 60
     productive = run.spent.get(Cause.PRODUCTIVE, 0.0)
-    told = (
+    summary = (
         f"Seed {run.seed}: {seen.what}, {minutes:.0f} minutes in all, {run.steps} steps, {len(seen.endings)} starts,"
         f" {seen.lost_steps} steps done again, {seen.charged} restarts that count, goodput"
         f" {100 * productive / seconds:.1f} %. {seen.ended_as};"
@@ -118,11 +97,11 @@ def long_run_markdown(run: LongRun) -> str:
         "|---|---:|---:|",
         *(f"| {name} | {spent:.0f} | {100 * spent / seconds:.1f} % |" for name, spent in run.spent.items()),
     ]
-    return "\n".join([told, *faults, "", *spent]) + "\n"
+    return "\n".join([summary, *faults, "", *spent]) + "\n"
 
 
 def long_run_picture(run: LongRun) -> str:
-    """The loss of a long run over its minutes, an upright line where each fault struck."""
+    """The loss of a long run over its minutes, with a vertical line where each fault struck."""
     began = run.result.began
     pieces = [[((time - began) / 60, loss) for time, loss in start] for start in run.result.curve if start]
     marks = [Mark((strike.time - began) / 60, strike.fault, "fault") for strike in run.strikes]

@@ -1,58 +1,173 @@
-"""One fault carried out: submit, wait, strike, wait, judge.
+"""One fault carried out: submit a job, wait, strike, wait, judge; and the record of that, as a file keeps it."""
 
-Owns the order of these. A trial that breaks off is judged too: what broke it off is what does not hold.
-"""
-
+import json
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from chaos.fault import SUSPENDED, Fault
-from chaos.field import SAVE_EVERY, STEADY, Field
-from chaos.observed import UNSEEN, Observed
-from chaos.result import Result, demanded
-from chaos.verdict import broken
+from pydantic import TypeAdapter
+
+from chaos.target import SAVE_EVERY, STEADY, Fault, Target
+from chaos.verdict import SUSPENDED, Observed, broken
 from sandbox.daemon import CHECKOUT
+from workloads.spec.base import Spec
 
 
-def carry_out(field: Field, fault: Fault) -> Result:
-    """Strike a job of its own with `fault` and see it to its end; the job is removed, its files stay."""
+class Result(Spec):
+    """The outcome of one fault; times in seconds since the epoch."""
+
+    fault: str
+    what: str
+    """Description of the fault."""
+    broken: tuple[str, ...]
+    """Sentences about what did not hold; empty if everything held."""
+    ended_as: str
+    """Terminal state of the JobSet."""
+    endings: tuple[str, ...]
+    """Ending of each attempt, the first one first."""
+    record: str
+    """Host and cause of the first failure record; empty if no record exists."""
+    charged: int
+    """Restarts that counted toward `max_restarts`."""
+    lost_steps: int
+    recovery_seconds: float | None
+    began: float
+    struck: float
+    ended: float
+    commit: str
+    """Commit of the sources, marked if they were changed."""
+    curve: tuple[tuple[tuple[float, float], ...], ...]
+    """Time and loss of each step, attempt by attempt."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything held."""
+        return not self.broken
+
+
+class Strike(Spec):
+    """One of many faults on one job."""
+
+    fault: str
+    time: float
+    """Seconds since the epoch."""
+
+
+class LongRun(Spec):
+    """A job under random faults."""
+
+    seed: int
+    strikes: tuple[Strike, ...]
+    spent: Mapping[str, float]
+    """Seconds by cause, from the job's ledger."""
+    result: Result
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that count, each of them once."""
+        return sum(len(start) for start in self.result.curve) - self.result.lost_steps
+
+
+def in_a_row(results: Iterable[Result]) -> Iterator[Result]:
+    """The results with each trial moved to the end of the one before, because a report may contain several runs."""
+    ended: float | None = None
+    for result in results:
+        later = 0.0 if ended is None else ended - result.began
+        ended = result.ended + later
+        yield result.model_copy(
+            update={
+                "began": result.began + later,
+                "struck": result.struck + later,
+                "ended": ended,
+                "curve": tuple(tuple((time + later, loss) for time, loss in start) for start in result.curve),
+            }
+        )
+
+
+_RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
+_SHORT_CHARACTERS = 120
+
+
+def to_json(results: Sequence[Result]) -> str:
+    """The results as JSON with a line for each, numbers rounded to a thousandth."""
+    return f"{_lines(_RESULTS.dump_python(tuple(results), mode='json'), depth=1)}\n"
+
+
+def long_run_to_json(run: LongRun) -> str:
+    """A long run as JSON with a line for each strike and each attempt, numbers rounded to a thousandth."""
+    return f"{_lines(run.model_dump(mode='json'), depth=3)}\n"
+
+
+def _lines(value: Any, depth: int) -> str:
+    """JSON with a line for each item of the containers down to `depth`, except containers that fit in one line."""
+    whole = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"))
+    if depth == 0 or len(whole) <= _SHORT_CHARACTERS or not isinstance(value, dict | list):
+        return whole
+    inner = depth - 1
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(_lines(item, inner) for item in value) + "\n]"
+    return "{\n" + ",\n".join(f"{json.dumps(key)}:{_lines(item, inner)}" for key, item in value.items()) + "\n}"
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return round(value, 3)
+        case dict():
+            return {key: _rounded(item) for key, item in value.items()}
+        case list():
+            return [_rounded(item) for item in value]
+        case _:
+            return value
+
+
+def from_json(text: str) -> tuple[Result, ...]:
+    """The results in a file.
+
+    Raises:
+        ValidationError: the file holds something else.
+    """
+    return _RESULTS.validate_json(text)
+
+
+def carry_out(target: Target, fault: Fault) -> Result:
+    """Strike a new job with `fault` and wait for its end. The job is removed, its files stay."""
     began = struck = time.time()
-    seen, verdict = UNSEEN, ("expected a verdict, got none",)
+    seen, verdict = Observed(), ("expected a verdict, got none",)
 
     def run() -> None:
         nonlocal struck
-        field.submit(fault)
+        target.submit(fault)
         if fault.at_step is not None:
-            field.wait_for_step(fault.name, fault.at_step)
+            target.wait_for_step(fault.name, fault.at_step)
         struck = time.time()
-        fault.strike(field, fault.name)
+        fault.strike(target, fault.name)
         if fault.expected.terminal != SUSPENDED:
-            field.wait_for_end(fault.name)
+            target.wait_for_end(fault.name)
 
     def judge() -> None:
         nonlocal seen, verdict
-        seen = field.observed(fault.name, struck)
-        verdict = broken(fault.expected, seen, steady_losses(field), SAVE_EVERY)
+        seen = target.observed(fault.name, struck)
+        verdict = broken(fault.expected, seen, steady_losses(target), SAVE_EVERY)
 
     failed = (*tried(run), *tried(judge))
     ended = time.time()
-    left = tried(lambda: field.remove(fault.name))
+    left = tried(lambda: target.remove(fault.name))
     return result(fault, seen, (*failed, *verdict, *left), (began, struck, ended))
 
 
 def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[float, float, float]) -> Result:
-    """The record of a trial; `times` are its begin, strike and end."""
+    """The record of a trial; `times` are its beginning, strike and end."""
     first = next(iter(seen.failures), None)
     began, struck, ended = times
     return Result(
         fault=fault.name,
         what=fault.what,
-        demanded=demanded(fault.expected, SAVE_EVERY),
         broken=verdict,
         ended_as=seen.terminal,
         endings=seen.endings,
-        told=f"{first.host}: {(first.cause.splitlines() or [''])[0]}" if first else "",
+        record=f"{first.host}: {(first.cause.splitlines() or [''])[0]}" if first else "",
         charged=seen.charged,
         lost_steps=seen.lost_steps,
         recovery_seconds=seen.recovery_seconds,
@@ -64,13 +179,13 @@ def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[
     )
 
 
-def steady_losses(field: Field) -> Mapping[int, float]:
-    """Losses by step of the job that nothing strikes."""
-    return field.observed(STEADY, 0.0).losses
+def steady_losses(target: Target) -> Mapping[int, float]:
+    """Losses by step of the job without a fault."""
+    return target.observed(STEADY, 0.0).losses
 
 
 def tried(action: Callable[[], None]) -> tuple[str, ...]:
-    """What kept `action` from being done, in words."""
+    """Run `action`; return a sentence about the error that stopped it, if any."""
     try:
         action()
     except Exception as error:  # noqa: BLE001 - whatever a strike runs into, the other trials are still to come

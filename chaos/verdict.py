@@ -1,30 +1,184 @@
-"""Whether what was observed is what a fault's entry says must hold.
+"""What must hold of a struck job, what was observed of it, and what of it does not hold. Pure but for the files."""
 
-Owns the comparison, one sentence for each thing that does not hold. Pure.
-"""
-
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
-from chaos.fault import Expected
-from chaos.observed import Observed
+from workloads.report.goodput import lost_steps
+from workloads.report.history import Failure, History, Start
 from workloads.spec import ExitCode
+
+SUSPENDED = "Suspended"
+"""Terminal state of a job that does not end but will never run again."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What must hold of the job, stated before the fault strikes."""
+
+    terminal: str = "Completed"
+    """Terminal state of the JobSet, or SUSPENDED."""
+    starts: int = 2
+    """Number of attempts in the run's ledger."""
+    charged: int = 1
+    """Restarts that count toward `max_restarts`."""
+    endings: frozenset[str] = frozenset()
+    """Possible endings of the struck attempt: names of exit codes, or KILLED. Empty: it was not struck."""
+    culprit: str | None = None
+    """Prefix of the name of the pod whose failure record names the cause; None: no host could write one."""
+    cause: str | None = None
+    """Part of the cause in that record."""
+    lost_steps: int | None = None
+    """Largest number of steps that are done again; None: one save interval."""
+    recovery_seconds: float = 120
+    """Longest time from the strike to a step beyond those before it."""
+    loss_tolerance: float = 0.0
+    """Relative tolerance, from the first skipped step on if there is one; 0: the same losses bit for bit."""
+    skipped: frozenset[int] = frozenset()
+    """Steps that are skipped because their loss or gradient is not finite; only these have no loss."""
+    spoiled_from: int | None = None
+    """First step whose losses may be wrong before they are done again; None: steps done twice agree."""
+    warning: str | None = None
+    """Text that a line of the run's ledgers must contain."""
+    condition: str | None = None
+    """Part of the message of a condition of the JobSet or its Workload at the end."""
+    event: str | None = None
+    """Regular expression that must match in the message of an event of the JobSet, its Jobs or its pods."""
+    same_data: bool = True
+    """Whether the job trains on the data of the undisturbed job, so that the losses can be compared."""
+
+
+UNDISTURBED = Expected(starts=1, charged=0, lost_steps=0)
+"""The job continues as if nothing had happened."""
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What the cluster knows of a job, besides the files of its run."""
+
+    status: Mapping[str, Any]
+    """Of its JobSet."""
+    conditions: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    """Records of its hosts, also of attempts that opened no run."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A job that has ended, or for whose end nothing waits any longer. The defaults are those of an unreachable job."""
+
+    terminal: str = "unknown"
+    restarts: int = 0
+    charged: int = 0
+    """Restarts that counted toward `max_restarts`."""
+    endings: tuple[str, ...] = ()
+    """Ending of each attempt, the first one first."""
+    failures: tuple[Failure, ...] = ()
+    losses: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Losses by step, of the steps that count."""
+    curve: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """For each attempt, the time in seconds since the epoch and the loss of each step, lost steps included."""
+    disagreements: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Sentences about steps that were done twice with different losses, by step."""
+    batches: tuple[int, ...] = ()
+    """Batch numbers of the steps that count, in the order of the steps."""
+    lost_steps: int = 0
+    skipped: frozenset[int] = frozenset()
+    """Steps that changed nothing because their loss or gradient was not finite."""
+    lines: tuple[str, ...] = ()
+    """Lines of all ledgers, as JSON."""
+    conditions: tuple[str, ...] = ()
+    """Messages of the conditions of the JobSet and its Workload."""
+    events: tuple[str, ...] = ()
+    """Messages of the events of the JobSet, its Jobs and its pods."""
+    recovery_seconds: float | None = None
+    """Time from the strike to a step beyond all that was done before it took effect; None: there was no such step."""
+
+
+def observe(cluster: ClusterView, history: History, batches: Mapping[int, int], struck: float) -> Observed:
+    """The facts of a job from the cluster and the history of its run.
+
+    `batches` maps steps to batch numbers of the newest attempt; `struck` is the time of the strike in seconds since the
+    epoch.
+    """
+    losses, disagreements = _losses(history.starts)
+    return Observed(
+        terminal=_terminal(cluster.status),
+        restarts=int(cluster.status.get("restarts", 0)),
+        charged=int(cluster.status.get("restartsCountTowardsMax", 0)),
+        endings=tuple(start.ending for start in history.starts),
+        failures=cluster.failures,
+        losses=losses,
+        curve=tuple(_curve(start) for start in history.starts),
+        disagreements=disagreements,
+        batches=tuple(batches[step] for step in sorted(batches)),
+        lost_steps=len(lost_steps(history.starts).keys() - _skipped_places(history.starts)),
+        skipped=frozenset(step.step for start in history.starts for step in start.steps if step.skipped),
+        lines=tuple(_lines(history.starts)),
+        conditions=cluster.conditions,
+        events=cluster.events,
+        recovery_seconds=_recovery(history.starts, struck),
+    )
+
+
+def _curve(start: Start) -> tuple[tuple[float, float], ...]:
+    return tuple((step.time, step.loss) for step in start.steps if step.loss is not None)
+
+
+def _terminal(status: Mapping[str, Any]) -> str:
+    suspended = {"type": SUSPENDED, "status": "True"}.items()
+    held = any(suspended <= condition.items() for condition in status.get("conditions", ()))
+    return str(status.get("terminalState", SUSPENDED if held else "running"))
+
+
+def _skipped_places(starts: tuple[Start, ...]) -> set[tuple[int, int]]:
+    return {(start.number, place) for start in starts for place, step in enumerate(start.steps) if step.skipped}
+
+
+def _lines(starts: tuple[Start, ...]) -> Iterator[str]:
+    for event in (event for start in starts for ledger in start.ledgers.values() for event in ledger):
+        yield json.dumps({"event": event.name, **event.facts})
+
+
+def _losses(starts: tuple[Start, ...]) -> tuple[dict[int, float], dict[int, str]]:
+    found: dict[int, float] = {}
+    disagreements: dict[int, str] = {}
+    for step in (step for start in starts for step in start.steps if not step.skipped and step.loss is not None):
+        known = found.setdefault(step.step, step.loss or 0.0)
+        if known != step.loss:
+            disagreements[step.step] = f"step {step.step} was {known!r}, then {step.loss!r}"
+        found[step.step] = step.loss or 0.0
+    return found, disagreements
+
+
+def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
+    struck_ones = [place for place, start in enumerate(starts) if any(step.time <= struck for step in start.steps)]
+    first_after = max(struck_ones, default=-1) + 1
+    # A start may do some more steps before the strike takes effect; only the next one tells that it is overcome.
+    since = starts[first_after].began[0] if first_after < len(starts) else struck
+    steps = [step for start in starts for step in start.steps]
+    before = max((step.step for step in steps if step.time <= since), default=0)
+    after = [step.time for step in steps if step.time > since and step.step > before]
+    return min(after) - struck if after else None
 
 
 def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], save_every: int) -> tuple[str, ...]:
-    """What does not hold; nothing if all does.
+    """A sentence for each thing that does not hold.
 
-    `steady` are the losses by step of the same job when nothing strikes it.
+    `steady` are the losses by step of the same job without a fault.
     """
     return tuple(
         [
             *_endings(expected, observed),
             *_restarts(expected, observed),
             *_record(expected, observed),
-            *_told(expected, observed),
+            *_messages(expected, observed),
             *_work(expected, observed, save_every),
-            *_losses(expected, observed, steady),
+            *_wrong_losses(expected, observed, steady),
         ]
     )
 
@@ -55,20 +209,20 @@ def _record(expected: Expected, observed: Observed) -> Iterator[str]:
         if observed.failures and expected.cause is None and not expected.endings:
             yield f"expected no failure record, got {observed.failures[0].host}: {observed.failures[0].cause}"
         return
-    told = [failure for failure in observed.failures if failure.host.startswith(expected.culprit)]
-    if not told:
+    records = [failure for failure in observed.failures if failure.host.startswith(expected.culprit)]
+    if not records:
         yield f"expected a failure record of {expected.culprit}, got {[f.host for f in observed.failures] or 'none'}"
-    elif expected.cause and not any(expected.cause in failure.cause for failure in told):
-        yield f"expected the cause to say {expected.cause!r}, got {told[0].cause!r}"
+    elif expected.cause and not any(expected.cause in failure.cause for failure in records):
+        yield f"expected the cause to say {expected.cause!r}, got {records[0].cause!r}"
 
 
-def _told(expected: Expected, observed: Observed) -> Iterator[str]:
+def _messages(expected: Expected, observed: Observed) -> Iterator[str]:
     if expected.warning and not any(expected.warning in line for line in observed.lines):
         yield f"expected a line of a ledger with {expected.warning!r}, got none"
     if expected.event and not any(re.search(expected.event, message) for message in observed.events):
         yield f"expected an event that says {expected.event!r}, got {list(observed.events)}"
-    if expected.said and not any(expected.said in message for message in observed.said):
-        yield f"expected a condition to say {expected.said!r}, got {list(observed.said)}"
+    if expected.condition and not any(expected.condition in message for message in observed.conditions):
+        yield f"expected a condition to say {expected.condition!r}, got {list(observed.conditions)}"
 
 
 def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[str]:
@@ -85,10 +239,10 @@ def _work(expected: Expected, observed: Observed, save_every: int) -> Iterator[s
             yield f"expected training to go on within {expected.recovery_seconds:.0f} s, got {got} s"
 
 
-def _losses(expected: Expected, observed: Observed, steady: Mapping[int, float]) -> Iterator[str]:
+def _wrong_losses(expected: Expected, observed: Observed, steady: Mapping[int, float]) -> Iterator[str]:
     whole = inf if expected.spoiled_from is None else expected.spoiled_from
-    twice = [said for step, said in sorted(observed.disagreements.items()) if step < whole]
-    yield from (f"expected steps done twice to agree, got {said}" for said in twice[:3])
+    twice = [text for step, text in sorted(observed.disagreements.items()) if step < whole]
+    yield from (f"expected steps done twice to agree, got {text}" for text in twice[:3])
     if expected.spoiled_from is not None and len(twice) == len(observed.disagreements):
         yield f"expected losses from step {expected.spoiled_from} on to be put right, got none that were wrong"
     if observed.skipped != expected.skipped:

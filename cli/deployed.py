@@ -116,7 +116,7 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
 
 def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":
     if sandbox is not None:
-        from sandbox.access import administrator
+        from sandbox.site import administrator
 
         return administrator(existing(sandbox))
     from kubernetes.config import ConfigException

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from filelock import FileLock, Timeout
 
-from sandbox.catalog import ProgramsError
 from sandbox.daemon import SandboxError
+from sandbox.programs import ProgramsError
 from sandbox.site import Site
 from workloads.terminal import inert
 

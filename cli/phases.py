@@ -19,7 +19,7 @@ from cli.halt import INTERRUPTED, Halt
 from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Phase
-from sandbox import daemon, programs
+from sandbox import builds, daemon, programs
 from sandbox.builds import BuildProgress
 from sandbox.site import Site
 
@@ -50,7 +50,7 @@ def prepare_programs(display: Display) -> programs.Programs:
         display.change(lambda now: now.tell(Phase.PROGRAMS, detail))
 
     with phase(display, Phase.PROGRAMS):
-        found = programs.prepare(report)
+        found = builds.prepare(report)
         display.change(lambda now: now.tell(Phase.PROGRAMS, f"{len(found.paths)} ready"))
     return found
 

@@ -3,9 +3,8 @@
 import argparse
 import sys
 
-from sandbox.builds import BuildProgress
-from sandbox.catalog import ACTIONLINT, API_DOCUMENTS, PROMTOOL, ProgramsError, cache_folder
-from sandbox.programs import prepare, prepare_copy, prepare_one, prepare_previous
+from sandbox.builds import BuildProgress, prepare, prepare_copy, prepare_one, prepare_previous
+from sandbox.programs import ACTIONLINT, API_DOCUMENTS, PROMTOOL, ProgramsError, cache_folder
 from workloads.terminal import Terminal
 
 

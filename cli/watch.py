@@ -22,8 +22,7 @@ from cli.view.snapshot import Snapshot
 from infra.api_server import UNREACHABLE, Json
 from infra.placement import JOBSET_LABEL
 from infra.watch import Watch
-from sandbox.access import administrator
-from sandbox.site import Site
+from sandbox.site import Site, administrator
 
 _RETRY_SECONDS = 0.2
 _SILENCE_SECONDS = 60.0

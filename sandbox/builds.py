@@ -1,7 +1,7 @@
 """Builds the programs of the sandbox with `go build`, one after another into the user's cache folder.
 
-A finished program is moved into place whole, so an interrupted build resumes with the next one; a
-lock on the module's folder keeps two builds at once apart.
+A finished program is moved into place as a whole, so a repeated command resumes an interrupted build with the next
+program. A lock on the module's folder keeps two builds at the same time apart.
 """
 
 import json
@@ -16,16 +16,23 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from sandbox.catalog import (
+from sandbox.programs import (
+    COPIES,
     KUBERNETES_STAMPS,
+    PREVIOUS,
+    PROGRAMS,
     TOOLS,
     Copy,
     Program,
+    Programs,
     ProgramsError,
     build_flags,
     cache_folder,
     cached_path,
+    chart_of,
     copied_path,
+    existing,
+    found,
     module_folder,
     module_version,
     version_of,
@@ -48,6 +55,53 @@ class BuildProgress:
 
 
 Report = Callable[[BuildProgress], None]
+
+
+def prepare(report: Report) -> Programs:
+    """All programs, built where they are missing.
+
+    Raises:
+        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
+    """
+    missing = [program for program in PROGRAMS if existing(program) is None]
+    copies = [copy for copy in COPIES if not copied_path(copy).exists()]
+    if missing or copies:
+        build(missing, copies, report)
+    return found()
+
+
+def prepare_one(program: Program, report: Report) -> Path:
+    """Where the program lies, built if it is missing.
+
+    Raises:
+        ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
+    """
+    if existing(program) is None:
+        build([program], [], report)
+    return existing(program) or cached_path(program)
+
+
+def prepare_copy(copy: Copy, report: Report) -> Path:
+    """Where the data lies, copied from its Go module if it is missing.
+
+    Raises:
+        ProgramsError: no Go to fetch it with, or the cache folder cannot be written.
+    """
+    if not copied_path(copy).exists():
+        build([], [copy], report)
+    return copied_path(copy)
+
+
+def prepare_previous(report: Report) -> None:
+    """JobSet and Kueue as of the minor before, built where they are missing, for upgrades.
+
+    Raises:
+        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
+    """
+    missing = [program for program in PREVIOUS if not cached_path(program).is_file()]
+    copies = [copy for copy in map(chart_of, PREVIOUS) if not copied_path(copy).exists()]
+    if missing or copies:
+        build(missing, copies, report)
 
 
 def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) -> None:

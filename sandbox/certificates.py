@@ -1,7 +1,7 @@
-"""The sandbox's own certificate authority and every key pair below it.
+"""The sandbox's own certificate authority and every key pair that it signs.
 
-All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. They are for the sandbox's
-owner alone: every server listens on loopback, where other users of the machine reach it too.
+All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. Only the sandbox's owner may
+read them: every server listens on loopback, where other users of the machine reach it too.
 """
 
 import base64
@@ -25,9 +25,21 @@ from sandbox.site import Site
 _VALIDITY = datetime.timedelta(days=3650)
 
 _ADMIN, _ADMINS = "sandbox-admin", "system:masters"
-"""The administrator and the group that may do all."""
+"""The administrator and the group that has every right."""
 
 API_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=True,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -43,33 +55,15 @@ class KeyPair:
 
     @property
     def key_pem(self) -> bytes:
-        # PKCS#1, the only form that the operators' certificate rotator reads.
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
+        return _pem(self.key)
 
 
 def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
     """A new certificate authority."""
-    key = _new_key()
-    name = _name(common_name)
-    builder = _builder(name, name, key, key).add_extension(
-        x509.BasicConstraints(ca=True, path_length=None), critical=True
-    )
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=True,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    builder = builder.add_extension(usage, critical=True)
-    if dns_names:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in dns_names]), False)
+    key, name = _new_key(), _name(common_name)
+    builder = _builder(name, name, key, key)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = _with_names(builder.add_extension(_SIGNS_CERTIFICATES, critical=True), dns_names, ())
     return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
@@ -84,17 +78,13 @@ def signed(
     """A key pair for a server (`dns_names`, `addresses`) or a client (`common_name`, `organization`)."""
     key = _new_key()
     builder = _builder(_name(common_name, organization), issuer.certificate.subject, key, issuer.key)
-    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
-    alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-    if alternatives:
-        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    builder = _with_names(builder, dns_names, addresses).add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
 
 
 def write(pair: KeyPair, folder: Path, name: str) -> None:
-    """Write `NAME.crt` and `NAME.key`; the key for its owner alone."""
+    """Write `NAME.crt`, and `NAME.key` so that only its owner can read it."""
     (folder / f"{name}.crt").write_bytes(pair.certificate_pem)
     _write_private(folder / f"{name}.key", pair.key_pem)
 
@@ -102,38 +92,24 @@ def write(pair: KeyPair, folder: Path, name: str) -> None:
 def ensure(site: Site) -> None:
     """Make the site's certificates, keys and kubeconfigs unless they exist.
 
-    Files in `site.pki`: `ca`, `apiserver`, `apiserver-kubelet-client`, `kubelet`, `admin`,
-    `controller-manager`, `scheduler`, `etcd` (each `.crt` and `.key`), `sa.key` and `sa.pub` for
-    ServiceAccount tokens, `trust.crt` (this CA beside the public ones), a `.kubeconfig` for each client,
-    and `admin.token`, which the API server knows from `tokens.csv`.
+    Files in `site.pki`: `ca`, `apiserver`, `apiserver-kubelet-client`, `kubelet`, `admin`, `controller-manager`,
+    `scheduler`, `etcd` (each `.crt` and `.key`), `sa.key` and `sa.pub` for ServiceAccount tokens, `trust.crt` (this CA
+    and the public ones), a `.kubeconfig` for each client, and `admin.token`, which the API server knows from
+    `tokens.csv`.
     """
-    _ensure_token(site.pki)
-    # The bundle is written last, so its presence says that all is complete.
+    # The bundle is written last, so its presence means that everything is complete.
     complete = site.pki / "trust.crt"
-    if not complete.exists():
-        _make(site)
-        ca_certificate = (site.pki / "ca.crt").read_bytes()
-        complete.write_bytes(Path(certifi.where()).read_bytes() + ca_certificate)
-    # A sandbox that an earlier version made has none.
-    if not (site.pki / "etcd.key").exists():
-        write(signed(_read(site.pki, "ca"), "etcd", addresses=[site.address]), site.pki, "etcd")
-
-
-def _make(site: Site) -> None:
+    if complete.exists():
+        return
+    site.pki.mkdir(parents=True, exist_ok=True)
     ca = authority("tpu-multislice-sandbox")
     write(ca, site.pki, "ca")
-    server_names = {"apiserver": API_SERVER_NAMES, "kubelet": ("localhost",)}
-    for name, dns_names in server_names.items():
+    for name, dns_names in {"apiserver": API_SERVER_NAMES, "kubelet": ("localhost",), "etcd": ()}.items():
         write(signed(ca, name, dns_names=dns_names, addresses=[site.address]), site.pki, name)
     write(signed(ca, "apiserver-kubelet-client", organization=_ADMINS), site.pki, "apiserver-kubelet-client")
     _write_clients(site, ca)
-    _write_service_account_keys(site.pki)
-
-
-def _read(folder: Path, name: str) -> KeyPair:
-    key = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
-    assert isinstance(key, rsa.RSAPrivateKey)
-    return KeyPair(x509.load_pem_x509_certificate((folder / f"{name}.crt").read_bytes()), key)
+    _write_tokens(site.pki)
+    complete.write_bytes(Path(certifi.where()).read_bytes() + ca.certificate_pem)
 
 
 def kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:
@@ -148,16 +124,6 @@ def kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:
         "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "sandbox"}}],
     }
     return yaml.safe_dump(content, sort_keys=False)
-
-
-def _ensure_token(folder: Path) -> None:
-    """A sandbox that an earlier version made has certificates only."""
-    folder.mkdir(parents=True, exist_ok=True)
-    known = folder / "tokens.csv"
-    if not known.exists():
-        token = secrets.token_urlsafe()
-        _write_private(folder / "admin.token", token.encode())
-        _write_private(known, f"{token},{_ADMIN},{_ADMIN},{_ADMINS}\n".encode())
 
 
 def _write_clients(site: Site, ca: KeyPair) -> None:
@@ -176,12 +142,12 @@ def _write_clients(site: Site, ca: KeyPair) -> None:
         _write_private(path, kubeconfig(site.api_server_url, ca.certificate_pem, credentials).encode())
 
 
-def _write_service_account_keys(folder: Path) -> None:
-    key = _new_key()
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    _write_private(folder / "sa.key", private)
+def _write_tokens(folder: Path) -> None:
+    """The administrator's token, and the keys that sign and verify tokens of ServiceAccounts."""
+    token, key = secrets.token_urlsafe(), _new_key()
+    _write_private(folder / "admin.token", token.encode())
+    _write_private(folder / "tokens.csv", f"{token},{_ADMIN},{_ADMIN},{_ADMINS}\n".encode())
+    _write_private(folder / "sa.key", _pem(key))
     public = key.public_key()
     (folder / "sa.pub").write_bytes(
         public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -190,6 +156,13 @@ def _write_service_account_keys(folder: Path) -> None:
 
 def _new_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _pem(key: rsa.RSAPrivateKey) -> bytes:
+    # PKCS#1, the only form that the operators' certificate rotator reads.
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
 
 
 def _name(common_name: str, organization: str | None = None) -> x509.Name:
@@ -203,7 +176,7 @@ def _builder(
     subject: x509.Name, issuer: x509.Name, key: rsa.RSAPrivateKey, issuer_key: rsa.RSAPrivateKey
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
-    # Python's strict verification, the default since 3.13, wants both key identifiers.
+    # Python's strict verification, the default since 3.13, requires both key identifiers.
     subject_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return (
@@ -217,6 +190,16 @@ def _builder(
         .add_extension(subject_key, critical=False)
         .add_extension(authority_key, critical=False)
     )
+
+
+def _with_names(
+    builder: x509.CertificateBuilder, dns_names: Sequence[str], addresses: Sequence[str]
+) -> x509.CertificateBuilder:
+    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dns_names]
+    alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+    if not alternatives:
+        return builder
+    return builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -1,26 +1,25 @@
-"""Kubernetes' own control plane as host processes on loopback: etcd, API server, controllers, scheduler.
+"""The sandbox's servers on loopback: Kubernetes' own control plane (etcd, API server, controllers, scheduler) and GCS.
 
 Authentication is by client certificates and tokens, authorization is RBAC. Service addresses are loopback
-addresses, so the API server reaches a webhook at its Service without any proxy.
+addresses, so the API server reaches a webhook at its Service without a proxy. The GCS server is fake-gcs-server.
 """
 
 import base64
 import os
 import signal
-import time
 from dataclasses import dataclass
 
-from sandbox.access import administrator, etcd
+import urllib3
+
 from sandbox.programs import Programs
-from sandbox.server_process import ServerError, ServerProcess, answers
-from sandbox.site import Site
-from sandbox.supervision import Supervision
+from sandbox.servers import ServerError, ServerProcess, Supervision, answers, holds_within
+from sandbox.site import Site, administrator, etcd
 
 TOLERATED_SECONDS = 5
-"""How long pods that say nothing of it stay on a node that is not ready or unreachable; Kubernetes' default is 300."""
+"""Default time that a pod stays on a node that is not ready or unreachable; Kubernetes' own default is 300."""
 
 _READY_SECONDS = 60
-_POLL_SECONDS = 0.2
+_GCS_READY_SECONDS = 20
 
 _CONTROLLERS = (
     "job-controller",
@@ -35,13 +34,13 @@ _CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "resourcequota-controller",
 )
-"""What batch jobs and the borders of namespaces need: a quota counts from when its controller has seen it.
-No Deployments (the sandbox runs the operators itself) and no Endpoints."""
+"""Controllers that batch jobs and the isolation of namespaces need: a quota counts once its controller has seen it.
+Deployments and Endpoints have none, because the sandbox runs the operators itself."""
 
 
 @dataclass
 class ControlPlane:
-    """The four server processes of one site."""
+    """The four server processes of Kubernetes."""
 
     site: Site
     programs: Programs
@@ -85,9 +84,9 @@ class ControlPlane:
 
 
 def erase(site: Site) -> None:
-    """Delete the cluster: all its objects are gone at once, and the next one begins with what Kubernetes brings along.
+    """Delete every object of the cluster, so that the next cluster begins with what Kubernetes creates itself.
 
-    The daemon starts the processes again that end here, so any process may call it.
+    Any process may call this, because the daemon restarts the servers that end here.
     """
     first = base64.b64encode(b"\0").decode()
     every_key = {"key": first, "range_end": first}
@@ -95,15 +94,13 @@ def erase(site: Site) -> None:
     ended = {name: (site.servers / name).read_text() for name in ("kube-controller-manager", "kube-apiserver")}
     for pid in ended.values():
         os.kill(int(pid), signal.SIGKILL)
-    deadline = time.monotonic() + _READY_SECONDS
-    while any((site.servers / name).read_text() == pid for name, pid in ended.items()) or not _ready(site):
-        if time.monotonic() > deadline:
-            raise ServerError(f"the API server did not come back within {_READY_SECONDS} s; see {site.logs}")
-        time.sleep(_POLL_SECONDS)
 
+    def back() -> bool:
+        restarted = all((site.servers / name).read_text() != pid for name, pid in ended.items())
+        return restarted and administrator(site).ready()
 
-def _ready(site: Site) -> bool:
-    return administrator(site).ready()
+    if not holds_within(_READY_SECONDS, back):
+        raise ServerError(f"the API server did not come back within {_READY_SECONDS} s; see {site.logs}")
 
 
 def _etcd_flags(site: Site) -> list[str]:
@@ -113,7 +110,7 @@ def _etcd_flags(site: Site) -> list[str]:
     return [
         "--name=sandbox",
         f"--data-dir={site.etcd_data}",
-        # Whoever reads it reads every Secret, and whoever writes it is the cluster's administrator.
+        # A reader of etcd can read every Secret, and a writer is the cluster's administrator.
         *(f"--{part}{key}" for part in ("", "peer-") for key in (*keys, "client-cert-auth")),
         f"--listen-client-urls={clients}",
         f"--advertise-client-urls={clients}",
@@ -152,8 +149,31 @@ def _api_server_flags(site: Site) -> list[str]:
         "--allow-privileged=true",
         # GKE runs it too: pods that request google.com/tpu tolerate the taint of that name.
         "--enable-admission-plugins=ExtendedResourceToleration",
-        # A machine that is out of touch shall show soon whom it evicts.
+        # Pods on a machine that is out of touch should be evicted soon.
         f"--default-not-ready-toleration-seconds={TOLERATED_SECONDS}",
         f"--default-unreachable-toleration-seconds={TOLERATED_SECONDS}",
         "--profiling=false",
     ]
+
+
+def start_gcs(site: Site, programs: Programs, supervision: Supervision) -> None:
+    """Start the server and wait until it listens.
+
+    Raises:
+        ServerError: it did not become ready.
+    """
+    site.buckets.mkdir(parents=True, exist_ok=True)
+    command = [
+        str(programs.path("fake-gcs-server")),
+        "-scheme=http",
+        f"-host={site.address}",
+        f"-port={site.gcs_port}",
+        f"-external-url={site.gcs_url}",
+        f"-public-host={site.address}:{site.gcs_port}",
+        f"-filesystem-root={site.buckets}",
+        "-log-level=warn",
+    ]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(site.root)}
+    server = ServerProcess.start("fake-gcs-server", command, site.logs / "fake-gcs-server.log", environment)
+    health, pool = f"{site.gcs_url}/_internal/healthcheck", urllib3.PoolManager()
+    supervision.keep(server).wait_ready(lambda: answers(health, pool), _GCS_READY_SECONDS)

@@ -1,7 +1,7 @@
-"""Starts, finds and stops the sandbox's background process; `sandbox.serve` is what it runs.
+"""Starts, finds and stops the sandbox's background process, which runs `sandbox.serve`.
 
-Owns the files by which the process is known: `daemon.lock`, held while it lives, `daemon.pid`, and
-`phase.json`, how far its start has come.
+Three files describe the process: `daemon.lock`, which it holds while it lives, `daemon.pid`, and `phase.json` with the
+progress of its start.
 """
 
 import json
@@ -9,27 +9,26 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from sandbox.servers import holds_within, log_end
 from sandbox.site import Site, taken_ports
 
 CHECKOUT = Path(__file__).parent.parent
 
 READY = "ready"
-"""Last phase that `start` reports; nodes, queues and pods are served from here on."""
+"""Last phase that `start` reports: nodes, queues and pods work from now on."""
 
 WEBHOOK_PORT = 443
-"""Where the API server calls a webhook's Service."""
+"""Port on which the API server calls a webhook's Service."""
 
 _FIRST_UNPRIVILEGED_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _START_SECONDS = 120
 _STOP_SECONDS = 60
-_POLL_SECONDS = 0.1
-_LOG_LINES_TOLD = 10
+_LOG_LINES_SHOWN = 10
 
 
 class SandboxError(RuntimeError):
@@ -50,16 +49,16 @@ def running(site: Site) -> int | None:
 def start(site: Site, on_phase: Callable[[str], None]) -> None:
     """Start the daemon unless it runs; returns when the Kubernetes API answers.
 
-    The programs must be there (`sandbox.programs.prepare`).
+    `sandbox.builds.prepare` must have built the programs. `on_phase` receives the name of each phase of the start.
 
     Raises:
-        SandboxError: a port is taken or not for this user, or a server did not start. Nothing is left running.
+        SandboxError: a port is in use or not allowed for this user, or a server did not start. Nothing is left running.
     """
     if running(site) is not None:
         on_phase(READY)
         return
-    if fault := webhook_port_fault(os.geteuid(), int(_FIRST_UNPRIVILEGED_PORT.read_text())):
-        raise SandboxError(fault)
+    if error := webhook_port_error(os.geteuid(), int(_FIRST_UNPRIVILEGED_PORT.read_text())):
+        raise SandboxError(error)
     if ports := taken_ports(site):
         listed = ", ".join(str(port) for port in ports)
         raise SandboxError(
@@ -81,8 +80,8 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
     _follow_start(site, daemon, log, on_phase)
 
 
-def webhook_port_fault(user: int, first_unprivileged_port: int) -> str | None:
-    """Why `user` cannot run the sandbox, which serves webhooks where Kubernetes calls them, if so."""
+def webhook_port_error(user: int, first_unprivileged_port: int) -> str | None:
+    """Why `user` may not listen where Kubernetes calls webhooks; None if the user may."""
     if user == 0 or first_unprivileged_port <= WEBHOOK_PORT:
         return None
     return (
@@ -96,33 +95,32 @@ def stop(site: Site) -> bool:
     """Stop the daemon and everything it runs; False when it was not running.
 
     Raises:
-        SandboxError: it is still there after a minute.
+        SandboxError: it still runs after a minute.
     """
     pid = running(site)
     if pid is None:
         return False
     os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_SECONDS
-    while running(site) is not None:
-        if time.monotonic() > deadline:
-            raise SandboxError(f"the sandbox (pid {pid}) did not stop within {_STOP_SECONDS} s; run `kill -9 {pid}`")
-        time.sleep(_POLL_SECONDS)
+    if not holds_within(_STOP_SECONDS, lambda: running(site) is None):
+        raise SandboxError(f"the sandbox (pid {pid}) did not stop within {_STOP_SECONDS} s; run `kill -9 {pid}`")
     return True
 
 
 def _follow_start(site: Site, daemon: subprocess.Popen[bytes], log: Path, on_phase: Callable[[str], None]) -> None:
-    deadline, told = time.monotonic() + _START_SECONDS, ""
-    while told != READY:
-        phase = _read_phase(site)
-        if phase != told:
-            told = phase
+    reported = ""
+
+    def settled() -> bool:
+        nonlocal reported
+        if (phase := _read_phase(site)) != reported:
+            reported = phase
             on_phase(phase)
-        if daemon.poll() is not None or time.monotonic() > deadline:
-            daemon.terminate()
-            daemon.wait()
-            lines = "".join(f"\n  {line}" for line in log.read_text(errors="replace").splitlines()[-_LOG_LINES_TOLD:])
-            raise SandboxError(f"the sandbox did not start; nothing is left running. The end of {log}:{lines}")
-        time.sleep(_POLL_SECONDS)
+        return reported == READY or daemon.poll() is not None
+
+    holds_within(_START_SECONDS, settled)
+    if _read_phase(site) != READY:
+        daemon.terminate()
+        daemon.wait()
+        raise SandboxError(f"the sandbox did not start; nothing is left running. See {log_end(log, _LOG_LINES_SHOWN)}")
 
 
 def lock(site: Site) -> FileLock:
@@ -142,8 +140,8 @@ def _read_phase(site: Site) -> str:
         return ""
 
 
-def tell(site: Site, phase: str) -> None:
-    """Say how far the start has come; for the daemon."""
+def report_phase(site: Site, phase: str) -> None:
+    """Write the phase of the start; the daemon calls this."""
     partial = _phase_file(site).with_suffix(".partial")
     partial.write_text(json.dumps({"phase": phase}))
     partial.replace(_phase_file(site))

@@ -1,9 +1,8 @@
 """The real Pulumi engine on one stack of the sandbox, through the Automation API.
 
-The program is the repository's own `__main__.py`; state lies in the site's folder, the plugins are
-the stand-ins of `sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the
-stack file, since the engine writes its salt into the stack file. Secrets in that file are encrypted
-with a key that the sandbox lacks: values of its own stand in for them.
+The program is the repository's own `__main__.py`; the state is in the site's folder, the plugins are the stand-ins of
+`sandbox.providers`. Pulumi's working folder is a copy of `Pulumi.yaml` and the stack file, because the engine writes
+its salt into the stack file. The sandbox lacks the key of secrets in that file and uses values of its own for them.
 """
 
 import json
@@ -24,20 +23,57 @@ from pulumi import automation
 
 from infra.api_server import UNREACHABLE
 from infra.hidden import SECTION, encrypted, of_file
-from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
-from sandbox.providers import install
-from sandbox.providers.published import local_charts, published_plugin
+from sandbox.providers.charts import local_charts
+from sandbox.providers.installation import install, published_plugin
 from sandbox.recovery import lock_holder, pending, taken_in, unread
-from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
-from sandbox.site import SITE_VARIABLE, Site
+from sandbox.site import SITE_VARIABLE, Site, administrator
+
+OnEvent = Callable[[automation.EngineEvent], None]
+
+STACK_TYPE = "pulumi:pulumi:Stack"
+_UNREACHED = ("Resource monitor has terminated", "failed to connect to all addresses")
+"""Messages for a call that does not reach the engine: the SDK's (pulumi/runtime/settings.py, grpc_error_to_exception),
+and gRPC's own if the call was to write the log."""
+
+
+def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
+    """Return the result of `operation`, which is repeated once if its program could not reach the engine at all.
+
+    gRPC keeps what it knows of an address for all channels of a process. If an engine happens to listen on the port at
+    which an earlier one was missed a moment ago, the program's first call is refused without an attempt. Nothing has
+    been declared by then, and the next engine listens elsewhere.
+
+    Raises:
+        CommandError: it failed for another reason, or again.
+    """
+    declared = False
+
+    def noting(event: automation.EngineEvent) -> None:
+        nonlocal declared
+        resource, diagnostic = event.resource_pre_event, event.diagnostic_event
+        declared = declared or (resource is not None and resource.metadata.type != STACK_TYPE)
+        if not (diagnostic and _unreached(diagnostic.message)):
+            on_event(event)
+
+    try:
+        return operation(noting)
+    except automation.CommandError as error:
+        if declared or not _unreached(str(error)):
+            raise
+    return operation(on_event)
+
+
+def _unreached(message: str) -> bool:
+    return any(text in message for text in _UNREACHED)
+
 
 STAND_IN = "sandbox"
-"""Value of a secret that nobody gave the sandbox."""
+"""Value of a secret that the sandbox was not given."""
 
 _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
-"""Keys of a stack file that say how its secrets are encrypted."""
+"""Keys of a stack file that describe the encryption of its secrets."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
 _SECRETS = f"tpu-multislice:{SECTION}"
 _PROVIDER_PREFIX = "pulumi:providers:"
@@ -46,7 +82,7 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 @dataclass(frozen=True)
 class PolicyPack:
-    """Rules that a plan is held to."""
+    """Rules that a plan must pass."""
 
     folder: Path
     """With a `PulumiPolicy.yaml`."""
@@ -67,8 +103,8 @@ class Engine:
     ) -> None:
         """`stack_file` is a `Pulumi.STACK.yaml`, in the repository or elsewhere.
 
-        Previews and `up` are held to `policy`, if there is one. `secrets` are values of the section `secrets` by
-        name, ahead of those that stand in.
+        Previews and `up` must pass `policy`, if it is given. `secrets` are values of the section `secrets` by name;
+        the others get a stand-in.
         """
         self._site = site
         self._programs = programs
@@ -79,20 +115,20 @@ class Engine:
         self._selected: automation.Stack | None = None
 
     def program(self) -> None:
-        """What declares the resources: the repository's own program."""
+        """Declare the resources, with the repository's own program."""
         if published_plugin():
             charts = local_charts(self._programs, self._site.root / "charts")
             pulumi.runtime.register_resource_transform(charts)
         runpy.run_path(str(CHECKOUT / "__main__.py"), run_name="__main__")
 
     def recover(self) -> str | None:
-        """Lift the lock of an engine that was killed, and take in what it had made.
+        """Remove the lock of an engine that was killed, and add the resources that it had created to the state.
 
         Returns:
-            What was done, in words; `None` if no engine was killed.
+            A sentence about what was done; `None` if no engine was killed.
 
         Raises:
-            SandboxError: the process that has the lock is still running.
+            SandboxError: the process that holds the lock is still running.
             CommandError: Pulumi cannot do it.
         """
         stack = self._stack()
@@ -111,8 +147,8 @@ class Engine:
         return f"{lock}took in {made} resources that it had made"
 
     def _take_in(self) -> int:
-        """Complete the state by what a killed engine had made; return how many resources that is."""
-        # The Automation API would write secrets in plain.
+        """Add the resources that a killed engine had created to the state; return their number."""
+        # The Automation API would write secrets in plain text.
         exported = json.loads(self._pulumi("stack", "export"))
         state = exported["deployment"] or {}
         if created := pending(self._site, state):
@@ -121,19 +157,19 @@ class Engine:
             corrected.write_text(json.dumps({**exported, "deployment": state}))
             self._pulumi("stack", "import", "--file", str(corrected))
             corrected.unlink()
-        # A kill between the two steps leaves resources that only the next recovery reads.
+        # If this process is killed between the two steps, the next recovery reads these resources.
         if made := unread(state):
             self._stack().refresh(target=made)
         return len(made)
 
     def _pulumi(self, *arguments: str) -> str:
-        """Run a command of Pulumi on the stack; return what it prints."""
+        """Run a Pulumi command on the stack and return its output."""
         stack = self._stack()
         command = [*arguments, "--stack", stack.name]
         return stack.workspace.pulumi_command.run(command, stack.workspace.work_dir, environment(self._site)).stdout
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
-        """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
+        """Preview `up`, and write the plan to `save_plan`. Raises CommandError when the plan is refused."""
         with self._tools_found():
             return with_second_try(
                 lambda tell: self._stack().preview(
@@ -146,14 +182,15 @@ class Engine:
             )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
-        """What a refresh would find, and what `up` would do then. Raises CommandError when the plan is refused."""
+        """Preview a refresh and the `up` after it. Raises CommandError when the plan is refused."""
         with self._tools_found():
             with_second_try(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
 
     def up(self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = ()) -> Mapping[str, Any]:
-        """Make it so, or `plan` and nothing else; the stack's outputs. Raises CommandError when a step fails.
+        """Carry out the program, or exactly `plan`, and return the stack's outputs. Raises CommandError when a step
+        fails.
 
-        `replace` are URNs, or patterns of them, of resources to make again, as `pulumi up --replace` takes them.
+        `replace` are URNs, or patterns of them, of resources to replace, as `pulumi up --replace` takes them.
         """
         with self._tools_found():
             done = with_second_try(
@@ -169,27 +206,27 @@ class Engine:
         return {name: output.value for name, output in done.outputs.items()}
 
     def refresh(self, on_event: OnEvent) -> automation.RefreshResult:
-        """Read what is there into the state."""
+        """Read the existing resources into the state."""
         return self._stack().refresh(on_event=on_event)
 
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
         """Destroy the stack as `pulumi destroy` does, which does not run the program.
 
-        The policies of `infra.teardown` whose names are `agreed` only warn. Raises CommandError
-        when a step fails, or another of these policies refuses.
+        The policies of `infra.teardown` whose names are in `agreed` only warn. Raises CommandError when a step fails or
+        another of these policies refuses.
         """
         with self._only_warning(agreed):
             self._stack().destroy(on_event=on_event)
 
     @contextmanager
     def _only_warning(self, policies: Collection[str]) -> Generator[None]:
-        """Have these policies warn, and refuse again if what is done within fails."""
+        """Make these policies warn, and refuse again if the body fails."""
         refusing: list[str] = []
-        # A cluster that does not answer refuses nothing, and the destroy says so itself.
+        # An unreachable cluster refuses nothing, and the destroy reports it.
         with suppress(*UNREACHABLE):
             listed = administrator(self._site).request("GET", BINDINGS)["items"] if policies else []
-            found = [each for each in listed if each["spec"]["policyName"] in policies]
-            refusing = [each["metadata"]["name"] for each in found if "Deny" in each["spec"]["validationActions"]]
+            bindings = [each for each in listed if each["spec"]["policyName"] in policies]
+            refusing = [each["metadata"]["name"] for each in bindings if "Deny" in each["spec"]["validationActions"]]
             self._set_action(refusing, "Warn")
         try:
             yield
@@ -203,7 +240,7 @@ class Engine:
             administrator(self._site).patch(f"{BINDINGS}/{name}", {"spec": {"validationActions": [action]}})
 
     def resources(self) -> list[dict[str, Any]]:
-        """Resources in the state, without providers and the stack itself."""
+        """Resources in the state, except providers and the stack itself."""
         if not (self._site.root / "state").exists():
             return []
         state = self._stack().export_stack().deployment or {}
@@ -224,8 +261,8 @@ class Engine:
 
     def _select(self) -> automation.Stack:
         install(self._site)
-        # Pulumi logs every value of every call, which takes half of its time, and has no switch for it.
-        # Without a folder it does without.
+        # Pulumi logs every value of every call, which takes half of its time and cannot be switched off.
+        # A file in place of the folder prevents it.
         self._site.pulumi_home.mkdir(exist_ok=True)
         (self._site.pulumi_home / "logs").touch()
         project = project_folder(self._site)
@@ -246,14 +283,15 @@ class Engine:
         content = {key: value for key, value in self._written().items() if key not in _ENCRYPTION}
         content["config"], _ = _parted(content["config"])
         if target.exists():
-            # The engine wrote its salt there; with another one it could not read its own state.
+            # The engine wrote its salt there and cannot read its own state with another one.
             earlier = yaml.safe_load(target.read_text())
             content |= {key: earlier[key] for key in ("encryptionsalt",) if key in earlier}
         target.write_text(yaml.safe_dump(content, sort_keys=False))
 
     @contextmanager
     def _tools_found(self) -> Generator[None]:
-        """The program, which runs in this process, finds what the engine finds: credential plugin and trust."""
+        """Let the program, which runs in this process, find the credential plugin and certificates as the engine
+        does."""
         before = {name: os.environ.get(name) for name in _FOR_THE_PROGRAM}
         ours = environment(self._site)
         os.environ.update({name: ours[name] for name in _FOR_THE_PROGRAM})
@@ -266,7 +304,7 @@ class Engine:
 
 
 def stack_in(site: Site, programs: Programs, name: str, program: Callable[[], None]) -> automation.Stack:
-    """The stack of that name in the sandbox's state, made if it is not there, with a program for its operations."""
+    """The stack of that name in the sandbox's state, created if necessary, with a program for its operations."""
     options = automation.LocalWorkspaceOptions(
         work_dir=str(project_folder(site)),
         env_vars=environment(site),
@@ -287,13 +325,13 @@ def project_folder(site: Site) -> Path:
 def environment(site: Site) -> dict[str, str]:
     """Variables by which Pulumi finds the sandbox's state, programs and certificates."""
     return {
-        # Content types, which Pulumi has no use for, would be kept in files beside the state that are not replaced as
-        # a whole: a command that reads the state while an `up` writes it would fail at times (EOF).
+        # Pulumi would write content types to files next to the state without replacing them atomically: a command that
+        # reads the state while an `up` writes it would sometimes fail (EOF).
         "PULUMI_BACKEND_URL": f"file://{site.root / 'state'}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE": _passphrase(site),
         "PULUMI_HOME": str(site.pulumi_home),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
-        # The state is written at every step; a second copy each time helps nobody here.
+        # The state is written at every step; the sandbox does not need a second copy.
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PATH": f"{site.root / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -315,7 +353,7 @@ def _secret_key(name: str) -> str:
 
 
 def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What of a configuration is plain, and keys of the rest: names of `secrets`, other sections as a whole."""
+    """The plain part of a configuration, and the keys of the rest: names in `secrets`, other sections as a whole."""
     plain = {key: value for key, value in config.items() if of_file(value) == value}
     keys = [key for key in config if key not in plain]
     if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:

@@ -1,9 +1,8 @@
 """Runs the JobSet and Kueue managers that the Helm charts declare, as processes of this machine.
 
-It stands in for the Deployment controller and the kubelet for these two Deployments alone: each
-runs with its chart's configuration, its own ServiceAccount's token and its Service's address. Of
-the configuration only what binds it to a pod is changed (see `configuration`). When a manager
-answers `/readyz`, its Deployment is reported available.
+For these two Deployments this replaces the Deployment controller and the kubelet: each manager runs with its chart's
+configuration, its own ServiceAccount's token and its Service's address. `configuration` changes only the settings that
+assume a pod. When a manager answers `/readyz`, its Deployment is reported available.
 """
 
 import base64
@@ -20,23 +19,21 @@ import yaml
 
 from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
-from sandbox.access import administrator
-from sandbox.catalog import OPERATORS, ProgramsError
 from sandbox.daemon import WEBHOOK_PORT
-from sandbox.programs import Programs
-from sandbox.server_process import ServerProcess, answers
-from sandbox.site import Site
+from sandbox.programs import OPERATORS, Programs, ProgramsError
+from sandbox.servers import ServerProcess, answers
+from sandbox.site import Site, administrator
 
 _log = logging.getLogger(__name__)
 
 _VERSION_LABEL = "app.kubernetes.io/version"
-"""Of a Deployment, with its chart's version: charts that were not published yet have no version in their image."""
+"""Label of a Deployment with its chart's version. Images of unpublished charts have no version."""
 _WEBHOOK_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _CONFIG_KEY = "controller_manager_config.yaml"
 _HEALTH_PORT = 8081
 _AS_SANDBOX = {"fieldManager": "sandbox-operators", "force": "true"}
 _NOWHERE = "192.0.2.1"
-"""Address of all endpoints: the API server takes none of loopback, and nobody asks for it."""
+"""Address of all endpoints, which is never used: the API server accepts no loopback addresses."""
 _TOKEN_SECONDS = 30 * 24 * 3600
 _STOP_SECONDS = 5
 _TICK_SECONDS = 0.2
@@ -53,7 +50,7 @@ class _Operator:
     available: bool = False
 
     def outdated(self, deployment: Json) -> bool:
-        """Whether the Deployment changed since, or the process ended."""
+        """Whether the Deployment has changed since, or the process has ended."""
         changed = self.deployment["metadata"]["generation"] != deployment["metadata"]["generation"]
         return changed or not self.server.running()
 
@@ -74,7 +71,7 @@ class Operators:
             try:
                 settled = self._reconcile()
             except UNREACHABLE as error:
-                # The API server may be down for a moment; the next tick asks again.
+                # The API server may be down for a moment; the next tick tries again.
                 _log.warning("reconciling the operators: %s", error)
                 settled = False
             stop.wait(_SETTLED_TICK_SECONDS if settled else _TICK_SECONDS)
@@ -104,7 +101,7 @@ class Operators:
         return len(self._running) == len(wanted) and all(operator.available for operator in self._running.values())
 
     def _start(self, deployment: Json) -> None:
-        """Start the manager, unless some of the chart's other objects are still on their way."""
+        """Start the manager, unless some of the chart's other objects do not exist yet."""
         name, namespace = program_of(deployment), deployment["metadata"]["namespace"]
         assert name is not None
         settings = self._chart_settings(deployment)
@@ -146,10 +143,10 @@ class Operators:
         return None if found is None else yaml.safe_load(found["data"][_CONFIG_KEY])
 
     def _prepare_certificates(self, name: str, namespace: str, settings: Json) -> bool:
-        """Put key pairs where the manager's certificate rotator looks, as after an earlier run.
+        """Write key pairs where the manager's certificate rotator looks, as after an earlier run.
 
-        The rotator would make them itself, but only at its second look, several seconds later.
-        False while the Secret or the webhooks are not there.
+        The rotator would make them itself, but several seconds later. False while the Secret or the webhooks do not
+        exist.
         """
         service = settings["internalCertManagement"]["webhookServiceName"]
         folder, serving = self._folder(name), self._serving(name)
@@ -169,9 +166,9 @@ class Operators:
         return not _insists_on_folder(settings) or self._inject_authority(data["ca.crt"], namespace, service)
 
     def _inject_authority(self, ca: str, namespace: str, service: str) -> bool:
-        """Do the rotator's other work: name the authority in the webhooks that call `service`.
+        """Do the rotator's other task: write the authority into the webhooks that call `service`.
 
-        False when there are no such webhooks of either kind yet.
+        False while no such webhook of either kind exists.
         """
         found = set[str]()
         for kind in _WEBHOOK_KINDS:
@@ -216,7 +213,7 @@ class Operators:
             operator.available = True
 
     def _publish(self, deployment: Json) -> None:
-        """Report the Deployment as it is wanted."""
+        """Report the Deployment as complete."""
         metadata, replicas = deployment["metadata"], deployment["spec"]["replicas"]
         if deployment.get("status", {}).get("observedGeneration") == metadata["generation"]:
             return
@@ -234,22 +231,22 @@ class Operators:
         services = self._api.request("GET", f"/api/v1/namespaces/{metadata['namespace']}/services")["items"]
         for path, manifest in awaited(deployment, services):
             self._api.request("PATCH", path, manifest, _AS_SANDBOX, APPLY_PATCH)
-        # A change of the annotation by another path would be a new generation.
+        # Changing the annotation by another path would be a new generation.
         path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
         self._api.patch(path, {"metadata": {"annotations": _revision(deployment)}, "status": status})
 
 
 def program_of(deployment: Json) -> str | None:
-    """The operator that the last path element of the Deployment's image names, or None if it is none."""
+    """The operator that the last path element of the Deployment's image names; None if it is another program."""
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     name = image.split("@")[0].rpartition("/")[2].partition(":")[0]
     return name if name in OPERATORS else None
 
 
 def awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
-    """What the published Kubernetes plugin waits for besides the status, by path, to be applied in this order.
+    """Objects, besides the status, that the published Kubernetes plugin waits for, with their paths and in order.
 
-    A ReplicaSet of the Deployment's revision, and Endpoints of the Services.
+    They are a ReplicaSet of the Deployment's revision and Endpoints of the Services.
     """
     metadata, spec = deployment["metadata"], deployment["spec"]
     namespace = f"namespaces/{metadata['namespace']}"
@@ -305,11 +302,10 @@ def _insists_on_folder(settings: Json) -> bool:
 
 
 def configuration(settings: Json, address: str, serving: Path) -> Json:
-    """The chart's configuration with what makes a pod of it replaced by the Service's address.
+    """The chart's configuration, with the Service's address in place of a pod's.
 
-    No leader election (one process, and an API pause must not end it), no metrics port, no
-    visibility server, which would write below `/`, and for JobSet no rotator (see
-    `_insists_on_folder`).
+    Without leader election (there is one process, and an API pause must not end it), metrics port, the visibility
+    server, which would write below `/`, and JobSet's certificate rotator (see `_insists_on_folder`).
     """
     changed = json.loads(json.dumps(settings))
     changed["leaderElection"] = {"leaderElect": False}

@@ -1,10 +1,12 @@
-"""Finds the programs that the sandbox runs, and has those built that are missing.
+"""The Go programs that the sandbox runs and the data that it copies from Go modules: versions and where each lies.
 
-A program is taken, in this order, from the user's cache folder (keyed by the lock of its module, so
-clones share it), from PATH when it reports the right version, or is built (`sandbox.builds`). Which
-programs are started, and how, is no concern of this module.
+Versions are read from the `go.mod` files in `tools` and written nowhere else. A program is taken, in this order, from
+the user's cache folder (keyed by the lock of its module, so clones share it) or from PATH if it reports the right
+version; `sandbox.builds` builds the rest.
 """
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -12,20 +14,185 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.builds import Report, build
-from sandbox.catalog import (
-    COPIES,
-    OPERATORS,
-    PREVIOUS,
-    PROGRAMS,
-    Copy,
-    Program,
-    ProgramsError,
-    cached_path,
-    chart_of,
-    copied_path,
-    version_of,
+TOOLS = Path(__file__).parent.parent / "tools"
+
+_TAGS = ("osusergo", "grpcnotrace")
+_OWN_TAGS = {"promql": ("remove_all_sd",)}
+"""By folder in `tools/`: Prometheus without its ways to find targets, which are most of what it is built from."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program and the Go package it is built from."""
+
+    name: str
+    module: str
+    """Folder in `tools/`."""
+    package: str
+    version_of: str
+    """Go module whose version is the program's version."""
+    version_command: tuple[str, ...] | None
+    """Arguments that print the version; None when the program cannot tell, so PATH is not asked."""
+    stamps: tuple[str, ...] = ()
+    """Go variables that take the version at link time."""
+
+
+KUBERNETES_STAMPS = ("k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion")
+
+
+def _kubernetes(name: str, version_command: tuple[str, ...]) -> Program:
+    package = f"k8s.io/kubernetes/cmd/{name}"
+    return Program(name, "kubernetes", package, "k8s.io/kubernetes", version_command, KUBERNETES_STAMPS)
+
+
+def _jobset(module: str) -> Program:
+    stamps = ("sigs.k8s.io/jobset/pkg/version.GitVersion",)
+    return Program("jobset", module, "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", None, stamps)
+
+
+def _kueue(module: str) -> Program:
+    stamps = ("sigs.k8s.io/kueue/pkg/version.GitVersion",)
+    return Program("kueue", module, "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", None, stamps)
+
+
+PROGRAMS = (
+    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", ("--version",)),
+    _kubernetes("kube-apiserver", ("--version",)),
+    _kubernetes("kube-controller-manager", ("--version",)),
+    _kubernetes("kube-scheduler", ("--version",)),
+    _kubernetes("kubectl", ("version", "--client")),
+    _jobset("kubernetes"),
+    _kueue("kubernetes"),
+    Program(
+        "pulumi",
+        "pulumi",
+        "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+        "github.com/pulumi/pulumi/pkg/v3",
+        ("version",),
+        ("github.com/pulumi/pulumi/sdk/v3/go/common/version.Version",),
+    ),
+    Program(
+        "helm",
+        "helm",
+        "helm.sh/helm/v3/cmd/helm",
+        "helm.sh/helm/v3",
+        ("version", "--short"),
+        ("helm.sh/helm/v3/internal/version.version",),
+    ),
+    Program("fake-gcs-server", "gcs", "github.com/fsouza/fake-gcs-server", "github.com/fsouza/fake-gcs-server", None),
 )
+
+ACTIONLINT = Program(
+    "actionlint",
+    "actionlint",
+    "github.com/rhysd/actionlint/cmd/actionlint",
+    "github.com/rhysd/actionlint",
+    ("-version",),
+)
+"""Checks the workflows of `.github`; the sandbox does without it."""
+
+PROMTOOL = Program(
+    "promtool",
+    "promql",
+    "github.com/prometheus/prometheus/cmd/promtool",
+    "github.com/prometheus/prometheus",
+    None,
+)
+"""Prometheus' own engine, which tests hold the alerts against; the sandbox does without it."""
+
+PREVIOUS = (_jobset("previous/jobset"), _kueue("previous/kueue"))
+"""The minor before: what a stack is upgraded from. Built only when somebody asks for it."""
+
+OPERATORS = ("jobset", "kueue")
+"""Programs that come with a Helm chart, in the Go module that they are built from."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A folder or file of data that a Go module carries."""
+
+    name: str
+    """Path in the module."""
+    tool: str
+    """Folder in `tools/` whose lock names the version."""
+    go_module: str
+
+
+def chart_of(program: Program) -> Copy:
+    """The Helm chart of one of the OPERATORS."""
+    return Copy(f"charts/{program.name}", program.module, program.version_of)
+
+
+AUTOSCALER_KINDS = Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-autoscaler/apis")
+"""The kind ProvisioningRequest."""
+MONITORING_KINDS = Copy("charts/operator/crds", "monitoring", "github.com/GoogleCloudPlatform/prometheus-engine")
+"""The kinds of Managed Prometheus, which a GKE cluster has from the start."""
+GKE_KINDS = (AUTOSCALER_KINDS, MONITORING_KINDS)
+
+API_DOCUMENTS = {
+    api: Copy(f"{api}/{version}/{api}-api.json", "gcs", "google.golang.org/api")
+    for api, version in {
+        "artifactregistry": "v1",
+        "compute": "v1",
+        "container": "v1beta1",
+        "iam": "v1",
+        "storage": "v1",
+    }.items()
+}
+"""Google's own descriptions of its APIs, which tests compare the declared resources with; the sandbox does without."""
+
+COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), *GKE_KINDS)
+
+
+class ProgramsError(RuntimeError):
+    """A program can be neither found nor built; the message says why and what to do."""
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/tpu-multislice/programs`, or the same below `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tpu-multislice" / "programs"
+
+
+def version_of(program: Program) -> str:
+    """The program's version without the leading v."""
+    return module_version(program.module, program.version_of)
+
+
+def module_version(tool: str, go_module: str) -> str:
+    """Version of a Go module that `tools/TOOL/go.mod` requires, without the leading v."""
+    text = (TOOLS / tool / "go.mod").read_text()
+    match = re.search(rf"^(?:require)?\s*{re.escape(go_module)} v(\S+)( //.*)?$", text, re.MULTILINE)
+    if match is None:
+        raise ProgramsError(f"tools/{tool}/go.mod must require {go_module}; restore the file")
+    return match.group(1)
+
+
+def build_flags(tool: str) -> tuple[str, ...]:
+    """Part of the cache folder's key, since they change what is built.
+
+    Without DWARF, which the linker would drop anyway, a build takes a seventh less CPU time.
+    """
+    return ("-trimpath", "-gcflags=all=-dwarf=false", f"-tags={','.join((*_TAGS, *_OWN_TAGS.get(tool, ())))}")
+
+
+def module_folder(tool: str) -> Path:
+    """Folder of the cache for what `tools/TOOL` builds, keyed by its lock."""
+    digest = hashlib.sha256(" ".join(build_flags(tool)).encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((TOOLS / tool / name).read_bytes())
+    return cache_folder() / f"{tool}-{digest.hexdigest()[:16]}"
+
+
+def cached_path(program: Program) -> Path:
+    """Where the program lies once it is built."""
+    return module_folder(program.module) / "bin" / program.name
+
+
+def copied_path(copy: Copy) -> Path:
+    """Where the folder or file lies once it is copied."""
+    return module_folder(copy.tool) / copy.name
+
 
 _BUILD_PREVIOUS = "python -m cli.programs --previous"
 
@@ -68,60 +235,13 @@ class Programs:
         return found
 
 
-def prepare(report: Report) -> Programs:
-    """All programs, built where they are missing.
-
-    Raises:
-        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
-    """
-    missing = [program for program in PROGRAMS if _existing(program) is None]
-    copies = [copy for copy in COPIES if not copied_path(copy).exists()]
-    if missing or copies:
-        build(missing, copies, report)
-    return found()
-
-
-def prepare_one(program: Program, report: Report) -> Path:
-    """Where the program lies, built if it is missing.
-
-    Raises:
-        ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
-    """
-    if _existing(program) is None:
-        build([program], [], report)
-    return _existing(program) or cached_path(program)
-
-
-def prepare_copy(copy: Copy, report: Report) -> Path:
-    """Where the data lies, copied from its Go module if it is missing.
-
-    Raises:
-        ProgramsError: no Go to fetch it with, or the cache folder cannot be written.
-    """
-    if not copied_path(copy).exists():
-        build([], [copy], report)
-    return copied_path(copy)
-
-
-def prepare_previous(report: Report) -> None:
-    """JobSet and Kueue as of the minor before, built where they are missing, for upgrades.
-
-    Raises:
-        ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
-    """
-    missing = [program for program in PREVIOUS if not cached_path(program).is_file()]
-    copies = [copy for copy in map(chart_of, PREVIOUS) if not copied_path(copy).exists()]
-    if missing or copies:
-        build(missing, copies, report)
-
-
 def found() -> Programs:
     """The programs that are there already.
 
     Raises:
         ProgramsError: some are missing; the message names them and the command that builds them.
     """
-    paths = {program.name: _existing(program) for program in PROGRAMS}
+    paths = {program.name: existing(program) for program in PROGRAMS}
     missing = [name for name, path in paths.items() if path is None]
     missing += [copy.name for copy in COPIES if not copied_path(copy).exists()]
     if missing:
@@ -134,7 +254,8 @@ def versions() -> dict[str, str]:
     return {program.name: version_of(program) for program in PROGRAMS}
 
 
-def _existing(program: Program) -> Path | None:
+def existing(program: Program) -> Path | None:
+    """Path of the program in the cache folder or on PATH; None if it must be built."""
     cached = cached_path(program)
     return cached if cached.is_file() else _on_path(program)
 

@@ -1,8 +1,8 @@
-"""What a killed engine leaves behind: its lock, and resources that it had not recorded yet.
+"""Finds what a killed engine leaves behind: its lock, and resources that it had not recorded yet.
 
-After `kill -9`, or a power cut, Pulumi refuses every change until somebody lifts the lock, and does not know which
-resources the engine was creating at that moment. The sandbox can find out: the engine was a process of this machine,
-and everything that it created is on this machine.
+After `kill -9` or a power failure, Pulumi refuses every change until the lock is removed, and does not know which
+resources the engine was creating at that moment. The sandbox can find out, because the engine and everything that it
+created are on this machine.
 """
 
 import json
@@ -14,19 +14,18 @@ from typing import Any
 import psutil
 
 from infra.api_server import UNREACHABLE
-from sandbox.access import administrator
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.cluster import Cluster, UnknownKindError
-from sandbox.site import Site
+from sandbox.site import Site, administrator
 
 _KUBERNETES = "kubernetes:"
 _CLOCK_SECONDS = 10.0
-"""Linux knows when a process began by a clock that may differ from that of files by a second or two."""
+"""Tolerance between the clock of process start times and the clock of files, which differ by a second or two."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process of this machine that took the lock of a stack."""
+    """The process of this machine that locked a stack."""
 
     pid: int
     runs: bool
@@ -38,7 +37,7 @@ class Pending:
 
     urn: str
     id: str | None
-    """Under which it exists; `None`: it was not made."""
+    """Id of the created resource; `None` if it was not created."""
 
 
 def lock_holder(site: Site, stack: str) -> Holder | None:
@@ -62,7 +61,7 @@ def _runs_since(pid: int, moment: float) -> bool:
 
 
 def pending(site: Site, deployment: Mapping[str, Any]) -> list[Pending]:
-    """Return what the engine that wrote this state was creating when it died."""
+    """Return the resources that the engine of this state was creating when it died."""
     creating = [each["resource"] for each in deployment.get("pending_operations", []) if each["type"] == "creating"]
     urns = {resource["urn"] for resource in creating}
     known = {
@@ -74,7 +73,7 @@ def pending(site: Site, deployment: Mapping[str, Any]) -> list[Pending]:
 
 
 def unread(deployment: Mapping[str, Any]) -> list[str]:
-    """Return the resources that were taken in and that no refresh has read since, by URN."""
+    """Return the URNs of resources that a recovery added and that no refresh has read since."""
     return [
         resource["urn"]
         for resource in deployment.get("resources", [])
@@ -112,10 +111,10 @@ def _in_cloud(site: Site, resource: dict[str, Any]) -> Iterator[str]:
 
 
 def taken_in(deployment: Mapping[str, Any], found: list[Pending]) -> dict[str, Any]:
-    """Return the state with what was made as resources, and without what was not.
+    """Return the state with the pending resources that exist, and without the pending operations.
 
-    The new resources have no outputs yet: a refresh reads them. A resource that was being replaced comes in the place
-    of the one that is gone, where those that depend on it come after it.
+    The new resources have no outputs yet: a refresh reads them. A resource that was being replaced takes the position
+    of the one that is gone, so that its dependents come after it.
     """
     ids = {each.urn: each.id for each in found}
     operations = deployment.get("pending_operations", [])

@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 
 from sandbox import certificates, daemon
-from sandbox.control_plane import ControlPlane
-from sandbox.gcs import start_gcs
+from sandbox.control_plane import ControlPlane, start_gcs
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import Programs, found
-from sandbox.server_process import ServerError
+from sandbox.servers import ServerError, Supervision
 from sandbox.site import SITE_VARIABLE, Site, load
-from sandbox.supervision import Supervision
 
 _LIFETIME_SECONDS = 12 * 3600
 _LOCK_SECONDS = 5
@@ -29,21 +27,21 @@ _log = logging.getLogger(__name__)
 
 
 def serve(site: Site, stopping: threading.Event) -> int:
-    """Run the sandbox until something ends it; the exit status is 1 when that was a fault."""
+    """Run the sandbox until it is stopped; the exit status is 1 if a server could not stay up."""
     programs = found()
     supervision = Supervision(site.servers)
     control_plane = ControlPlane(site, programs, supervision)
     workers: list[threading.Thread] = []
     try:
-        daemon.tell(site, "certificates")
+        daemon.report_phase(site, "certificates")
         certificates.ensure(site)
-        daemon.tell(site, "storage")
+        daemon.report_phase(site, "storage")
         start_gcs(site, programs, supervision)
-        daemon.tell(site, "API server")
+        daemon.report_phase(site, "API server")
         control_plane.start_api()
         control_plane.start_controllers()
         workers += _start_workers(site, programs, stopping)
-        daemon.tell(site, daemon.READY)
+        daemon.report_phase(site, daemon.READY)
         return _watch(supervision, stopping)
     finally:
         stopping.set()
@@ -76,7 +74,7 @@ def _watch(supervision: Supervision, stopping: threading.Event) -> int:
 
 
 def main() -> int:
-    """Be the daemon of the site in the folder given as the one argument."""
+    """Run the daemon of the site in the folder given as the only argument."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     site = load(Path(sys.argv[1]))
     os.environ[SITE_VARIABLE] = str(site.root)

@@ -1,7 +1,7 @@
-"""Where one sandbox lives: its folder on disk and its block of loopback addresses.
+"""Where one sandbox lives, its folder and its block of loopback addresses, and the connections to its servers.
 
-Every sandbox owns one block 127.N.0.0/16, so that two of them (a person's and a test's) never
-meet and every server keeps its well-known port:
+Every sandbox owns one block 127.N.0.0/16, so a person's sandbox and a test's never collide and every server keeps its
+well-known port:
 
     127.N.0.1                  servers: API server 6443, etcd 2379/2380, kubelet 10250, GCS 4443
     127.N.1.1 - 127.N.127.254  pods, one address each
@@ -16,14 +16,18 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+import urllib3
+
+from infra.api_server import CONNECTIONS, ApiServer
+
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
-"""Environment variable by which the sandbox's own processes find their site."""
+"""Environment variable of the sandbox's own processes with the folder of their site."""
 
 NODE_LABEL = "tpu-multislice.dev/sandbox-node"
 """Label of the nodes whose pods run on this machine."""
 
 SILENT_ANNOTATION = "tpu-multislice.dev/silent"
-"""Annotation of a node whose machine is cut off: whatever runs there runs on, and nobody hears of it."""
+"""Annotation of a node whose machine is cut off: its processes keep running, but report nothing."""
 
 _FIRST_BLOCK, _LAST_BLOCK = 64, 250
 
@@ -123,16 +127,16 @@ class Site:
         return self.root / "daemon.pid"
 
     def pod_logs(self, folder: str) -> Path:
-        """Where the logs of a pod lie, one file for each container; they outlive the pod."""
+        """Folder of a pod's logs, one file for each container. It outlives the pod."""
         return self.logs / "pods" / folder
 
     def pod_address(self, namespace: str, name: str) -> str:
-        """The loopback address of a pod: a hash of its name, so that it is known beforehand."""
+        """The loopback address of a pod: a hash of its name, so it is known before the pod exists."""
         digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
         return f"127.{self.block}.{1 + digest[0] % 127}.{1 + digest[1] % 254}"
 
     def client_environment(self) -> dict[str, str]:
-        """What makes Google client libraries, TensorStore and gcsfs speak to the local GCS server."""
+        """Environment that makes Google client libraries, TensorStore and gcsfs use the local GCS server."""
         return {
             "STORAGE_EMULATOR_HOST": self.gcs_url,
             "TENSORSTORE_GCS_HTTP_URL": self.gcs_url,
@@ -159,7 +163,7 @@ def from_environment() -> Site:
     """The site named by `TPU_MULTISLICE_SANDBOX`.
 
     Raises:
-        RuntimeError: the variable is not set; this is no process of a sandbox.
+        RuntimeError: the variable is not set, so this is not a process of a sandbox.
     """
     root = os.environ.get(SITE_VARIABLE)
     if root is None:
@@ -168,13 +172,13 @@ def from_environment() -> Site:
 
 
 def create(root: Path) -> Site:
-    """The site in `root`, made on a free address block if there is none yet.
+    """The site in `root`, created on a free address block if it does not exist yet.
 
     Raises:
         RuntimeError: every block is in use.
     """
     root.mkdir(parents=True, exist_ok=True)
-    # Logs, buckets and Pulumi's state hold what other users of the machine must not read.
+    # Other users of the machine must not read logs, buckets and Pulumi's state.
     root.chmod(0o700)
     if (root / "site.json").exists():
         return load(root)
@@ -184,13 +188,13 @@ def create(root: Path) -> Site:
 
 
 def taken_ports(site: Site) -> list[int]:
-    """Ports of the site's servers on which something already listens, ascending."""
+    """Ports of the site's servers that are in use, in ascending order."""
     ports = (site.etcd_port, site.etcd_peer_port, site.gcs_port, site.api_server_port, site.kubelet_port)
     return [port for port in sorted(ports) if not can_listen(site.address, port)]
 
 
 def _free_block() -> int:
-    # Any of them: servers listen seconds later, and two sandboxes that begin at once must not take the same one.
+    # A random one: servers listen seconds later, and two sandboxes that begin together must not take the same block.
     blocks = range(_FIRST_BLOCK, _LAST_BLOCK + 1)
     for block in random.sample(blocks, len(blocks)):
         if not taken_ports(Site(Path(), block)):
@@ -199,7 +203,7 @@ def _free_block() -> int:
 
 
 def can_listen(address: str, port: int) -> bool:
-    """Whether nothing listens there."""
+    """Whether the port of the address is free."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -207,3 +211,22 @@ def can_listen(address: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def administrator(site: Site) -> ApiServer:
+    """A client of the site's API server with the administrator's certificate; nothing is sent yet."""
+    return ApiServer(site.api_server_url, _pool(site, "admin"))
+
+
+def etcd(site: Site) -> urllib3.PoolManager:
+    """Connections to the site's etcd, with the only certificate that it accepts."""
+    return _pool(site, "etcd")
+
+
+def _pool(site: Site, name: str) -> urllib3.PoolManager:
+    return urllib3.PoolManager(
+        maxsize=CONNECTIONS,
+        ca_certs=str(site.pki / "ca.crt"),
+        cert_file=str(site.pki / f"{name}.crt"),
+        key_file=str(site.pki / f"{name}.key"),
+    )

@@ -1,14 +1,21 @@
 """The environment that GKE's webhook and TPU device plugin give to a container, on CPU devices.
 
-Names and values follow GKE (webhook: TPU_WORKER_*, MEGASCALE_*; device plugin: TPU_TOPOLOGY and
-the like, as in kubernetes-sigs/dra-driver-google-tpu). What differs from a TPU VM is in
-`cpu_devices` alone: chips appear as CPU devices, and JAX is told to look for a TPU cluster
-although there is no chip.
+Names and values follow GKE (webhook: TPU_WORKER_*, MEGASCALE_*; device plugin: TPU_TOPOLOGY and the like, as in
+kubernetes-sigs/dra-driver-google-tpu). `cpu_devices` holds all that differs from a TPU VM: chips appear as CPU devices,
+and JAX is told to look for a TPU cluster although there is no chip.
 """
 
 from dataclasses import dataclass
 
-from infra.accelerators import SliceShape, dimensions
+from infra.accelerators import TPU_RESOURCE, SliceShape, dimensions, shape_of
+from infra.api_server import Json
+from sandbox.node_agent.pod import ConfigError, Pod
+
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOBSET = "jobset.sigs.k8s.io"
+MACHINE_LABEL = "node.kubernetes.io/instance-type"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
 
 JAX_COORDINATOR_PORT = 8482
 """JAX's default port of the coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
@@ -103,3 +110,79 @@ def cpu_devices(device_count: int, address: str) -> dict[str, str]:
         "JAX_COORDINATOR_BIND_ADDRESS": f"{address}:{JAX_COORDINATOR_PORT}",
         "TPU_SKIP_MDS_QUERY": "true",
     }
+
+
+def requested_chips(container: Json) -> int:
+    """Chips that a container asks for; 0 if it is no TPU container."""
+    return int(container.get("resources", {}).get("limits", {}).get(TPU_RESOURCE, 0))
+
+
+def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, str]:
+    """What GKE's webhook puts into the container's specification.
+
+    It acts on Indexed Jobs of several pods with a subdomain; other TPU pods are hosts of their own. That it acts on
+    init containers is not documented, so here it does not.
+    """
+    if not requested_chips(container) or container["name"] not in _tpu_containers(pod):
+        return {}
+    worker = _worker(container, pod, job) if job and _spans_hosts(job, pod) else SINGLE_HOST
+    variables = cluster_variables(worker)
+    if pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL) == "tpu7x":
+        variables |= process_variables(worker, len(_tpu_containers(pod)))
+    return variables
+
+
+def device_variables(container: Json, node: Json) -> dict[str, str]:
+    """What the device plugin adds when the container is made.
+
+    Raises:
+        ConfigError: the node's labels name no slice that GKE offers, or a host has no such part.
+    """
+    chips = requested_chips(container)
+    if not chips:
+        return {}
+    try:
+        return device_plugin_variables(_shape(node), chips)
+    except ValueError as error:
+        subject = f"container {container['name']!r} on node {node['metadata']['name']!r}"
+        raise ConfigError(f"no TPU for {subject}: {error}") from error
+
+
+def cpu_variables(container: Json, node: Json, address: str) -> dict[str, str]:
+    """CPU devices in place of the chips of a container that `device_variables` accepts.
+
+    They override what the container declares, such as JAX's platform.
+    """
+    chips = requested_chips(container)
+    return cpu_devices(chips * _shape(node).devices_per_chip, address) if chips else {}
+
+
+def _shape(node: Json) -> SliceShape:
+    labels = node["metadata"].get("labels", {})
+    return shape_of(labels.get(MACHINE_LABEL, ""), labels.get(TOPOLOGY_LABEL, ""))
+
+
+def _spans_hosts(job: Json, pod: Pod) -> bool:
+    spec = job["spec"]
+    return spec.get("completionMode") == "Indexed" and bool(pod.subdomain) and spec.get("parallelism", 1) > 1
+
+
+def _worker(container: Json, pod: Pod, job: Json) -> TpuWorker:
+    job_name = job["metadata"]["name"]
+    hosts: int = job["spec"]["parallelism"]
+    tpu_containers = _tpu_containers(pod)
+    host_index = int(pod.labels[_COMPLETION_INDEX])
+    first_job = job_name
+    if jobset := pod.labels.get(f"{_JOBSET}/jobset-name"):
+        first_job = f"{jobset}-{pod.labels[f'{_JOBSET}/replicatedjob-name']}-0"
+    return TpuWorker(
+        slice_hostnames=tuple(f"{job_name}-{host}.{pod.subdomain}" for host in range(hosts) for _ in tpu_containers),
+        worker_id=host_index * len(tpu_containers) + tpu_containers.index(container["name"]),
+        slice_id=int(pod.labels.get(f"{_JOBSET}/job-index", 0)),
+        slice_count=int(pod.labels.get(f"{_JOBSET}/replicatedjob-replicas", 1)),
+        coordinator=f"{first_job}-0.{pod.subdomain}",
+    )
+
+
+def _tpu_containers(pod: Pod) -> list[str]:
+    return [container["name"] for container in pod.containers if requested_chips(container)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.catalog import cache_folder
+from sandbox.programs import cache_folder
 
 FOLDER = cache_folder().parent / "tests"
 """Where a run of the tests keeps for the next one what each test cost."""

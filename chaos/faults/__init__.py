@@ -2,33 +2,21 @@
 
 from collections.abc import Mapping
 
-from chaos.fault import Fault
-from chaos.faults import (
-    control_plane,
-    damage,
-    files,
-    limits,
-    nodes,
-    process,
-    queue,
-    saves,
-    starts,
-    storage,
-    trainer,
-)
+from chaos.faults import cluster, damage, hosts, queue, storage
+from chaos.target import Fault
 
 GROUPS: Mapping[str, tuple[Fault, ...]] = {
-    "Hosts": process.FAULTS,
-    "The trainer": trainer.FAULTS,
-    "The start": starts.FAULTS,
-    "A save": saves.FAULTS,
-    "Files of checkpoints": files.FAULTS,
-    "Storage": storage.FAULTS,
-    "Wrong numbers, and a second writer": damage.FAULTS,
-    "Nodes": nodes.FAULTS,
-    "The queue": queue.FAULTS,
-    "The control plane": control_plane.FAULTS,
-    "Limits of the job": limits.FAULTS,
+    "Hosts": hosts.HOSTS,
+    "The trainer": hosts.TRAINER,
+    "The start": hosts.STARTS,
+    "A save": storage.SAVES,
+    "Files of checkpoints": storage.FILES,
+    "Storage": storage.STORE,
+    "Wrong numbers, and a second writer": damage.DAMAGE,
+    "Nodes": cluster.NODES,
+    "The queue": queue.QUEUE,
+    "The control plane": cluster.CONTROL_PLANE,
+    "Limits of the job": queue.LIMITS,
 }
 """The faults by what they strike, as a title says it."""
 

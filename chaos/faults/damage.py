@@ -1,19 +1,19 @@
-"""Hardware that computes wrongly, and two jobs that would spoil each other's files."""
+"""Hardware that computes wrongly, and two jobs that would write to the same files."""
 
 import json
 from dataclasses import replace
 
-from chaos.fault import TAKE_STEP, Expected, Fault, comes_with_the_job
-from chaos.field import Field
 from chaos.sabotage import NODE_RECORD, Sabotage, sabotaged
+from chaos.target import TAKE_STEP, Fault, Target, comes_with_the_job
+from chaos.verdict import Expected
 from infra.api_server import Json
 from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"
 _ONE_SLICE = {"slices": {"group": "trillium", "count": 1}}
-"""Of the field's two: the other one is free."""
+"""One slice of two, so that the other one is free."""
 _OTHER_SHAPE = 1e-4
-"""Tolerance of losses: sums are made in another order than on two slices."""
+"""Tolerance of losses, because sums are made in another order than on two slices."""
 _WAIT_SECONDS = 240
 _HOSTS = ("slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1")
 _WRONG_PRODUCTS = sabotaged(
@@ -30,57 +30,60 @@ _SLOW_STEPS = sabotaged(Sabotage("delay", TAKE_STEP, _HOSTS, calls=(1, 24), seco
 _FLIPPED_STEP = 12
 
 
-def _marked(field: Field) -> list[Json]:
-    """Nodes with the mark of a bad host."""
-    nodes = field.objects("/api/v1/nodes")
+def _marked(target: Target) -> list[Json]:
+    """Nodes that are marked as bad hosts."""
+    nodes = target.objects("/api/v1/nodes")
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 
-def _take_back(field: Field) -> None:
-    for node in _marked(field):
+def _repair(target: Target) -> None:
+    for node in _marked(target):
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != BAD_HOST_KEY]
         patch = {"metadata": {"annotations": {BAD_HOST_KEY: None}}, "spec": {"taints": taints}}
-        field.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", patch)
+        target.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", patch)
 
 
-def _says(field: Field, job: str, text: str) -> bool:
-    """Whether a failure record below the job's path says so."""
-    records = field.folder(job).glob("failures/*/*.json")
+def _says(target: Target, job: str, text: str) -> bool:
+    """Whether the cause in a failure record of the job contains the text."""
+    records = target.folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 
 
-def _goes_elsewhere(field: Field, job: str) -> None:
-    """The bad host is named, its slice marked, and the job done on the other slice; then all is mended."""
+def _goes_elsewhere(target: Target, job: str) -> None:
+    """Wait until the bad host is named, its slice marked and the job done on the other slice; then repair the nodes."""
     try:
-        field.wait("a record of the bad host", lambda: _says(field, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
-        field.wait("the two nodes of a slice to be marked", lambda: len(_marked(field)) == 2, _WAIT_SECONDS)
-        field.wait_for_end(job)
-        avoided = {node["metadata"]["name"] for node in _marked(field)}
-        field.wait(
-            "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in field.pods(job)}, 1
+        target.wait("a record of the bad host", lambda: _says(target, job, f"{job}-slice-0-1"), _WAIT_SECONDS)
+        target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
+        target.wait_for_end(job)
+        avoided = {node["metadata"]["name"] for node in _marked(target)}
+        target.wait(
+            "the pods on other nodes", lambda: not avoided & {pod["spec"]["nodeName"] for pod in target.pods(job)}, 1
         )
     finally:
-        _take_back(field)
+        _repair(target)
 
 
-def _has_nowhere_to_go(field: Field, job: str) -> None:
-    """Both slices are the job's: it waits and its pods say why, until the nodes are taken back as good."""
+def _has_nowhere_to_go(target: Target, job: str) -> None:
+    """Wait until the job, which needs both slices, waits for the marked nodes and its pods say why; then repair
+    them."""
     try:
-        field.wait("the two nodes of a slice to be marked", lambda: len(_marked(field)) == 2, _WAIT_SECONDS)
-        field.wait("a pod that says which taint keeps it waiting", lambda: _waits_for_taint(field, job), _WAIT_SECONDS)
-        # The repair.
-        (field.folder(job) / NODE_RECORD).write_text("none")
+        target.wait("the two nodes of a slice to be marked", lambda: len(_marked(target)) == 2, _WAIT_SECONDS)
+        target.wait(
+            "a pod that says which taint keeps it waiting", lambda: _waits_for_taint(target, job), _WAIT_SECONDS
+        )
+        # This repairs the host.
+        (target.folder(job) / NODE_RECORD).write_text("none")
     finally:
-        _take_back(field)
+        _repair(target)
 
 
-def _waits_for_taint(field: Field, job: str) -> bool:
-    conditions = [each for pod in field.pods(job) for each in pod["status"].get("conditions", ())]
+def _waits_for_taint(target: Target, job: str) -> bool:
+    conditions = [each for pod in target.pods(job) for each in pod["status"].get("conditions", ())]
     return any("untolerated taint" in each.get("message", "") for each in conditions if each["type"] == "PodScheduled")
 
 
-def _second_writer(field: Field, job: str) -> None:
-    """Another job of the same path is refused with the name of the first one's run."""
+def _second_writer(target: Target, job: str) -> None:
+    """Submit another job with the same path and check that it is refused with the name of the first job's run."""
 
     def same_path(manifest: Json) -> None:
         for each in manifest["spec"]["replicatedJobs"]:
@@ -90,15 +93,15 @@ def _second_writer(field: Field, job: str) -> None:
                     spec["storage"]["path"] = spec["storage"]["path"].replace(_SECOND, job)
                     variable["value"] = json.dumps(spec)
 
-    first = field.jobset(job)["metadata"]["uid"]
-    field.submit(replace(_TWO_WRITERS, name=_SECOND, edit=same_path))
+    first = target.jobset(job)["metadata"]["uid"]
+    target.submit(replace(_TWO_WRITERS, name=_SECOND, edit=same_path))
     try:
-        field.wait("the refusal", lambda: _says(field, job, f"is written by run {first}"), _WAIT_SECONDS)
-        field.wait_for_end(_SECOND)
-        status = field.jobset(_SECOND)["status"]
-        field.wait(f"{_SECOND} to fail at once, got {status}", lambda: status["terminalState"] == "Failed", 1)
+        target.wait("the refusal", lambda: _says(target, job, f"is written by run {first}"), _WAIT_SECONDS)
+        target.wait_for_end(_SECOND)
+        status = target.jobset(_SECOND)["status"]
+        target.wait(f"{_SECOND} to fail at once, got {status}", lambda: status["terminalState"] == "Failed", 1)
     finally:
-        field.remove(_SECOND)
+        target.remove(_SECOND)
 
 
 _TWO_WRITERS = Fault(
@@ -111,12 +114,12 @@ _TWO_WRITERS = Fault(
     edit=_SLOW_STEPS,
 )
 
-FAULTS = (
+DAMAGE = (
     Fault(
         "bad-host",
         "the chips of a host multiply wrongly, and another slice is free",
         _goes_elsewhere,
-        # The start that found it never came to the run: its ledger knows the next one alone.
+        # The attempt that found it never opened the run, so the ledger contains only the next one.
         Expected(
             starts=1,
             charged=0,
@@ -149,7 +152,7 @@ FAULTS = (
             endings=frozenset({"SILENT_DAMAGE"}),
             culprit="flipped-bit-slice-0-0",
             cause="slices 0 or 1 computed wrongly: parameters.",
-            # Those from the flip until it was noticed are done again, and right then.
+            # The steps from the flip until it is noticed are done again, with the right losses.
             spoiled_from=_FLIPPED_STEP,
         ),
         at_step=_FLIPPED_STEP,

@@ -1,70 +1,152 @@
-"""Faults that come from the queue: evicted for a more urgent job, stopped, quota cut, Kueue itself down."""
+"""Faults from the queue and the job's own limits: preempted, stopped, quota cut, restarts or time used up."""
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from chaos.fault import UNDISTURBED, Expected, Fault
-from chaos.faults.pace import PACED
-from chaos.faults.process import left
-from chaos.field import BETWEEN_SAVES, Field
-from chaos.operators import operator_down
-from chaos.rival import asking, has_pods, remove_rival, rival
+from chaos.faults.cluster import operator_down
+from chaos.faults.hosts import between_saves, preempted
+from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target
+from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
+from infra.accelerators import TPU_RESOURCE
 from infra.api_server import Json
+from infra.jobset import API_VERSION, PRIORITY_LABEL
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
+from sandbox.tpu_environment import TOPOLOGY_LABEL
+from workloads.report.history import LAST
+
+_HOSTS = 4
+_RUNNING_SECONDS = 240
+
+
+@contextmanager
+def rival(target: Target, job: str) -> Generator[None]:
+    """Run a more urgent rival of `job` on all chips inside the context. It is a job of the same team that does nothing.
+
+    Raises:
+        NotInTime: it does not run within four minutes.
+    """
+
+    def runs() -> bool:
+        return [pod["status"].get("phase") for pod in target.pods(_name(job))] == _HOSTS * ["Running"]
+
+    with asking(target, job):
+        target.wait(f"{_name(job)} to run", runs, _RUNNING_SECONDS)
+        yield
+
+
+@contextmanager
+def asking(target: Target, job: str) -> Generator[None]:
+    """Submit the rival of `job` inside the context."""
+    target.api.request("POST", JOBSETS, _manifest(_name(job)))
+    try:
+        yield
+    finally:
+        remove_rival(target, job)
+
+
+def has_pods(target: Target, job: str) -> bool:
+    """Whether the rival of `job` was admitted."""
+    return bool(target.pods(_name(job)))
+
+
+def remove_rival(target: Target, job: str) -> None:
+    """Delete the rival of `job`, if it exists, and wait until its pods are gone."""
+    name = _name(job)
+    target.api.delete(f"{JOBSETS}/{name}", {"propagationPolicy": "Background"})
+    target.wait(f"the pods of {name} to go", lambda: not target.pods(name), _RUNNING_SECONDS)
+
+
+def _name(job: str) -> str:
+    return f"{job}-rival"
+
+
+def _manifest(name: str) -> Json:
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "nodeSelector": {TOPOLOGY_LABEL: "2x4"},
+        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists"}],
+        "automountServiceAccountToken": False,
+        "securityContext": CONFINED_POD,
+        "containers": [
+            {
+                "name": "idle",
+                "image": "busybox",
+                "command": ["sleep", "3600"],
+                "securityContext": CONFINED_CONTAINER,
+                "resources": {"limits": {TPU_RESOURCE: 4}},
+            }
+        ],
+    }
+    hosts = {"parallelism": _HOSTS, "completions": _HOSTS, "backoffLimit": 0, "template": {"spec": pod}}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"kueue.x-k8s.io/queue-name": "research", PRIORITY_LABEL: "high"},
+        },
+        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": hosts}}]},
+    }
+
 
 _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5
-"""Long enough for Kueue to act on what it sees, ten times over."""
+"""Ten times as long as Kueue needs to act on a change."""
 _GONE_SECONDS = 90
 
 
-def _stop(policy: str, meanwhile: Callable[[Field, str], None]) -> Callable[[Field, str], None]:
-    """Stops the team's queue, and opens it again."""
+def _stop(policy: str, meanwhile: Callable[[Target, str], None]) -> Callable[[Target, str], None]:
+    """Stop the team's queue, and open it again."""
 
-    def strike(field: Field, job: str) -> None:
-        field.api.patch(_QUEUE, {"spec": {"stopPolicy": policy}})
+    def strike(target: Target, job: str) -> None:
+        target.api.patch(_QUEUE, {"spec": {"stopPolicy": policy}})
         try:
-            meanwhile(field, job)
+            meanwhile(target, job)
         finally:
-            field.api.patch(_QUEUE, {"spec": {"stopPolicy": "None"}})
+            target.api.patch(_QUEUE, {"spec": {"stopPolicy": "None"}})
 
     return strike
 
 
-def _see_others_wait(field: Field, job: str) -> None:
-    """Another job is not let in, though it is more urgent."""
-    with asking(field, job):
+def _see_others_wait(target: Target, job: str) -> None:
+    """Check that another job is not admitted, although it is more urgent."""
+    with asking(target, job):
         time.sleep(_STAYS_SECONDS)
-        field.wait("the rival to wait", lambda: not has_pods(field, job), 1)
+        target.wait("the rival to wait", lambda: not has_pods(target, job), 1)
 
 
-def _see_evicted(field: Field, job: str) -> None:
-    field.wait(f"the pods of {job} to go", lambda: not field.pods(job), _GONE_SECONDS)
+def _see_evicted(target: Target, job: str) -> None:
+    target.wait(f"the pods of {job} to go", lambda: not target.pods(job), _GONE_SECONDS)
     time.sleep(_STAYS_SECONDS)
 
 
-def _preempt(field: Field, job: str) -> None:
-    with rival(field, job):
+def _preempt(target: Target, job: str) -> None:
+    with rival(target, job):
         time.sleep(_STAYS_SECONDS)
 
 
-def _cut_quota(field: Field, _: str) -> None:
-    groups = field.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
-    field.api.patch(_QUEUE, {"spec": {"resourceGroups": _halved(groups)}})
+def _cut_quota(target: Target, _: str) -> None:
+    groups = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
+    target.api.patch(_QUEUE, {"spec": {"resourceGroups": _halved(groups)}})
     try:
-        field.wait("more in use than the quota", lambda: _used(field) > _quota(field), _STAYS_SECONDS)
+        target.wait("more in use than the quota", lambda: _used(target) > _quota(target), _STAYS_SECONDS)
         time.sleep(_STAYS_SECONDS)
     finally:
-        field.api.patch(_QUEUE, {"spec": {"resourceGroups": groups}})
+        target.api.patch(_QUEUE, {"spec": {"resourceGroups": groups}})
 
 
-def _used(field: Field) -> int:
-    (flavor,) = field.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
+def _used(target: Target) -> int:
+    (flavor,) = target.api.request("GET", _QUEUE)["status"]["flavorsUsage"]
     return sum(int(each["total"]) for each in flavor["resources"])
 
 
-def _quota(field: Field) -> int:
-    (group,) = field.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
+def _quota(target: Target) -> int:
+    (group,) = target.api.request("GET", _QUEUE)["spec"]["resourceGroups"]
     return sum(int(each["nominalQuota"]) for flavor in group["flavors"] for each in flavor["resources"])
 
 
@@ -76,35 +158,88 @@ def _halved(groups: list[Json]) -> list[Json]:
     return [{**group, "flavors": [{**flavor, "resources": [half]}]}]
 
 
-def _free_while_kueue_is_down(field: Field, job: str) -> None:
-    with rival(field, job), operator_down(field, "kueue"):
-        remove_rival(field, job)
+def _free_while_kueue_is_down(target: Target, job: str) -> None:
+    with rival(target, job), operator_down(target, "kueue"):
+        remove_rival(target, job)
         time.sleep(_STAYS_SECONDS)
-        field.wait(f"{job} to be left in the queue", lambda: not field.pods(job), 1)
+        target.wait(f"{job} to be left in the queue", lambda: not target.pods(job), 1)
 
 
-def _struck_between_saves(name: str, what: str, strike: Callable[[Field, str], None], expected: Expected) -> Fault:
-    return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, edit=PACED)
-
-
-FAULTS = (
-    _struck_between_saves(
+QUEUE = (
+    between_saves(
         "preempted",
         "a more urgent job of the team takes the chips for a while",
         _preempt,
-        replace(left("preempted"), said="Preempted to accommodate a workload"),
+        replace(preempted("preempted"), condition="Preempted to accommodate a workload"),
     ),
-    _struck_between_saves(
-        "queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED
+    between_saves("queue-held", "the queue admits no further jobs", _stop("Hold", _see_others_wait), UNDISTURBED),
+    between_saves(
+        "queue-drained",
+        "the queue is drained and opened again",
+        _stop("HoldAndDrain", _see_evicted),
+        preempted("queue-drained"),
     ),
-    _struck_between_saves(
-        "queue-drained", "the queue is drained, then open", _stop("HoldAndDrain", _see_evicted), left("queue-drained")
-    ),
-    _struck_between_saves("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED),
-    _struck_between_saves(
+    between_saves("quota-cut", "the team's quota is halved below what it uses", _cut_quota, UNDISTURBED),
+    between_saves(
         "kueue-down",
         "a preempted job waits, and Kueue is down when the chips become free",
         _free_while_kueue_is_down,
-        left("kueue-down"),
+        preempted("kueue-down"),
+    ),
+)
+
+
+_DEADLINE_SECONDS = 75
+_LEFT_ALONE_SECONDS = 10
+
+
+def _kill_for_good(target: Target, job: str) -> None:
+    target.send(signal.SIGKILL, job, "slice-1-0")
+    target.wait_for_end(job)
+    _require_checkpoint(target, job, SAVE_EVERY)
+
+
+def _outlive_deadline(target: Target, job: str) -> None:
+    """Wait until Kueue evicts the job at its deadline, and check that it is not admitted again."""
+    target.wait(f"the end of the time of {job}", lambda: target.jobset(job)["spec"]["suspend"], 2 * _DEADLINE_SECONDS)
+    target.wait(f"the pods of {job} to go", lambda: not target.pods(job), _DEADLINE_SECONDS)
+    _require_checkpoint(target, job, max(line["step"] for line in target.steps(job)))
+    time.sleep(_LEFT_ALONE_SECONDS)
+    target.wait(f"{job} to be left alone", lambda: not target.pods(job), 1)
+
+
+def _require_checkpoint(target: Target, job: str, step: int) -> None:
+    folder = target.run_folder(job) / "checkpoints"
+    target.wait(f"a checkpoint of step {step} in {folder}", (folder / str(step)).exists, 1)
+
+
+LIMITS = (
+    between_saves(
+        "restarts-used-up",
+        "a host is killed and the job has no restart left",
+        _kill_for_good,
+        Expected(
+            terminal="Failed",
+            starts=1,
+            charged=0,
+            endings=frozenset({LAST, "PEER_LOST"}),
+            condition="reaching max number of restarts",
+        ),
+        job={"max_restarts": 0},
+    ),
+    Fault(
+        "deadline-reached",
+        "the job has held its chips for `max_hours`",
+        _outlive_deadline,
+        replace(
+            preempted("deadline-reached"),
+            terminal=SUSPENDED,
+            starts=1,
+            # Its learning rate falls over more steps.
+            loss_tolerance=0.05,
+            condition="maximum execution time",
+        ),
+        at_step=BETWEEN_SAVES,
+        job={"max_hours": _DEADLINE_SECONDS / 3600, "training": {"steps": 50 * STEPS}},
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults of the object store, and of what lies in it between two starts."""
+"""Faults of checkpoints and of the object store: during a save, in stored files, in the store itself."""
 
 import argparse
 import inspect
@@ -8,114 +8,311 @@ import signal
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
 
-from chaos.fault import UNDISTURBED, Expected, Fault
-from chaos.faults.pace import PACED
-from chaos.field import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, Field
+from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of_kill
+from chaos.sabotage import Deed, Sabotage, sabotaged
+from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
+from chaos.verdict import UNDISTURBED, Expected
+from infra.api_server import Json
 from workloads.data.documents import TextField
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
+_WRITER = "slice-0-1"
+"""Holds the first replica, which is the one that is written, as the leader does. The leader also writes record and
+commit."""
+_SECOND = 2 * SAVE_EVERY
+_ARRAYS_ARE_WRITTEN_SECONDS = 2.0
+
+_AFTER_COMMIT = "orbax.checkpoint.checkpoint_manager:CheckpointManager._finalize_checkpoint"
+
+
+def _at_second_save(deed: Deed, function: str, host: str, seconds: float = 0.0) -> Sabotage:
+    return Sabotage(deed, function, (host,), (2, 2), seconds=seconds)
+
+
+_BEFORE_ANYTHING = _at_second_save("kill", "workloads.training.checkpoint:Checkpoints.save", _WRITER)
+_ARRAYS_IN_PART = Sabotage(
+    "kill",
+    "orbax.checkpoint._src.serialization.serialization:async_serialize_from_host",
+    (_WRITER,),
+    (4, 4),
+    about=f"checkpoints/{_SECOND}/",
+)
+_BEFORE_RECORD = _at_second_save(
+    "kill",
+    "orbax.checkpoint._src.handlers.json_checkpoint_handler:JsonCheckpointHandler._save_fn",
+    LEADER,
+    _ARRAYS_ARE_WRITTEN_SECONDS,
+)
+_BEFORE_COMMIT = _at_second_save(
+    "kill", "orbax.checkpoint._src.checkpointers.async_checkpointer:_on_commit_callback", LEADER
+)
+
+
+def _crash(name: str, what: str, sabotage: Sabotage, lost_steps: int) -> Fault:
+    expected = Expected(endings=GONE, lost_steps=lost_steps, event=event_of_kill(name, *sabotage.hosts))
+    return Fault(name, what, comes_with_the_job, expected, at_step=_SECOND - 1, edit=sabotaged(sabotage))
+
+
+SAVES = (
+    # One interval's save fails. Training continues until the next save begins, which waits for the failed one.
+    _crash("save-not-begun", "a host dies as a save begins", _BEFORE_ANYTHING, SAVE_EVERY),
+    _crash("save-arrays-in-part", "a host dies after it wrote some arrays", _ARRAYS_IN_PART, 2 * SAVE_EVERY),
+    _crash("save-without-record", "the leader dies when only the arrays are written", _BEFORE_RECORD, 2 * SAVE_EVERY),
+    _crash(
+        "save-not-committed",
+        "the leader dies when everything but the commit is written",
+        _BEFORE_COMMIT,
+        2 * SAVE_EVERY,
+    ),
+    _crash(
+        "save-not-told",
+        "the leader dies when a save is complete but not reported",
+        _at_second_save("kill", _AFTER_COMMIT, LEADER),
+        SAVE_EVERY,
+    ),
+    Fault(
+        "save-stopped",
+        "a host hangs while it writes",
+        comes_with_the_job,
+        Expected(
+            endings=frozenset({"HANG"}),
+            lost_steps=2 * SAVE_EVERY,
+            culprit="save-stopped-slice-",
+            cause=f"no sign of life from save-stopped-{_WRITER}",
+        ),
+        at_step=_SECOND - 1,
+        job=HANGS_SOON,
+        edit=sabotaged(replace(_ARRAYS_IN_PART, deed="stop")),
+    ),
+)
+
+
+_STOPPED_HOST = "slice-1-1"
+_SETTLED_SECONDS = 5.0
+"""Saves that are in progress end within this time while all hosts wait for one, or never."""
+_SKIPPED_SECONDS = 180
+
+KINDS = {
+    "arrays": "state/ocdbt.process_*/d/*",
+    "index of the arrays": "state/d/*",
+    "place of the index": "state/manifest.ocdbt",
+    "structure of the state": "state/_METADATA",
+    "record": "record/metadata",
+}
+"""Files without which a checkpoint is not what was saved."""
+SIDE_FILES = (
+    "_CHECKPOINT_METADATA",
+    "commit_success.txt",
+    "*/commit_success.txt",
+    "state/_sharding",
+    "state/ocdbt.process_*/manifest.ocdbt",
+    "state/_METADATA",
+)
+"""Files that a restore does not need, or of which it does not need every bit."""
+
+
+def _flip(path: Path) -> None:
+    """Flip one bit, in a record where the fingerprints are."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 1
+    _write(path, bytes(data))
+
+
+def _truncate(path: Path) -> None:
+    _write(path, path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _empty(path: Path) -> None:
+    _write(path, b"")
+
+
+def _write(path: Path, data: bytes) -> None:
+    # In place, because the server keeps its metadata with the file, and reads the size again.
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(data)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "flipped": _flip,
+    "truncated": _truncate,
+    "empty": _empty,
+    "missing": Path.unlink,
+}
+_PAIRS = [pair for pair in product(KINDS, DAMAGES) if pair != ("structure of the state", "flipped")]
+"""A flipped bit of the structure may be in a word that is never read."""
+
+
+def _stopped_before(step: int) -> Callable[[Json], None]:
+    return sabotaged(Sabotage("stop", "workloads.training.data:Batches.training", (_STOPPED_HOST,), (step, step)))
+
+
+def _complete(target: Target, job: str) -> list[Path]:
+    """Complete checkpoints of a job with a stopped host, the oldest first."""
+    time.sleep(_SETTLED_SECONDS)
+    found = (target.run_folder(job) / "checkpoints").glob("*/commit_success.txt")
+    return sorted((path.parent for path in found), key=lambda folder: int(folder.name))
+
+
+def _damage_each(target: Target, job: str) -> None:
+    """Damage one of the newest checkpoints for each kind of file and damage. One restart skips all of them."""
+    struck = _complete(target, job)[-len(_PAIRS) :]
+    for folder, (kind, damage) in zip(struck, _PAIRS, strict=True):
+        for path in _found(folder, KINDS[kind]):
+            DAMAGES[damage](path)
+    target.send(signal.SIGKILL, job, _STOPPED_HOST)
+    steps = {int(folder.name) for folder in struck}
+    target.wait(f"{job} to skip {sorted(steps)}", lambda: _skipped(target, job) == steps, _SKIPPED_SECONDS)
+
+
+def _damage_side_files(target: Target, job: str) -> None:
+    newest = _complete(target, job)[-1]
+    for pattern in SIDE_FILES:
+        for path in _found(newest, pattern):
+            _flip(path)
+    target.send(signal.SIGKILL, job, _STOPPED_HOST)
+
+
+def _found(checkpoint: Path, pattern: str) -> list[Path]:
+    found = [*checkpoint.glob(pattern)]
+    if not found:
+        raise FileNotFoundError(f"expected {pattern} in {checkpoint}, got none of them: Orbax writes other files now")
+    return found
+
+
+def _skipped(target: Target, job: str) -> set[int]:
+    """Steps whose checkpoint the ledger reports as skipped and that was moved aside."""
+    reported = {event.facts["step"] for event in target.history(job).events("CheckpointSkipped")}
+    away = {int(folder.name.split("-")[2]) for folder in target.run_folder(job).glob("unusable-checkpoint-*")}
+    return reported & away
+
+
+_SAVES = len(_PAIRS) + 2
+_BEFORE_THE_LAST_SAVE = STEPS - 2
+
+FILES = (
+    Fault(
+        "checkpoints-damaged",
+        "each kind of file is flipped, truncated, emptied and removed, in one checkpoint each",
+        _damage_each,
+        # The last save may be incomplete when the host stops. Each damaged checkpoint is read before the next.
+        Expected(
+            endings=GONE,
+            lost_steps=_SAVES,
+            recovery_seconds=180,
+            event=event_of_kill("checkpoints-damaged", _STOPPED_HOST),
+        ),
+        at_step=_SAVES,
+        job={"training": {"save_every_steps": 1, "keep_checkpoints": STEPS}},
+        edit=_stopped_before(_SAVES + 1),
+    ),
+    Fault(
+        "side-files-damaged",
+        "a bit of every file that a restore does not need is flipped in the newest checkpoint",
+        _damage_side_files,
+        Expected(endings=GONE, lost_steps=SAVE_EVERY, event=event_of_kill("side-files-damaged", _STOPPED_HOST)),
+        at_step=_BEFORE_THE_LAST_SAVE,
+        edit=_stopped_before(_BEFORE_THE_LAST_SAVE + 1),
+    ),
+)
+
+
 _STILL_SECONDS = 15.0
-"""The second save falls into it."""
+"""The second save falls into this time."""
 _SAVED_SECONDS = 60
 _FAILED_SECONDS = 180
 _SERVER = "fake-gcs-server"
 _DATA = "data-changed/tokens"
 
 
-def _stand_still_for_a_while(field: Field, job: str) -> None:
-    server = field.server_pid(_SERVER)
+def _stop_for_a_while(target: Target, job: str) -> None:
+    server = target.server_pid(_SERVER)
     os.kill(server, signal.SIGSTOP)
     try:
         time.sleep(_STILL_SECONDS)
     finally:
         os.kill(server, signal.SIGCONT)
     back, step = time.time(), 2 * SAVE_EVERY
-    field.wait(f"the checkpoint of step {step}, since then", lambda: _saved(field, job, step) > back, _SAVED_SECONDS)
+    target.wait(f"the checkpoint of step {step}, since then", lambda: _saved(target, job, step) > back, _SAVED_SECONDS)
 
 
-def _saved(field: Field, job: str, step: int) -> float:
-    """When the leader learned of it; 0: not yet."""
-    saves = field.history(job).events("CheckpointSaved")
+def _saved(target: Target, job: str, step: int) -> float:
+    """Time when the leader recorded the save of `step`; 0: not yet."""
+    saves = target.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
 
-def _fill(field: Field, job: str) -> None:
-    """The store takes no byte more until the job has given up its start.
+def _fill(target: Target, job: str) -> None:
+    """Make the store refuse every write until the job restarts.
 
-    As a limit of the server's process, since to mount a small disk takes root.
+    This is a limit of the server's process, because mounting a small disk needs root.
     """
-    server = field.server_pid(_SERVER)
+    server = target.server_pid(_SERVER)
     soft, hard = resource.prlimit(server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     try:
-        field.wait(f"{job} to restart", lambda: field.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
-        field.wait("a log that says why", lambda: _logged(field, job, "stopped: "), 1)
+        target.wait(f"{job} to restart", lambda: target.jobset(job)["status"].get("restarts", 0) > 0, _FAILED_SECONDS)
+        target.wait("a log that says why", lambda: _logged(target, job, "stopped: "), 1)
     finally:
         resource.prlimit(server, resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def _logged(field: Field, job: str, words: str) -> bool:
+def _logged(target: Target, job: str, words: str) -> bool:
     """Whether a pod of the job wrote these words."""
-    logs = (field.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
+    logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
     return any(words in log.read_text(errors="replace") for log in logs)
 
 
-def _put_data(field: Field, text: ModuleType) -> None:
-    """The token folder of the job, made of the sources of a module."""
+def _put_data(target: Target, text: ModuleType) -> None:
+    """Write the job's token folder, made from the source of a module."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
         request = Request((inspect.getfile(text),), str(output), TextField("text"), "\n")
         prepare(request, load_encoder(BYTES), lambda _: None)
         for path in output.iterdir():
             name = quote(f"{_DATA}/{path.name}", safe="")
-            url = f"{field.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
+            url = f"{target.site.gcs_url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={name}"
             with urllib.request.urlopen(urllib.request.Request(url, path.read_bytes(), method="POST")):
                 pass
 
 
-def _change_data(field: Field, job: str) -> None:
-    _put_data(field, argparse)
-    field.send(signal.SIGKILL, job, "slice-1-1")
+def _change_data(target: Target, job: str) -> None:
+    _put_data(target, argparse)
+    target.send(signal.SIGKILL, job, "slice-1-1")
 
 
-FAULTS = (
-    Fault(
-        "store-stands-still",
-        "the store does not answer for a while",
-        _stand_still_for_a_while,
-        UNDISTURBED,
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
-    ),
-    Fault(
+STORE = (
+    between_saves("store-stands-still", "the store does not answer for a while", _stop_for_a_while, UNDISTURBED),
+    between_saves(
         "store-full",
-        "the store refuses every write until the job has given up, and then has room again",
+        "the store refuses every write until the job restarts, and then has room again",
         _fill,
-        # No record of a failure can be written there either: the pods' logs tell it.
+        # The failure cannot be recorded in the store either; the pods' logs show it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
-        # Whoever writes tries again for minutes; a step that takes so long is a hang.
+        # Writers retry for minutes; a step that takes so long counts as a hang.
         job={"training": {"step_timeout_minutes": 0.75}, "grace_seconds": 15},
     ),
-    Fault(
-        "data-changed",
-        "other tokens lie where the job's data was, and a host is killed",
-        _change_data,
-        Expected(
-            terminal="Failed",
-            starts=1,
-            culprit="data-changed-slice-0-0",
-            cause="data.digest: expected",
-            same_data=False,
+    replace(
+        between_saves(
+            "data-changed",
+            "the tokens of the job are replaced by others, and a host is killed",
+            _change_data,
+            Expected(
+                terminal="Failed",
+                starts=1,
+                culprit=f"data-changed-{LEADER}",
+                cause="data.digest: expected",
+                same_data=False,
+            ),
+            job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
         ),
-        at_step=BETWEEN_SAVES,
-        edit=PACED,
-        before=lambda field: _put_data(field, inspect),
-        job={"data": {"source": "token-file", "path": f"gs://{BUCKET}/{_DATA}", "held_out_fraction": 0.3}},
+        before=lambda target: _put_data(target, inspect),
     ),
 )

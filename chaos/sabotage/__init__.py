@@ -1,38 +1,47 @@
-"""A host of a job that misbehaves from within, with no hook in the trainer for it.
+"""A host of a job that misbehaves from within, without a hook in the trainer for it.
 
-Owns the description of what goes wrong, which a fault puts into the pods' environment and which their Python reads
-back as it starts. How it goes wrong there is the business of `chaos.sabotage.deeds`.
+A fault puts the description of what goes wrong into the pods' environment. Their Python reads it as it starts and wraps
+the functions when their module is imported. This loads nothing heavy, because it runs before the trainer.
 """
 
+import functools
+import inspect
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 VARIABLE = "SABOTAGE"
-"""Environment variable of the pods with a list of descriptions as JSON."""
+"""Environment variable of the pods with a JSON list of sabotages."""
 
 NODE_RECORD = "bad-node"
-"""File below the job's storage path with the name of the node that `Sabotage.node_of` speaks of."""
+"""File in the job's storage path with the name of the node that `Sabotage.node_of` describes."""
 
 Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", "kill", "stop"]
-"""What the call does when its time has come:
+"""What a sabotaged call does:
 
     delay       nothing else
     raise       raises a ValueError
     exhaust     asks a device for more memory than there is
-    not-finite  works on weights of which the host's own are not finite, and gives back the right ones
-    flip        gives back weights of which one bit is another one
-    misproduct  gives back wrong products
+    not-finite  works on weights of which the host's own are not finite, and returns the right ones
+    flip        returns weights with one flipped bit
+    misproduct  returns wrong products
     kill        the kernel kills the process
-    stop        the process stands still
+    stop        the process stops
 """
 
 
 @dataclass(frozen=True)
 class Sabotage:
-    """One function that misbehaves on some hosts of one start."""
+    """One function that misbehaves on some hosts in one attempt."""
 
     deed: Deed
     function: str
@@ -42,16 +51,16 @@ class Sabotage:
     calls: tuple[int, int]
     """The first and the last call that misbehave, counted from 1 in each process."""
     about: str = ""
-    """Only calls with this text in their arguments count."""
+    """Text that the arguments of a call must contain for the call to count."""
     start: int | None = 0
-    """Restarts of the job before that start; None: any start."""
+    """Number of restarts before the attempt; None: any attempt."""
     node_of: str = ""
-    """The host whose first node alone makes calls misbehave, in whatever start; empty: any node does."""
+    """Host whose first node makes calls misbehave, in any attempt; empty: calls misbehave on any node."""
     seconds: float = 0.0
-    """How long the call waits first."""
+    """Delay before the deed."""
 
     def concerns(self, environment: Mapping[str, str]) -> bool:
-        """Whether the process with this environment is such a host in that start."""
+        """Whether the process with this environment is such a host in that attempt."""
         attempt = environment.get("JOB_RESTART_ATTEMPT")
         return own_name(environment) in self.hosts and (self.start is None or attempt == str(self.start))
 
@@ -62,7 +71,7 @@ def own_name(environment: Mapping[str, str]) -> str:
 
 
 def described(environment: Mapping[str, str]) -> list[Sabotage]:
-    """What goes wrong in the process with this environment."""
+    """Sabotages of the process with this environment."""
     found = [_parsed(facts) for facts in json.loads(environment[VARIABLE])]
     return [each for each in found if each.concerns(environment)]
 
@@ -73,7 +82,7 @@ def _parsed(facts: dict[str, Any]) -> Sabotage:
 
 
 def sabotaged(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
-    """For `Fault.edit`: pods whose Python reads `sitecustomize` of this folder before all else."""
+    """Edit for `Fault.edit`: pods whose Python first imports `sitecustomize` of this folder."""
     folder = Path(__file__).parent
     return with_variables(
         {
@@ -84,7 +93,7 @@ def sabotaged(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
 
 
 def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], None]:
-    """For `Fault.edit`: pods with these environment variables."""
+    """Edit for `Fault.edit`: pods with these environment variables."""
 
     def edit(manifest: dict[str, Any]) -> None:
         for job in manifest["spec"]["replicatedJobs"]:
@@ -93,3 +102,145 @@ def with_variables(variables: Mapping[str, str]) -> Callable[[dict[str, Any]], N
                 container["env"] = others + [{"name": name, "value": value} for name, value in variables.items()]
 
     return edit
+
+
+_MORE_BYTES_THAN_THERE_ARE = 1 << 50
+_A_BIT = 1 << 20
+"""A bit of a float32's mantissa."""
+
+
+def install(environment: Mapping[str, str]) -> None:
+    """Wrap the functions that the environment describes when they are imported."""
+    if what := described(environment):
+        sys.meta_path.insert(0, _Finder(what))
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, what: list[Sabotage]):
+        self._what = what
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        here = [each for each in self._what if each.function.partition(":")[0] == fullname]
+        spec = PathFinder.find_spec(fullname, path, target) if here else None
+        if spec and spec.origin:
+            spec.loader = _Loader(fullname, spec.origin, here)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, what: list[Sabotage]):
+        super().__init__(fullname, path)
+        self._what = what
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        for each in self._what:
+            *owners, name = each.function.partition(":")[2].split(".")
+            owner = functools.reduce(getattr, owners, module)
+            setattr(owner, name, wrapped(getattr(owner, name), each))
+
+
+def wrapped(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
+    """The function, changed to misbehave in the calls that `what` describes."""
+    count = _Count(what)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not count.due(arguments, named):
+            return function(*arguments, **named)
+        time.sleep(what.seconds)
+        match what.deed:
+            case "not-finite":
+                return _on_weights_that_are_not_finite(function, *arguments)
+            case "flip":
+                return _with_a_flipped_bit(*function(*arguments, **named))
+            case "misproduct":
+                return ((name, product + 1) for name, product in function(*arguments, **named))
+            case _:
+                _do(what)
+                return function(*arguments, **named)
+
+    @functools.wraps(function)
+    async def awaited(*arguments: Any, **named: Any) -> Any:
+        # This runs when it is awaited, possibly in a separate thread.
+        if count.due(arguments, named):
+            time.sleep(what.seconds)
+            _do(what)
+        return await function(*arguments, **named)
+
+    return awaited if inspect.iscoroutinefunction(function) else call
+
+
+@dataclass
+class _Count:
+    what: Sabotage
+    calls: int = 0
+
+    def due(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        """Whether this call misbehaves."""
+        if self.what.about and self.what.about not in repr((arguments, named)):
+            return False
+        self.calls += 1
+        first, last = self.what.calls
+        return first <= self.calls <= last and (not self.what.node_of or _on_node_of(self.what.node_of, os.environ))
+
+
+def _on_node_of(host: str, environment: Mapping[str, str]) -> bool:
+    """Whether this process runs on the node on which that host first ran, which the host records."""
+    from etils import epath
+
+    from workloads.spec import JOB_SPEC_VARIABLE, NODE_VARIABLE
+
+    record = epath.Path(json.loads(environment[JOB_SPEC_VARIABLE])["storage"]["path"]) / NODE_RECORD
+    node = environment[NODE_VARIABLE]
+    if own_name(environment) == host and not record.exists():
+        record.write_text(node)
+    return record.exists() and record.read_text() == node
+
+
+def _do(what: Sabotage) -> None:
+    match what.deed:
+        case "raise":
+            raise ValueError("no such row")
+        case "exhaust":
+            import jax.numpy as jnp
+
+            jnp.zeros(_MORE_BYTES_THAN_THERE_ARE, jnp.uint8).block_until_ready()
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case _:
+            pass
+
+
+def _on_weights_that_are_not_finite(step: Callable[..., Any], program: Any, state: Any, batch: Any) -> Any:
+    import jax
+    import numpy as np
+
+    leaves, structure = jax.tree.flatten(state.parameters)
+    shards = [
+        jax.device_put(np.full(shard.data.shape, np.nan, shard.data.dtype), shard.device)
+        for shard in leaves[0].addressable_shards
+    ]
+    poisoned = jax.make_array_from_single_device_arrays(leaves[0].shape, leaves[0].sharding, shards)
+    bad = replace(state, parameters=structure.unflatten([poisoned, *leaves[1:]]))
+    after, result = step(program, bad, batch)
+    # The first leaf was not donated with the others, and a skipped step leaves all weights as they are.
+    rest = jax.tree.leaves(after.parameters)[1:]
+    return replace(after, parameters=structure.unflatten([leaves[0], *rest])), result
+
+
+def _with_a_flipped_bit(after: Any, result: Any) -> Any:
+    import jax
+    import numpy as np
+
+    leaves, structure = jax.tree.flatten(after.parameters)
+    shards = leaves[0].addressable_shards
+    parts = [np.array(shard.data) for shard in shards]
+    parts[0].reshape(-1).view(np.uint32)[0] ^= _A_BIT
+    placed = [jax.device_put(part, shard.device) for part, shard in zip(parts, shards, strict=True)]
+    flipped = jax.make_array_from_single_device_arrays(leaves[0].shape, leaves[0].sharding, placed)
+    return replace(after, parameters=structure.unflatten([flipped, *leaves[1:]])), result

@@ -2,6 +2,6 @@
 
 import os
 
-from chaos.sabotage.deeds import install
+from chaos.sabotage import install
 
 install(os.environ)

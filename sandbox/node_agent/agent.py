@@ -1,32 +1,115 @@
-"""The node agent: sees pods and nodes come and go, and gives each pod a worker.
+"""The node agent: keeps the sandbox's nodes Ready and gives each pod that is bound to them a worker.
 
-Owns which pods are run here: those bound to the sandbox's nodes. How a pod lives is in
-`pod_worker`. A running container is ready: readiness probes are not asked. Images are not run: every
-container is a program of this machine that finds the checkout's modules.
+A running container is ready: readiness probes are not run. Images are ignored: every container is a program of this
+machine that imports the checkout's modules. `pod_worker` runs one pod.
 """
 
 import logging
 import shutil
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.api_server import Json
+from infra.api_server import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json
 from infra.watch import Watch
-from sandbox.access import administrator
-from sandbox.node_agent.container import Machine, object_lookup, pod_token
+from sandbox.node_agent.container import Machine, PodNames, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
-from sandbox.node_agent.kubelet_server import KubeletServer
-from sandbox.node_agent.leases import Leases, is_silent
-from sandbox.node_agent.leftovers import end_leftovers, start_reaper
-from sandbox.node_agent.log_times import LogTimes
-from sandbox.node_agent.names import PodNames
-from sandbox.node_agent.pod import Pod
+from sandbox.node_agent.kubelet_server import KubeletServer, LogTimes
+from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod, timestamp
+from sandbox.node_agent.pod_process import end_leftovers, start_reaper
 from sandbox.node_agent.pod_worker import PodWorker
-from sandbox.node_agent.status import NODE_SHUTDOWN
-from sandbox.site import NODE_LABEL, Site
+from sandbox.site import NODE_LABEL, SILENT_ANNOTATION, Site, administrator
 
 log = logging.getLogger(__name__)
+
+_RENEW_SECONDS = 10
+_DURATION_SECONDS = 40
+
+
+class Leases:
+    """The heartbeat of every node that was announced."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._nodes: dict[str, Json] = {}
+        self._unconfirmed: set[str] = set()
+        self._wake = threading.Event()
+
+    def announce(self, node: Json) -> None:
+        """Note a node that is new or has changed."""
+        uid = node["metadata"]["uid"]
+        if uid not in self._nodes or not _ready(node):
+            # A Lease alone does not bring back a node that was declared Unknown.
+            self._unconfirmed.add(uid)
+            self._wake.set()
+        self._nodes[uid] = node
+
+    def retire(self, node: Json) -> None:
+        """Forget a node; its Lease goes with it, by its owner reference."""
+        self._nodes.pop(node["metadata"]["uid"], None)
+
+    def run(self, closing: threading.Event) -> None:
+        """Renew until `closing` is set and `stop_waiting` was called."""
+        while not closing.is_set():
+            self._wake.clear()
+            # A copy: nodes come and go in the thread that watches them.
+            for uid, node in [(uid, node) for uid, node in list(self._nodes.items()) if not is_silent(node)]:
+                try:
+                    self._renew(uid, node)
+                except UNREACHABLE as error:
+                    log.warning("lease of node %s: %s", node["metadata"]["name"], error)
+            self._wake.wait(_RENEW_SECONDS)
+
+    def stop_waiting(self) -> None:
+        """Let `run` look at its `closing` event now."""
+        self._wake.set()
+
+    def _renew(self, uid: str, node: Json) -> None:
+        name = node["metadata"]["name"]
+        path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"
+        query = {"fieldManager": "sandbox-node-agent", "force": "true"}
+        self._api.request("PATCH", path, _lease(name, uid, datetime.now(UTC)), query, APPLY_PATCH)
+        if uid in self._unconfirmed:
+            status = {"status": {"conditions": [_condition(datetime.now(UTC))]}}
+            self._api.patch(f"/api/v1/nodes/{name}/status", status, STRATEGIC_MERGE_PATCH)
+            self._unconfirmed.discard(uid)
+
+
+def is_silent(node: Json) -> bool:
+    """Whether the node's machine is cut off."""
+    return SILENT_ANNOTATION in node["metadata"].get("annotations", {})
+
+
+def _ready(node: Json) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _condition(now: datetime) -> Json:
+    return {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "the sandbox's node agent runs the pods of this node",
+        "lastHeartbeatTime": timestamp(now),
+        "lastTransitionTime": timestamp(now),
+    }
+
+
+def _lease(node: str, node_uid: str, now: datetime) -> Json:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": node, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+        "spec": {
+            "holderIdentity": node,
+            "leaseDurationSeconds": _DURATION_SECONDS,
+            "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
+
 
 _SHUTDOWN_GRACE_SECONDS = 5
 _CHECK_SECONDS = 1

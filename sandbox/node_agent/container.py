@@ -1,30 +1,112 @@
-"""From a container's specification to the plan of its process: environment, command, mounts, log."""
+"""From a container's specification to the plan of its process: environment, command, mounts, host names, log."""
 
 import base64
-import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.api_server import ApiServer
-from sandbox.node_agent.environment import Lookup, Surroundings, command_line, declared_variables
-from sandbox.node_agent.leftovers import FOLDER_VARIABLE
-from sandbox.node_agent.names import PodNames
-from sandbox.node_agent.pod import ConfigError, Json, Pod
-from sandbox.node_agent.pod_process import Plan
-from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, requested_chips, webhook_variables
-from sandbox.node_agent.volumes import Mount, container_mounts
+from infra.api_server import ApiServer, Json
+from sandbox.node_agent.environment import (
+    Lookup,
+    Mount,
+    Surroundings,
+    command_line,
+    container_mounts,
+    declared_variables,
+)
+from sandbox.node_agent.pod import ConfigError, Pod
+from sandbox.node_agent.pod_process import FOLDER_VARIABLE, Plan
 from sandbox.site import Site
+from sandbox.tpu_environment import cpu_variables, device_variables, requested_chips, webhook_variables
+
+CLUSTER_DOMAIN = "cluster.local"
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-
 _TEMPORARY = "/var/tmp"
-"""Where a pod's own folder for temporary files is mounted. Short, since paths of sockets must be."""
+"""Mount path of a pod's own folder for temporary files. Short, because paths of sockets must be."""
 
 _TOKEN_SECONDS = 3600
-"""Kubernetes' own default of a projected token."""
+"""Kubernetes' default lifetime of a projected token."""
+
+
+@dataclass
+class PodNames:
+    """Live hosts files: the cluster's DNS for pods that are processes of one machine.
+
+    Each pod has a hosts file of its own, mounted over /etc/hosts. A peer with a subdomain resolves in it exactly while
+    the peer exists, as with a headless Service that publishes addresses that are not ready. No Service needs to exist
+    for that, and Services themselves are not resolved.
+    """
+
+    site: Site
+    _pods: dict[str, Pod] = field(default_factory=dict[str, Pod])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def hosts_file(self, pod: Pod) -> Path:
+        """Path of the pod's hosts file."""
+        return self.site.pods / pod.folder_name / "hosts"
+
+    def update(self, pod: Pod) -> None:
+        """Add a pod that is new, or update one that has changed."""
+        with self._lock:
+            self._pods[pod.uid] = pod
+            self._rewrite(pod.namespace)
+
+    def remove(self, pod: Pod) -> None:
+        """Forget a pod that is gone."""
+        with self._lock:
+            self._pods.pop(pod.uid, None)
+            self._rewrite(pod.namespace)
+
+    def create(self, pod: Pod) -> Path:
+        """Write the pod's file for the first time; its folder exists."""
+        with self._lock:
+            path = self.hosts_file(pod)
+            path.touch()
+            self._rewrite(pod.namespace)
+        return path
+
+    def _rewrite(self, namespace: str) -> None:
+        pods = [pod for pod in self._pods.values() if pod.namespace == namespace]
+        peers = peer_lines(self.site, pods)
+        for pod in pods:
+            path = self.hosts_file(pod)
+            if path.exists():
+                write_in_place(path, own_lines(pod, self.site.pod_address(pod.namespace, pod.name)) + peers)
+
+
+def own_lines(pod: Pod, address: str) -> str:
+    """A pod's own names. Its `localhost` is its own address, so pods do not collide there."""
+    own = full_names(pod) if pod.subdomain else []
+    return f"{address}\t{' '.join([*own, pod.hostname])}\n{address}\tlocalhost\n"
+
+
+def peer_lines(site: Site, pods: Iterable[Pod]) -> str:
+    """One line for each name; when a pod was replaced, the newest pod has it."""
+    by_age = sorted(pods, key=lambda pod: (pod.metadata["creationTimestamp"], not pod.deleting))
+    newest = {(pod.hostname, pod.subdomain): pod for pod in by_age if pod.subdomain and not pod.ended}
+    return "".join(
+        f"{site.pod_address(pod.namespace, pod.name)}\t{' '.join(full_names(pod))}\n" for pod in newest.values()
+    )
+
+
+def full_names(pod: Pod) -> list[str]:
+    """Names by which cluster DNS resolves a pod with a subdomain, longest first."""
+    short = f"{pod.hostname}.{pod.subdomain}"
+    in_namespace = f"{short}.{pod.namespace}"
+    return [f"{in_namespace}.svc.{CLUSTER_DOMAIN}", f"{in_namespace}.svc", in_namespace, short]
+
+
+def write_in_place(path: Path, text: str) -> None:
+    """Replace the content but keep the inode, which running pods have mounted."""
+    content = text.encode()
+    if path.read_bytes() == content:
+        return
+    with path.open("r+b", buffering=0) as file:
+        file.write(content)
+        file.truncate()
 
 
 @dataclass(frozen=True)
@@ -35,69 +117,71 @@ class Machine:
     python: Path
     """Interpreter whose folder comes first in PATH."""
     checkout: Path
-    """Stands for the files of every image: PYTHONPATH."""
+    """Used as PYTHONPATH, in place of the files of every image."""
     api: ApiServer
     names: PodNames
     closing: threading.Event
-    """Set when the agent ends; nothing is tried again then."""
+    """Set when the agent ends; nothing is retried after that."""
     silent: set[str] = field(default_factory=set[str])
     """Names of the nodes that cannot reach the API server."""
 
 
 def container_plan(container: Json, around: Surroundings, machine: Machine, folder: Path) -> Plan:
-    """Resolve all that the container refers to, and make its folders and volumes.
+    """Resolve what the container refers to, and make its folders and volumes.
 
     Raises:
-        ConfigError: it cannot be made here, or not yet.
+        ConfigError: the container cannot be made here, or not yet.
     """
     pod = around.pod
-    if container.get("restartPolicy") == "Always":
-        raise ConfigError("init containers with restartPolicy Always (sidecars) are not run here; use a container")
+    policy = container.get("restartPolicy", pod.spec["restartPolicy"])
+    if policy != "Never":
+        raise ConfigError(f"restartPolicy {policy} is not offered here; set Never, so that the Job replaces the pod")
     declared = declared_variables(container, around, _webhook_variables(container, pod, machine.api))
     environment = {
         **_image_variables(machine, pod, folder),
-        **device_variables(container, around),
+        **device_variables(container, around.node),
         **declared,
-        **cpu_variables(container, around),
+        **cpu_variables(container, around.node, around.address),
     }
     own_mounts = [
         Mount(machine.names.hosts_file(pod), "/etc/hosts", read_only=False),
         Mount(folder / "tmp", _TEMPORARY, read_only=False),
     ]
+    workdir = folder / "work" / container["name"]
+    workdir.mkdir(parents=True, exist_ok=True)
+    log = log_file(machine.site, pod.folder_name, container["name"])
+    log.parent.mkdir(parents=True, exist_ok=True)
     return Plan(
         command=command_line(container, declared),
         environment=environment,
         hostname=pod.hostname,
-        workdir=Path(container.get("workingDir") or _new_folder(folder / "work" / container["name"])),
+        workdir=workdir,
         mounts=[*own_mounts, *container_mounts(container, around, folder / "volumes")],
-        log=_new_log(machine.site, pod, container["name"]),
+        log=log,
     )
 
 
-def log_file(site: Site, folder_name: str, container: str, *, previous: bool) -> Path:
-    """Log of a container's present run, or of the run before it."""
-    return site.pod_logs(folder_name) / f"{container}{'.previous' if previous else ''}.log"
+def log_file(site: Site, folder_name: str, container: str) -> Path:
+    """Path of a container's log."""
+    return site.pod_logs(folder_name) / f"{container}.log"
 
 
 def object_lookup(api: ApiServer, namespace: str) -> Lookup:
-    """Reads ConfigMaps and Secrets of one namespace."""
+    """Return a function that reads ConfigMaps and Secrets of one namespace."""
 
     def lookup(kind: str, name: str) -> Mapping[str, bytes] | None:
         found = api.find(f"/api/v1/namespaces/{namespace}/{kind}/{name}")
         if found is None:
             return None
-        encoded: dict[str, str] = found.get("binaryData" if kind == "configmaps" else "data") or {}
-        plain: dict[str, str] = (found.get("data") or {}) if kind == "configmaps" else {}
-        return {
-            **{key: value.encode() for key, value in plain.items()},
-            **{key: base64.b64decode(value) for key, value in encoded.items()},
-        }
+        data: dict[str, str] = found.get("data") or {}
+        decode = base64.b64decode if kind == "secrets" else str.encode
+        return {key: decode(value) for key, value in data.items()}
 
     return lookup
 
 
 def pod_token(api: ApiServer, pod: Pod, source: Json) -> str:
-    """A token of the pod's service account that ends with the pod, as a volume's `source` asks for it."""
+    """Request a token of the pod's service account that ends with the pod, as a volume's `source` describes it."""
     account = pod.spec.get("serviceAccountName", "default")
     request = {
         "expirationSeconds": source.get("expirationSeconds", _TOKEN_SECONDS),
@@ -116,7 +200,7 @@ def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, s
 
 
 def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]:
-    """The environment that an image would bring, the local object storage, and this process's compilation cache."""
+    """The environment that an image would bring, and the addresses of the local object storage."""
     for place in ("home", "tmp"):
         (folder / place).mkdir(exist_ok=True)
     return {
@@ -132,18 +216,3 @@ def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]
         "KUBERNETES_SERVICE_PORT": str(machine.site.api_server_port),
         **machine.site.client_environment(),
     }
-
-
-def _new_folder(path: Path) -> Path:
-    """An empty folder: what a container's run before this one wrote is gone, as in its image."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
-    return path
-
-
-def _new_log(site: Site, pod: Pod, container: str) -> Path:
-    path = log_file(site, pod.folder_name, container, previous=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        path.rename(log_file(site, pod.folder_name, container, previous=True))
-    return path

@@ -1,27 +1,33 @@
-"""What a container's environment and command become: references resolved, `$(VAR)` expanded.
+"""A container's environment, command and volumes: references resolved, `$(VAR)` expanded.
 
-Pure but for the lookup of ConfigMaps and Secrets that the caller passes in. The order is
-kubelet's: image, device plugin, then what the pod sets itself, which wins.
+Pure but for the lookup of ConfigMaps and Secrets that the caller passes in, and the files of volumes. The order of
+variables is kubelet's: image, device plugin, then what the pod sets itself, which wins. Offered are the references and
+volumes that the program of this repository declares.
 """
 
-import math
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from pathlib import Path
 
-from kubernetes.utils.quantity import parse_quantity
-
-from sandbox.node_agent.pod import ConfigError, Json, Pod
+from infra.api_server import Json
+from sandbox.node_agent.pod import ConfigError, Pod
 
 type Lookup = Callable[[str, str], Mapping[str, bytes] | None]
-"""Data of the object of a kind (`configmaps` or `secrets`) and name, or None if there is none."""
+"""Data of the object of a kind (`configmaps` or `secrets`) and name, or None if there is no such object."""
 
 type Token = Callable[[Json], str]
-"""A token of the pod's service account, bound to the pod, from a projected volume's source."""
+"""A token of the pod's service account, bound to the pod, for a projected volume's source."""
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 _MAP_ENTRY = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where admission mounts a token into every pod. It is left out: pods here have no access to the API."""
+_LEFT_OUT = (SERVICE_ACCOUNT_PATH, "/tmp")
+"""A volume at /tmp is left out because checkout and sandbox may be below it. `container` mounts the pod's own folder
+for temporary files elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,15 @@ class Surroundings:
     host_address: str
     lookup: Lookup
     token: Token
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One bind mount inside a container's mount namespace."""
+
+    source: Path
+    target: str
+    read_only: bool
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -49,13 +64,13 @@ def declared_variables(container: Json, around: Surroundings, injected: Mapping[
     """The variables of the container's specification, over those that a webhook `injected` into it.
 
     Raises:
-        ConfigError: a reference that is not optional points to nothing.
+        ConfigError: a required reference points to nothing, or is of a kind that is not offered here.
     """
     variables = dict(injected)
-    for source in container.get("envFrom", []):
-        variables |= _variables_from(source, around.lookup)
+    if "envFrom" in container:
+        raise ConfigError("envFrom is not offered here; use env with configMapKeyRef or secretKeyRef")
     for entry in container.get("env", []):
-        value = _value(entry, container, around, variables)
+        value = _value(entry, around, variables)
         if value is not None:
             variables[entry["name"]] = value
     return variables
@@ -76,7 +91,7 @@ def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
 
 
 def field_value(path: str, around: Surroundings) -> str:
-    """What a fieldRef to `path` gives.
+    """Value of a fieldRef to `path`.
 
     Raises:
         ConfigError: no such field is offered here.
@@ -88,64 +103,49 @@ def field_value(path: str, around: Surroundings) -> str:
         "metadata.name": lambda: pod.name,
         "metadata.namespace": lambda: pod.namespace,
         "metadata.uid": lambda: pod.uid,
-        "metadata.labels": lambda: _entries(pod.labels),
-        "metadata.annotations": lambda: _entries(pod.annotations),
         "spec.nodeName": lambda: pod.node,
         "spec.serviceAccountName": lambda: pod.spec.get("serviceAccountName", "default"),
         "status.podIP": lambda: around.address,
-        "status.podIPs": lambda: around.address,
         "status.hostIP": lambda: around.host_address,
-        "status.hostIPs": lambda: around.host_address,
     }
     if path not in fields:
         raise ConfigError(f"fieldRef {path!r} is not offered here; choose one of {', '.join(fields)}")
     return fields[path]()
 
 
-def resource_value(reference: Json, container: Json, node: Json) -> str:
-    """What a resourceFieldRef gives: the container's own amount, else what the node can give.
+def container_mounts(container: Json, around: Surroundings, folder: Path) -> list[Mount]:
+    """The mounts of a container. Volumes are folders in `folder`, made when they are first used.
+
+    Contents are written once: a later change of a ConfigMap is not seen, and tokens are not renewed. `medium: Memory`
+    is a folder like any other.
 
     Raises:
-        ConfigError: the amount is of something other than CPU, memory or ephemeral storage.
+        ConfigError: a volume's source is missing or not offered, or its mount path does not exist here.
     """
-    table, _, resource = reference["resource"].partition(".")
-    if table not in ("limits", "requests") or resource not in ("cpu", "memory", "ephemeral-storage"):
-        raise ConfigError(f"resourceFieldRef {reference['resource']!r} is not offered here; use CPU or memory")
-    asked = container.get("resources", {}).get(table, {}).get(resource)
-    amount = node["status"]["allocatable"].get(resource, "0") if asked is None else asked
-    divisor: Decimal = parse_quantity(reference.get("divisor", "1")) or Decimal(1)
-    return str(math.ceil(parse_quantity(amount) / divisor))
+    volumes = {volume["name"]: volume for volume in around.pod.spec.get("volumes", [])}
+    mounts: list[Mount] = []
+    for mount in container.get("volumeMounts", []):
+        target = mount["mountPath"]
+        if target in _LEFT_OUT:
+            continue
+        if not os.path.exists(target):
+            raise ConfigError(
+                f"mountPath {target!r} of volume {mount['name']!r} does not exist on this machine,"
+                " so nothing can be mounted there; use a path that exists, or create it"
+            )
+        if "subPath" in mount:
+            raise ConfigError(f"subPath of volume {mount['name']!r} is not offered here; mount the volume as a whole")
+        source = _made(volumes[mount["name"]], around, folder / mount["name"])
+        mounts.append(Mount(source, target, mount.get("readOnly", False)))
+    return mounts
 
 
-def object_data(kind: str, reference: Json, lookup: Lookup) -> Mapping[str, bytes] | None:
-    """Data of the ConfigMap or Secret that `reference` names; None if it may be missing and is.
-
-    Raises:
-        ConfigError: it is missing and must not be.
-    """
-    name = reference.get("name") or reference["secretName"]
-    data = lookup(kind, name)
-    if data is None and not reference.get("optional"):
-        raise ConfigError(f"{kind.removesuffix('s')} {name!r} not found")
-    return data
-
-
-def _variables_from(source: Json, lookup: Lookup) -> dict[str, str]:
-    if "configMapRef" in source:
-        data = object_data("configmaps", source["configMapRef"], lookup) or {}
-    else:
-        data = object_data("secrets", source["secretRef"], lookup) or {}
-    return {source.get("prefix", "") + key: _text(value) for key, value in data.items()}
-
-
-def _value(entry: Json, container: Json, around: Surroundings, variables: Mapping[str, str]) -> str | None:
+def _value(entry: Json, around: Surroundings, variables: Mapping[str, str]) -> str | None:
     origin: Json | None = entry.get("valueFrom")
     if not origin:
         return expand(entry.get("value", ""), variables)
     if reference := origin.get("fieldRef"):
         return field_value(reference["fieldPath"], around)
-    if reference := origin.get("resourceFieldRef"):
-        return resource_value(reference, container, around.node)
     for key, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         if reference := origin.get(key):
             return _key_value(kind, reference, around.lookup)
@@ -153,21 +153,59 @@ def _value(entry: Json, container: Json, around: Surroundings, variables: Mappin
 
 
 def _key_value(kind: str, reference: Json, lookup: Lookup) -> str | None:
-    data = object_data(kind, reference, lookup)
-    if data is None:
-        return None
+    data = _object_data(kind, reference["name"], reference, lookup)
     if reference["key"] in data:
-        return _text(data[reference["key"]])
+        # Becomes the same bytes again when the process starts, whatever they are.
+        return data[reference["key"]].decode(errors="surrogateescape")
     if reference.get("optional"):
         return None
     raise ConfigError(f"couldn't find key {reference['key']!r} in {kind.removesuffix('s')} {reference['name']!r}")
 
 
-def _text(value: bytes) -> str:
-    # The way back to bytes when the process starts, so that any value arrives unchanged.
-    return value.decode(errors="surrogateescape")
+def _object_data(kind: str, name: str, reference: Json, lookup: Lookup) -> Mapping[str, bytes]:
+    """Data of the ConfigMap or Secret; empty if it does not exist and is optional."""
+    data = lookup(kind, name)
+    if data is None and not reference.get("optional"):
+        raise ConfigError(f"{kind.removesuffix('s')} {name!r} not found")
+    return data or {}
 
 
-def _entries(values: Mapping[str, str]) -> str:
-    lines: Iterable[str] = (f'{key}="{value}"' for key, value in sorted(values.items()))
-    return "\n".join(lines)
+def _made(volume: Json, around: Surroundings, folder: Path) -> Path:
+    if not folder.exists():
+        files = _files(volume, around)
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise ConfigError(f"path {name!r} leaves its volume; use a path below it")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return folder
+
+
+def _files(volume: Json, around: Surroundings) -> Mapping[str, bytes]:
+    if "emptyDir" in volume:
+        return {}
+    if "projected" in volume:
+        files: dict[str, bytes] = {}
+        for source in volume["projected"].get("sources", []):
+            files |= _files({"name": volume["name"], **source}, around)
+        return files
+    for key, kind in (("configMap", "configmaps"), ("secret", "secrets")):
+        if reference := volume.get(key):
+            name = reference.get("name") or reference["secretName"]
+            return _selected(_object_data(kind, name, reference, around.lookup), reference)
+    if source := volume.get("serviceAccountToken"):
+        return {source["path"]: around.token(source).encode()}
+    kinds = ", ".join(key for key in volume if key != "name")
+    raise ConfigError(f"volume {volume['name']!r} of kind {kinds} is not offered here; use emptyDir or configMap")
+
+
+def _selected(data: Mapping[str, bytes], reference: Json) -> Mapping[str, bytes]:
+    items: list[Json] | None = reference.get("items")
+    if items is None:
+        return data
+    missing = [item["key"] for item in items if item["key"] not in data]
+    if missing and not reference.get("optional"):
+        raise ConfigError(f"references non-existent config key: {', '.join(missing)}")
+    return {item["path"]: data[item["key"]] for item in items if item["key"] in data}

@@ -1,35 +1,112 @@
-"""The HTTPS endpoint that `kubectl logs` reaches through the API server. Nothing else is offered."""
+"""The HTTPS endpoint that `kubectl logs` reaches through the API server, and the times of log lines.
 
+A container writes to its log file itself, so that the log outlives the agent. The times of lines, for `--timestamps`
+and `--since`, are those at which the file was seen to have grown, several times a second. All lines of a log that was
+written before this agent began have the time of the last one.
+"""
+
+import bisect
 import logging
 import re
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 from sandbox.node_agent.container import log_file
-from sandbox.node_agent.log_times import LogTimes
 from sandbox.site import Site
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
+"""Pause between two looks at a log."""
 _NANOSECONDS = 1_000_000_000
 _LOG_PATH = re.compile(r"/containerLogs/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
 
+_Growth = tuple[list[int], list[int]]
+"""Sizes of a file when it was looked at, and the times, in nanoseconds since the epoch."""
+
 type Runs = Callable[[str, str, str], bool]
-"""Whether a container, by namespace, pod and name, runs or may run again."""
+"""Whether a container, by namespace, pod and name, has not ended."""
+
+
+@dataclass
+class LogTimes:
+    """Times of the lines of all logs below one folder."""
+
+    folder: Path
+    _seen: dict[int, _Growth] = field(default_factory=dict[int, _Growth])
+    """By inode."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, closing: threading.Event) -> None:
+        """Look at all logs until `closing` is set."""
+        while not closing.wait(_POLL_SECONDS):
+            for path in self.folder.glob("*/*.log"):
+                self.look(path)
+
+    def look(self, path: Path) -> int:
+        """Record the present size of the log and return it."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return 0
+        with self._lock:
+            if found.st_ino not in self._seen:
+                self._seen[found.st_ino] = ([], [])
+            sizes, times = self._seen[found.st_ino]
+            if found.st_size > (sizes[-1] if sizes else 0):
+                sizes.append(found.st_size)
+                times.append(found.st_mtime_ns if len(sizes) == 1 else time.time_ns())
+        return found.st_size
+
+    def lines(self, file: BinaryIO, path: Path, until: int, *, ended: bool) -> Iterator[tuple[int, bytes]]:
+        """Lines from the file's position up to `until`, each with its time, no two with the same.
+
+        An incomplete last line is left for later, unless the log has `ended`.
+        """
+        sizes, times = self._growth(path)
+        block, counted = -1, 0
+        while (begin := file.tell()) < until:
+            line = file.readline(until - begin)
+            if not line.endswith(b"\n") and not ended:
+                file.seek(begin)
+                return
+            place = min(bisect.bisect_left(sizes, begin + len(line)), len(times) - 1)
+            earlier = sizes[place - 1] if place else 0
+            if place != block:
+                # A line's number within its block must not depend on where the reading began.
+                block, counted = place, _lines_between(file, earlier, begin)
+            yield times[place] + counted, line
+            counted += 1
+
+    def _growth(self, path: Path) -> _Growth:
+        with self._lock:
+            sizes, times = self._seen[path.stat().st_ino]
+            return [*sizes], [*times]
+
+
+def _lines_between(file: BinaryIO, begin: int, end: int) -> int:
+    if end <= begin:
+        return 0
+    position = file.tell()
+    file.seek(begin)
+    count = file.read(end - begin).count(b"\n")
+    file.seek(position)
+    return count
 
 
 @dataclass(frozen=True)
 class Container:
-    """The container whose log is asked for."""
+    """The container whose log is requested."""
 
     namespace: str
     pod: str
@@ -49,11 +126,11 @@ class KubeletServer(ThreadingHTTPServer):
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(site.pki / "ca.crt"))
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(site.pki / "kubelet.crt", site.pki / "kubelet.key")
-        # The handshake belongs to the connection's own thread, or one slow client would stop all.
+        # The handshake runs in the connection's own thread, or one slow client would block all others.
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Note what ended a request; a connection that breaks is how `kubectl logs --follow` ends."""
+        """Log the error that ended a request; `kubectl logs --follow` ends by breaking its connection."""
         broken = isinstance(sys.exception(), OSError)
         log.log(logging.DEBUG if broken else logging.ERROR, "request of %s", client_address, exc_info=True)
 
@@ -70,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse()
 
     def _log(self, asked: Container, query: Mapping[str, str]) -> None:
-        path = _find_log(self.server.site, asked, previous=query.get("previous") == "true")
+        # A container runs once, so it has no previous log.
+        path = None if query.get("previous") == "true" else _find_log(self.server.site, asked)
         if path is None:
             self._answer(
                 HTTPStatus.NOT_FOUND, f"container {asked.name} of pod {asked.namespace}/{asked.pod} has no such log"
@@ -80,10 +158,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
 
-        def goes_on() -> bool:
+        def continues() -> bool:
             return query.get("follow") == "true" and self.server.runs(asked.namespace, asked.pod, asked.name)
 
-        for block in log_blocks(path, self.server.times, Wanted.of(query), goes_on):
+        for block in log_blocks(path, self.server.times, Wanted.of(query), continues):
             self.wfile.write(block)
             self.wfile.flush()
 
@@ -91,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet: requests are no news."""
+        """Log no requests."""
 
     def _answer(self, status: HTTPStatus, text: str) -> None:
         self.send_response(status)
@@ -106,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines of a log are asked for, and how."""
+    """Which lines of a log to send, and how."""
 
     tail_lines: int | None = None
     since_ns: int = 0
@@ -114,7 +192,7 @@ class Wanted:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Wanted":
-        """What the query of a request asks for, in the words of the Kubernetes API."""
+        """Parse the query of a request as the Kubernetes API defines it."""
         since = 0
         if "sinceTime" in query:
             since = int(datetime.fromisoformat(query["sinceTime"]).timestamp()) * _NANOSECONDS
@@ -123,24 +201,24 @@ class Wanted:
         tail = int(query["tailLines"]) if "tailLines" in query else None
         return cls(tail, since, query.get("timestamps") == "true")
 
-    def written(self, at_ns: int, line: bytes) -> bytes:
-        """The line as it is sent."""
+    def format(self, at_ns: int, line: bytes) -> bytes:
+        """Return the line as it is sent."""
         return b"%s %s" % (_stamp(at_ns), line) if self.timestamps else line
 
 
-def log_blocks(path: Path, times: LogTimes, wanted: Wanted, goes_on: Callable[[], bool]) -> Iterator[bytes]:
-    """The wanted lines of a log until its end, or longer while it `goes_on`."""
+def log_blocks(path: Path, times: LogTimes, wanted: Wanted, continues: Callable[[], bool]) -> Iterator[bytes]:
+    """The wanted lines of a log until its end, or longer while it `continues`."""
     tail_lines = wanted.tail_lines
     with path.open("rb") as file:
         while True:
-            # Asked before reading, so that the last words of a container are read as well.
-            more = goes_on()
-            found = [
-                wanted.written(at, line)
+            # Checked before reading, so that the last lines of a container are read as well.
+            more = continues()
+            lines = [
+                wanted.format(at, line)
                 for at, line in times.lines(file, path, times.look(path), ended=not more)
                 if at >= wanted.since_ns
             ]
-            if block := b"".join(found[max(0, len(found) - tail_lines) :] if tail_lines is not None else found):
+            if block := b"".join(lines[max(0, len(lines) - tail_lines) :] if tail_lines is not None else lines):
                 yield block
             if not more:
                 return
@@ -153,7 +231,7 @@ def _stamp(at_ns: int) -> bytes:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z".encode()
 
 
-def _find_log(site: Site, asked: Container, *, previous: bool) -> Path | None:
+def _find_log(site: Site, asked: Container) -> Path | None:
     folders = (site.logs / "pods").glob(f"{asked.namespace}_{asked.pod}_*")
-    paths = [log_file(site, folder.name, asked.name, previous=previous) for folder in folders]
+    paths = [log_file(site, folder.name, asked.name) for folder in folders]
     return max((path for path in paths if path.exists()), key=lambda path: path.stat().st_mtime, default=None)

@@ -1,10 +1,9 @@
 """The last steps inside a container's process, before its program replaces this one.
 
 Run as a script by a bare interpreter (`python -I -S launch.py PLAN COMMAND...`), so it imports only
-what starts in milliseconds. It enters its own mount and UTS namespaces, puts the pod's files in
-place, takes the pod's host name and executes the command; or it enters the namespaces of the process
-that the command is to run `beside`. The descriptor `report` in PLAN closes by itself when the command
-runs; before that, a fault is written to it.
+what starts in milliseconds. It enters its own mount and UTS namespaces, mounts the pod's files, sets the pod's host
+name and executes the command; or it enters the namespaces of the process that the command is to run `beside`. The
+descriptor `report` in PLAN closes on its own when the command runs; an error before that is written to it.
 """
 
 import ctypes
@@ -21,8 +20,8 @@ FAULT_EXIT_CODE = 128
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
 NICE = 10
-"""Programs of containers take every core that there is. On a cluster these are not the API server's, the controllers'
-and the engine's, which come first here."""
+"""Programs of containers use every core. On a cluster the API server, the controllers and the engine have cores of
+their own; here they come first."""
 
 
 def main() -> None:
@@ -67,7 +66,7 @@ def _enter_namespaces() -> None:
 
 
 def _join_namespaces(pid: int) -> None:
-    # All opened first: with the user namespace this process's own rights end.
+    # All are opened first, because this process loses its rights when it enters the user namespace.
     kinds = ["user", "mnt", "uts"] if os.geteuid() != 0 else ["mnt", "uts"]
     for namespace in [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]:
         os.setns(namespace)
@@ -88,7 +87,7 @@ def _mount(source: str | None, target: str, flags: int) -> None:
 
 def _yield_cores() -> None:
     os.nice(NICE)
-    # Between sessions, of which this is one, Linux may share out cores by this alone (sched(7), "autogroup").
+    # Between sessions, and this process is one, Linux may divide cores by this value only (sched(7), "autogroup").
     with suppress(OSError):
         _write("/proc/self/autogroup", str(NICE))
 

@@ -1,12 +1,14 @@
-"""One container as a process group of this machine: start, signal, wait.
+"""One container as a process group of this machine: start, probe, signal, wait, and clean up what is left over.
 
-The process has its own mount and UTS namespaces (see `launch`), nothing else of its own: files,
-network and process ids are the machine's.
+The process has its own mount and UTS namespaces (see `launch`) and nothing else of its own: files, network and process
+ids are the machine's. Run as a module, this waits for the end of its parent and then kills the parent's leftovers.
 """
 
 import json
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +18,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+import urllib3
+
+from infra.api_server import Json
 from sandbox.node_agent import launch
-from sandbox.node_agent.volumes import Mount
+from sandbox.node_agent.environment import Mount
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS, _TIMEOUT_SECONDS, _FAILURES = 10, 1, 3
+"""Kubelet's defaults for a probe."""
+
+FOLDER_VARIABLE = "TPU_MULTISLICE_POD"
+"""Environment variable of every process of a pod, with the pod's working folder."""
+
+
+def end_leftovers(folder: Path) -> None:
+    """Kill every process of a pod whose working folder is `folder` or in it."""
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            marker = process.environ().get(FOLDER_VARIABLE)
+            if marker is not None and Path(marker).is_relative_to(folder):
+                process.kill()
+
+
+def start_reaper(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that kills leftovers in `folder` when this process ends or closes its pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 class StartError(RuntimeError):
@@ -26,7 +59,7 @@ class StartError(RuntimeError):
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a container's process is made of."""
+    """Everything that a container's process is made of."""
 
     command: list[str]
     environment: Mapping[str, str]
@@ -38,22 +71,22 @@ class Plan:
 
 @dataclass
 class PodProcess:
-    """A running container, or a command beside it. Its group is killed when its main process ends."""
+    """A running container, or a command inside it. Its process group is killed when its main process ends."""
 
     _process: subprocess.Popen[bytes]
     plan: Plan
-    """That of the container."""
+    """Plan of the container."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def start(cls, plan: Plan) -> "PodProcess":
         """Start the container's program; returns when it runs.
 
-        Call it from a thread that lives as long as the process should: the kernel's parent-death
-        signal is tied to the thread that forked.
+        Call it from a thread that lives as long as the process should: the kernel's parent-death signal is tied to the
+        thread that forked.
 
         Raises:
-            StartError: the program, its folder or its mounts are not to be had.
+            StartError: the program, its folder or a mount is missing.
         """
         with plan.log.open("ab") as log:
             steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
@@ -62,7 +95,7 @@ class PodProcess:
     def beside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
 
-        What it prints goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
+        Its output goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
 
         Raises:
             StartError: the container has no such program, or has ended.
@@ -81,10 +114,10 @@ class PodProcess:
                 _signal_group(self.pid, number)
 
     def wait(self) -> int:
-        """Wait for the main process, kill what is left of its group; returns the code of `Popen`."""
+        """Wait for the main process, kill the rest of its group, and return the code of `Popen`."""
         if self._process.returncode is not None:
             return self._process.returncode
-        # Not reaped yet: its pid, the group's id, cannot be given to another process meanwhile.
+        # Not reaped yet, so its pid, which is the group's id, cannot be given to another process.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             _signal_group(self.pid, signal.SIGKILL)
@@ -123,3 +156,87 @@ def _step(mount: Mount) -> tuple[str, str, bool]:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, number)
+
+
+class Probing:
+    """Runs the startup and liveness probes of a container, and ends the container when they have failed often enough.
+
+    Readiness probes are not run: a running container is ready.
+    """
+
+    def __init__(self, container: Json, process: PodProcess, address: str, grace_seconds: float) -> None:
+        """`address` is the pod's."""
+        self._container = container
+        self._process = process
+        self._address = address
+        self._grace_seconds = grace_seconds
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own if the container has such a probe."""
+        if {"startupProbe", "livenessProbe"} & self._container.keys():
+            threading.Thread(target=self._probe, name=f"probes of {self._container['name']}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop probing, because the container has ended."""
+        self._ended.set()
+
+    def _probe(self) -> None:
+        for kind in ("startupProbe", "livenessProbe"):
+            probe: Json | None = self._container.get(kind)
+            if probe and not self._keeps_passing(probe, once=kind == "startupProbe"):
+                log.warning("container %s is ended: its %s failed", self._container["name"], kind)
+                self._process.signal(signal.SIGTERM)
+                if not self._ended.wait(self._grace_seconds):
+                    self._process.signal(signal.SIGKILL)
+                return
+
+    def _keeps_passing(self, probe: Json, *, once: bool) -> bool:
+        """Whether the probe passes until the container ends; with `once`, whether it passes at all."""
+        failures = 0
+        self._ended.wait(probe.get("initialDelaySeconds", 0))
+        while not self._ended.is_set():
+            passed = self._passes(probe)
+            if passed and once:
+                return True
+            failures = 0 if passed else failures + 1
+            if failures >= probe.get("failureThreshold", _FAILURES):
+                return False
+            self._ended.wait(probe.get("periodSeconds", _PERIOD_SECONDS))
+        return True
+
+    def _passes(self, probe: Json) -> bool:
+        timeout: float = probe.get("timeoutSeconds", _TIMEOUT_SECONDS)
+        if action := probe.get("exec"):
+            return self._succeeds(action["command"], timeout)
+        try:
+            if request := probe.get("httpGet"):
+                url = f"http://{self._address}:{self._port(request['port'])}{request.get('path', '/')}"
+                return 200 <= urllib3.request("GET", url, timeout=timeout, retries=False).status < 400
+            port = self._port(probe["tcpSocket"]["port"])
+            socket.create_connection((self._address, port), timeout).close()
+        except (OSError, urllib3.exceptions.HTTPError):
+            return False
+        return True
+
+    def _succeeds(self, command: list[str], timeout: float) -> bool:
+        try:
+            process = self._process.beside(command)
+        except StartError:
+            return False
+        late = threading.Timer(timeout, process.signal, [signal.SIGKILL])
+        late.start()
+        try:
+            return process.wait() == 0
+        finally:
+            late.cancel()
+
+    def _port(self, port: Any) -> int:
+        """A port by its number, or by its name among those of the container."""
+        named = {each.get("name"): each["containerPort"] for each in self._container.get("ports", [])}
+        return named.get(port, port)
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    end_leftovers(Path(sys.argv[1]))

@@ -1,7 +1,7 @@
-"""The life of one pod on this machine: start, restart, report, end, and the release of its object.
+"""The life of one pod on this machine: start, report, end, and release of its object.
 
-One thread for each pod, one more for each further container. The API's wishes arrive by `delete`,
-`forget` and `evict`, from any thread.
+A container runs once, as with the restart policy Never. Each pod has one thread, and one more for each further
+container. `delete`, `forget` and `evict` may be called from any thread.
 """
 
 import logging
@@ -12,19 +12,16 @@ import threading
 import time
 from datetime import UTC, datetime
 
-from infra.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError
+from infra.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
 from sandbox.node_agent.container import Machine, container_plan
 from sandbox.node_agent.environment import Surroundings
-from sandbox.node_agent.leftovers import end_leftovers
-from sandbox.node_agent.pod import ConfigError, Json, Pod
-from sandbox.node_agent.pod_process import PodProcess, StartError
-from sandbox.node_agent.probes import Probing
-from sandbox.node_agent.restarts import pauses_seconds
-from sandbox.node_agent.status import (
+from sandbox.node_agent.pod import (
     NODE_RESTARTED,
-    ContainerRecord,
+    ConfigError,
+    Pod,
     PodReason,
     PodReport,
+    exit_code,
     lost,
     pod_status,
     running,
@@ -32,6 +29,7 @@ from sandbox.node_agent.status import (
     unstartable,
     waiting,
 )
+from sandbox.node_agent.pod_process import PodProcess, Probing, StartError, end_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class PodWorker:
         self._around = around
         self._folder = machine.site.pods / self.pod.folder_name
         self._started = datetime.now(UTC)
-        self._records: dict[str, ContainerRecord] = {}
+        self._states: dict[str, Json] = {}
         self._processes: dict[str, PodProcess] = {}
         self._reason: PodReason | None = None
         self._final = False
@@ -70,18 +68,18 @@ class PodWorker:
         self._thread.join(timeout_seconds)
 
     def delete(self, grace_seconds: float) -> None:
-        """The pod is to be deleted: end it within `grace_seconds`, then release its object."""
+        """End the pod within `grace_seconds`, then release its object, whose deletion was requested."""
         self._end(grace_seconds)
         self._delete_object = True
         self._released.set()
 
     def forget(self) -> None:
-        """The pod's object is gone: end what runs at once and report nothing."""
+        """Kill what runs and report nothing, because the pod's object is gone."""
         self._object_gone = True
         self.delete(0)
 
     def evict(self, reason: PodReason, grace_seconds: float) -> None:
-        """The node ends the pod: report it failed with `reason`, unless it has ended already."""
+        """End the pod on behalf of the node and report it failed with `reason`, unless it has ended already."""
         with self._lock:
             if not self._final:
                 self._reason = reason
@@ -92,8 +90,8 @@ class PodWorker:
         self._released.set()
 
     def runs(self, container: str) -> bool:
-        """Whether the container runs or may run again."""
-        return not self._final and container in self._records
+        """Whether the container has been started and the pod has not ended."""
+        return not self._final and container in self._states
 
     def _live(self) -> None:
         if self.pod.deleting or self.pod.started:
@@ -112,89 +110,58 @@ class PodWorker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _report_lost(self) -> None:
-        statuses = [*self.pod.status.get("initContainerStatuses", []), *self.pod.status.get("containerStatuses", [])]
-        for status in statuses:
+        for status in self.pod.container_statuses:
             ended = "terminated" in status["state"]
-            state: Json = status["state"] if ended else lost(self._started)
-            self._records[status["name"]] = ContainerRecord(state, status["lastState"], status["restartCount"])
+            self._states[status["name"]] = status["state"] if ended else lost(self._started)
         if not self.pod.deleting:
             self._reason = NODE_RESTARTED
 
     def _run_containers(self) -> None:
         for container in self.pod.init_containers:
-            self._run_container(container, "Never" if self.pod.restart_policy == "Never" else "OnFailure")
-            if self._ending.is_set() or self._records[container["name"]].exit_code != 0:
+            self._run(container)
+            if self._ending.is_set() or exit_code(self._states[container["name"]]) != 0:
                 return
         first, *others = self.pod.containers
-        threads = [
-            threading.Thread(target=self._run_container, args=(container, self.pod.restart_policy), daemon=True)
-            for container in others
-        ]
+        threads = [threading.Thread(target=self._run, args=(container,), daemon=True) for container in others]
         for thread in threads:
             thread.start()
-        self._run_container(first, self.pod.restart_policy)
+        self._run(first)
         for thread in threads:
             thread.join()
 
-    def _run_container(self, container: Json, restart_policy: str) -> None:
+    def _run(self, container: Json) -> None:
+        """Run the container to its end and record that; retry while its configuration is incomplete."""
         name = container["name"]
-        for restart_count, delay_seconds in enumerate(pauses_seconds()):
-            if restart_count:
-                self._await_restart(name, restart_count, delay_seconds)
-            if self._ending.is_set():
-                return
-            self._run_once(container)
-            code = self._records[name].exit_code
-            if self._ending.is_set() or restart_policy == "Never" or (restart_policy == "OnFailure" and code == 0):
-                return
-
-    def _await_restart(self, name: str, restart_count: int, delay_seconds: int) -> None:
-        ended = self._records[name].state
-        if delay_seconds:
-            message = f"back-off {delay_seconds}s restarting failed container={name} pod={self.pod.name}"
-            self._record(name, ContainerRecord(waiting("CrashLoopBackOff", message), ended, restart_count - 1))
-            if self._ending.wait(delay_seconds):
-                self._record(name, ContainerRecord(ended, {}, restart_count - 1))
-                return
-        with self._lock:
-            self._records[name] = ContainerRecord(ended, ended, restart_count)
-
-    def _run_once(self, container: Json) -> None:
-        """Run the container to its end and record it; a container that cannot be made yet is tried again."""
-        name = container["name"]
-        before = self._records.get(name, ContainerRecord({}))
         while not self._ending.is_set():
             try:
                 process = self._start(container)
             except ConfigError as error:
-                state = waiting("CreateContainerConfigError", str(error))
-                self._record(name, ContainerRecord(state, before.last_state, before.restart_count))
+                self._record(name, waiting("CreateContainerConfigError", str(error)))
                 self._ending.wait(_CONFIG_RETRY_SECONDS)
                 continue
             except StartError as error:
-                state = unstartable(str(error), datetime.now(UTC))
-                self._record(name, ContainerRecord(state, before.last_state, before.restart_count))
+                self._record(name, unstartable(str(error), datetime.now(UTC)))
                 return
-            self._attend(container, process, before)
+            self._attend(container, process)
             return
 
     def _start(self, container: Json) -> PodProcess:
         try:
             plan = container_plan(container, self._around, self._machine, self._folder)
         except UNREACHABLE as error:
-            raise ConfigError(f"the API server could not be asked: {error}") from error
+            raise ConfigError(f"the API server does not answer: {error}") from error
         return PodProcess.start(plan)
 
-    def _attend(self, container: Json, process: PodProcess, before: ContainerRecord) -> None:
+    def _attend(self, container: Json, process: PodProcess) -> None:
         name, started = container["name"], datetime.now(UTC)
         with self._lock:
             self._processes[name] = process
             self._write_pids()
             if self._ending.is_set():
-                # Ended while it started: it has missed the signal that the others got.
+                # It missed the signal that the other containers received while it started.
                 late = time.monotonic() >= self._deadline
                 process.signal(signal.SIGKILL if late else signal.SIGTERM)
-        self._record(name, ContainerRecord(running(started), before.last_state, before.restart_count))
+        self._record(name, running(started))
         probing = Probing(container, process, self._around.address, self.pod.grace_seconds)
         probing.start()
         code = process.wait()
@@ -202,18 +169,17 @@ class PodWorker:
         with self._lock:
             del self._processes[name]
             self._write_pids()
-            state = terminated(code, started, datetime.now(UTC))
-            self._records[name] = ContainerRecord(state, before.last_state, before.restart_count)
+            self._states[name] = terminated(code, started, datetime.now(UTC))
             others_run = bool(self._processes)
         # The pod's last exit is published once, together with its phase.
-        if others_run or self.pod.restart_policy != "Never":
+        if others_run:
             self._publish()
 
     def _end(self, grace_seconds: float) -> None:
         deadline = time.monotonic() + grace_seconds
         with self._lock:
             if deadline >= self._deadline:
-                # Asked before, as every change of a pod that is being deleted does.
+                # Every change of a pod that is being deleted calls this again.
                 return
             first = not self._ending.is_set()
             self._deadline = deadline
@@ -239,15 +205,15 @@ class PodWorker:
         else:
             pids.unlink(missing_ok=True)
 
-    def _record(self, name: str, record: ContainerRecord) -> None:
+    def _record(self, name: str, state: Json) -> None:
         with self._lock:
-            changed = self._records.get(name) != record
-            self._records[name] = record
+            changed = self._states.get(name) != state
+            self._states[name] = state
         if changed:
             self._publish()
 
     def _publish(self) -> None:
-        """Report the pod as it is now; tries until the API server takes it or the pod is gone."""
+        """Report the pod's state; retry until the API server accepts it or the pod is gone."""
         with self._publishing:
             while not self._object_gone and not self._publish_once():
                 if self._machine.closing.wait(_PUBLISH_RETRY_SECONDS):
@@ -259,7 +225,7 @@ class PodWorker:
         with self._lock:
             report = PodReport(
                 pod=self.pod,
-                records=dict(self._records),
+                states=dict(self._states),
                 address=self._around.address,
                 host_address=self._around.host_address,
                 started=self._started,
@@ -270,7 +236,7 @@ class PodWorker:
         try:
             answer = self._machine.api.patch(f"{self.pod.path}/status", body, STRATEGIC_MERGE_PATCH)
         except UNREACHABLE as error:
-            # A conflict says that another pod has the name by now.
+            # A conflict means that another pod has the name by now.
             replaced = isinstance(error, ApiError) and error.status == 409
             log.log(logging.DEBUG if replaced else logging.WARNING, "status of pod %s: %s", self.pod.name, error)
             return replaced

@@ -1,9 +1,4 @@
 """Stand-ins for the published `gcp` and `kubernetes` Pulumi plugins, for a sandbox without a cloud.
 
-Each plugin is a program of its own (`python -m sandbox.providers.gcp`, `.kubernetes`) that the
-Pulumi engine starts; `install` puts them where the engine looks.
+Each plugin is a program of its own (`python -m sandbox.providers.gcp`, `.kubernetes`) that the Pulumi engine starts.
 """
-
-from sandbox.providers.installation import install
-
-__all__ = ["install"]

@@ -1,44 +1,47 @@
 """Helm charts as components: renders a chart and registers each object as a child.
 
-Renders the chart that the sandbox ships of that name and version, whatever repository the program
-names, and refuses versions that it does not ship. Like the published provider it drops hooks, and
-orders only what must be ordered.
+The chart is the one that the sandbox ships in that name and version, whatever repository the program names; other
+versions are refused. Like the published provider this drops hooks and orders only objects that need an order.
 """
 
 import asyncio
 import json
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import yaml
 from pulumi.provider.experimental.property_value import PropertyValue, ResourceReference
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from sandbox.catalog import ProgramsError
-from sandbox.programs import Programs
+from infra.api_server import Json
+from sandbox.programs import Programs, ProgramsError
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Object, has_unknown, reveal
-from sandbox.providers.wire import plain_object
+from sandbox.providers.values import has_unknown, plain_object, reveal
 
 CHART = "kubernetes:helm.sh/v4:Chart"
+
+type Transform = Callable[[pulumi.ResourceTransformArgs], pulumi.ResourceTransformResult | None]
 
 _WAVES = (
     ("Namespace", "CustomResourceDefinition"),
     (),
-    # Workloads start when all they mount is there. Webhook configurations beside them: a program
-    # that waits for their CA bundle waits for what the workload writes.
+    # Workloads start when everything that they mount exists. Webhook configurations come with them, because a program
+    # that waits for the CA bundle waits for what the workload writes.
     ("Deployment", "StatefulSet", "DaemonSet", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
 )
 NOT_SERVED = ("APIService",)
-"""No pod network leads the API server to an aggregated one; a dead entry would block every namespace's deletion."""
+"""Kinds that are left out: the API server cannot reach an aggregated API without a pod network, and an APIService that
+does not answer would block the deletion of every namespace."""
 
 
 async def construct(request: ConstructRequest, programs: Programs, version: str) -> ConstructResponse:
-    """The component of a chart; it has no children yet while an input is unknown."""
-    # Dependencies would make the SDK wrap each value; the engine knows them already.
+    """The component of a chart, without children while an input is unknown."""
+    # Dependencies, which the engine already knows, would make the SDK wrap each value.
     values = {key: value.with_dependencies(()) for key, value in request.inputs.items()}
     inputs = reveal(plain_object(PropertyValue.marshal_map(values)))
     component = pulumi.ComponentResource(CHART, request.name, {}, request.options)
@@ -50,7 +53,7 @@ async def construct(request: ConstructRequest, programs: Programs, version: str)
     return ConstructResponse(str(urn), {"resources": PropertyValue(references)}, {})
 
 
-def render(inputs: Object, default_name: str, programs: Programs) -> list[Object]:
+def render(inputs: Json, default_name: str, programs: Programs) -> list[Json]:
     """The objects of the chart with the program's values, without hooks.
 
     Raises:
@@ -71,17 +74,17 @@ def render(inputs: Object, default_name: str, programs: Programs) -> list[Object
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise Refusal(f"chart {name}: {result.stderr.strip()}")
-    documents: list[Object | None] = list(yaml.load_all(result.stdout, yaml.CSafeLoader))
+    documents: list[Json | None] = list(yaml.load_all(result.stdout, yaml.CSafeLoader))
     return [_without_prose(document) for document in documents if document and _is_kept(document)]
 
 
-def type_token(manifest: Object) -> str:
+def type_token(manifest: Json) -> str:
     """Pulumi's type of a Kubernetes object, such as `kubernetes:apps/v1:Deployment`."""
     api_version = str(manifest["apiVersion"])
     return f"kubernetes:{api_version if '/' in api_version else f'core/{api_version}'}:{manifest['kind']}"
 
 
-async def _register(manifests: list[Object], prefix: str, parent: pulumi.ComponentResource, version: str) -> list[str]:
+async def _register(manifests: list[Json], prefix: str, parent: pulumi.ComponentResource, version: str) -> list[str]:
     waves: list[list[pulumi.Resource]] = [[] for _ in _WAVES]
     for manifest in sorted(manifests, key=_wave):
         wave = _wave(manifest)
@@ -92,25 +95,25 @@ async def _register(manifests: list[Object], prefix: str, parent: pulumi.Compone
     return [str(await child.urn.future()) for wave in waves for child in wave]
 
 
-def _wave(manifest: Object) -> int:
+def _wave(manifest: Json) -> int:
     return next((index for index, kinds in enumerate(_WAVES) if manifest["kind"] in kinds), 1)
 
 
-def _child_name(manifest: Object, prefix: str) -> str:
+def _child_name(manifest: Json, prefix: str) -> str:
     metadata = manifest["metadata"]
     path = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
     return f"{prefix}:{path}"
 
 
-def _is_kept(manifest: Object) -> bool:
+def _is_kept(manifest: Json) -> bool:
     hook = "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
     return not hook and manifest["kind"] not in NOT_SERVED
 
 
-def _without_prose(manifest: Object) -> Object:
-    """A CustomResourceDefinition without the descriptions in its schemas; anything else as it is.
+def _without_prose(manifest: Json) -> Json:
+    """A CustomResourceDefinition without the descriptions in its schemas; other objects unchanged.
 
-    They are three quarters of all that the engine writes at every step.
+    The descriptions would be three quarters of what the engine writes at every step.
     """
     if manifest["kind"] != "CustomResourceDefinition":
         return manifest
@@ -123,3 +126,27 @@ def _without_prose(manifest: Object) -> Object:
         return {key: stripped(item) for key, item in value.items() if key != "description" or not isinstance(item, str)}
 
     return stripped(manifest)
+
+
+def local_charts(programs: Programs, folder: Path) -> Transform:
+    """A transform for the published plugin that replaces each chart of the program by the sandbox's, copied to
+    `folder`."""
+
+    def transform(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+        inputs = cast("dict[str, Any]", args.props)
+        # The plugin registers the component a second time, without inputs, when it starts to create it.
+        if args.type_ != CHART or "chart" not in inputs:
+            return None
+        name = str(inputs["chart"]).rpartition("/")[2]
+        chart = programs.operator(name, inputs.get("version")).chart
+        copy = folder / chart.parent.parent.name / name
+        if not copy.is_dir():
+            shutil.copytree(chart, copy, ignore=_not_served)
+        return pulumi.ResourceTransformResult({**inputs, "chart": str(copy)}, args.opts)
+
+    return transform
+
+
+def _not_served(folder: str, names: list[str]) -> list[str]:
+    paths = [path for name in names if (path := Path(folder) / name).suffix == ".yaml"]
+    return [path.name for path in paths if any(f"kind: {kind}\n" in path.read_text() for kind in NOT_SERVED)]

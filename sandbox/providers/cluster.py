@@ -1,4 +1,4 @@
-"""The Kubernetes cluster of a kubeconfig: how to reach it, and which path serves which kind."""
+"""The Kubernetes cluster of a kubeconfig: its connection, and the API paths of its kinds."""
 
 import os
 import ssl
@@ -14,9 +14,8 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from infra.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, bearer
+from infra.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, Json, bearer
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Object
 
 _UNREACHABLE = "configured Kubernetes cluster is unreachable"
 _READY_SECONDS = 5.0
@@ -24,11 +23,11 @@ _POLL_SECONDS = 0.25
 
 
 class UnreachableError(Refusal):
-    """The API server does not answer."""
+    """The API server is unreachable."""
 
 
 class UnknownKindError(Refusal):
-    """The API server serves no such kind (yet): its CustomResourceDefinition is missing."""
+    """The API server does not serve the kind (yet): its CustomResourceDefinition is missing."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,10 @@ class Cluster:
 
     @classmethod
     def connect(cls, kubeconfig: str, context: str | None) -> "Cluster":
-        """The cluster of a kubeconfig's content or path; a credential plugin it names runs whenever a token ends.
+        """The cluster of a kubeconfig's content or path. Its credential plugin runs whenever a token expires.
 
         Raises:
-            UnreachableError: the API server does not answer, or the kubeconfig names none.
+            UnreachableError: the API server does not answer, or the kubeconfig does not name one.
         """
         settings: Any = client.Configuration()
         text = Path(kubeconfig).expanduser().read_text() if is_path(kubeconfig) else kubeconfig
@@ -79,7 +78,7 @@ class Cluster:
         return cls(server)
 
     def kind(self, api_version: str, kind: str) -> Kind:
-        """Where `kind` is served; asked once, and again while the API server does not know it.
+        """Where `kind` is served. The API server is asked once, and again while it does not serve the kind.
 
         Raises:
             UnknownKindError: it is not served.
@@ -93,7 +92,7 @@ class Cluster:
 
     def _served(self, api_version: str) -> dict[str, Kind]:
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        listed: list[Object] = (self.server.find(path) or {}).get("resources", [])
+        listed: list[Json] = (self.server.find(path) or {}).get("resources", [])
         return {
             item["kind"]: Kind(path, item["name"], item["namespaced"]) for item in listed if "/" not in item["name"]
         }
@@ -105,21 +104,23 @@ def is_path(kubeconfig: str) -> bool:
 
 
 def wait_ready(server: ApiServer) -> None:
-    """Return when the API server says that it is ready.
+    """Return when the API server reports that it is ready.
 
-    One that answers is given some seconds; one that does not answer is given none, since whoever starts
-    the control plane waits for it before the engine starts.
+    A server that answers gets some seconds to become ready. One that does not answer gets none, because the sandbox
+    waits for its control plane before it starts the engine.
 
     Raises:
-        UnreachableError: it does not answer, or is not ready.
+        UnreachableError: the server does not answer, or does not become ready.
     """
     deadline = time.monotonic() + _READY_SECONDS
     while reason := _unready(server):
         answered = isinstance(reason, ApiError)
         if not answered or time.monotonic() > deadline:
-            told = f"{server.url} is not ready after {_READY_SECONDS:g} s" if answered else f"no answer at {server.url}"
+            state = (
+                f"{server.url} is not ready after {_READY_SECONDS:g} s" if answered else f"no answer at {server.url}"
+            )
             raise UnreachableError(
-                f"{_UNREACHABLE}: unable to load schema information from the API server: {told}: {reason};"
+                f"{_UNREACHABLE}: unable to load schema information from the API server: {state}: {reason};"
                 " start the sandbox with `make up`"
             )
         time.sleep(_POLL_SECONDS)

@@ -1,4 +1,8 @@
-"""What clusters, node pools and buckets do beside being remembered: check, Nodes, objects in the GCS server."""
+"""What clusters, node pools and buckets do besides being remembered: checks, Nodes, objects in the GCS server.
+
+`require_node_pool` holds the checks of the published `gcp` plugin before it calls an API; `node_pools` holds GKE's.
+https://github.com/hashicorp/terraform-provider-google-beta/tree/main/google-beta/services/container
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -9,71 +13,85 @@ from urllib.parse import quote
 import urllib3
 import yaml
 
-from infra.api_server import APPLY_PATCH, ApiServer
-from sandbox.catalog import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
+from infra.api_server import APPLY_PATCH, ApiServer, Json
+from infra.flavors import NODE_POOL_LABEL
 from sandbox.control_plane import erase
-from sandbox.providers.cloud import Cloud
-from sandbox.providers.node_pools import is_decided, pool_of, require_valid
-from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
+from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
+from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_valid
 from sandbox.providers.plugin import HalfMade, Refusal
-from sandbox.providers.plugin_rules import require_cluster, require_node_pool
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY
-from sandbox.providers.values import UNKNOWN, Object, at
+from sandbox.providers.values import UNKNOWN, at
 from sandbox.site import NODE_LABEL, Site
+from sandbox.tpu_environment import MACHINE_LABEL
+
+_SURGE = ("maxSurge", "maxUnavailable")
 
 _STREAMING_API = "containerfilesystem.googleapis.com"
 _STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"
 
 
+def require_node_pool(properties: Json, before: Json | None) -> None:
+    """Refuse a node pool whose settings exclude each other; `before` is None for a new one.
+
+    Raises:
+        Refusal: in the plugin's words.
+    """
+    if before is None and properties.get("nodeCount") and properties.get("initialNodeCount"):
+        raise Refusal(f"Cannot set both initial_node_count and node_count on node pool {properties.get('name')}")
+    settings, earlier = properties.get("upgradeSettings", {}), (before or {}).get("upgradeSettings", {})
+    changed = any(settings.get(key, 0) != earlier.get(key, 0) for key in _SURGE)
+    if changed and settings.get("strategy", "SURGE") != "SURGE":
+        raise Refusal("Surge upgrade settings may not be changed when surge strategy is not enabled")
+
+
 class Effect:
-    """A resource that is only remembered: the base of those that do more."""
+    """A resource that is only remembered, and the base class of those that do more."""
 
-    def require(self, properties: Object, before: Object | None) -> None:
-        """Refuse what plugin or API would refuse; also called in previews, with unknown values.
+    def require(self, properties: Json, before: Json | None) -> None:
+        """Refuse what the plugin or the API would refuse. Previews call it too, with unknown values.
 
-        `before` is what an update starts from; None for a new resource.
+        `before` are the properties that an update starts from; None for a new resource.
         """
 
-    def create(self, properties: Object) -> None:
-        """Make it real.
+    def create(self, properties: Json) -> None:
+        """Create what the resource stands for.
 
         Raises:
-            HalfMade: it exists now, but is not as it should be.
+            HalfMade: it exists now, but not as declared.
             Refusal: it does not exist.
         """
 
-    def observe(self, properties: Object) -> Object | None:
-        """The properties as reality has them; None when it is gone."""
+    def observe(self, properties: Json) -> Json | None:
+        """The properties as they really are; None when the resource is gone."""
         return properties
 
-    def update(self, old: Object, new: Object) -> None:
-        """Carry a change out."""
+    def update(self, old: Json, new: Json) -> None:
+        """Carry out a change."""
 
-    def delete(self, properties: Object) -> None:
-        """Undo it, or refuse to."""
+    def delete(self, properties: Json) -> None:
+        """Delete what the resource stands for, or refuse."""
 
 
 @dataclass(frozen=True)
 class ClusterEffect(Effect):
-    """The one API server of the sandbox stands for the cluster's, with the kinds that GKE brings along."""
+    """The sandbox's only API server in place of the cluster's, with the kinds that GKE installs."""
 
     site: Site
     cloud: Cloud
     api: Callable[[], ApiServer]
 
     @override
-    def require(self, properties: Object, before: Object | None) -> None:
-        require_cluster(properties, before)
+    def require(self, properties: Json, before: Json | None) -> None:
         others = [record["name"] for _, record in self.cloud.every(CLUSTER) if record["name"] != properties["name"]]
         if others:
             raise Refusal(f"a sandbox has one cluster, and {others[0]} exists; delete it, or use another sandbox")
 
     @override
-    def create(self, properties: Object) -> None:
+    def create(self, properties: Json) -> None:
         _make(_kinds(MONITORING_KINDS), self.api())
 
     @override
-    def delete(self, properties: Object) -> None:
+    def delete(self, properties: Json) -> None:
         if properties["deletionProtection"]:
             raise Refusal(
                 "Cannot destroy cluster because deletion_protection is set to true."
@@ -87,14 +105,14 @@ class ClusterEffect(Effect):
 
 @dataclass(frozen=True)
 class NodePoolEffect(Effect):
-    """One Node per machine."""
+    """A Node for each machine."""
 
     site: Site
     cloud: Cloud
     api: Callable[[], ApiServer]
 
     @override
-    def require(self, properties: Object, before: Object | None) -> None:
+    def require(self, properties: Json, before: Json | None) -> None:
         require_node_pool(properties, before)
         cluster = self._find_cluster(properties)
         if is_decided(properties, cluster):
@@ -102,24 +120,24 @@ class NodePoolEffect(Effect):
             require_valid(properties, cluster or planned, self._policy(properties))
 
     @override
-    def create(self, properties: Object) -> None:
+    def create(self, properties: Json) -> None:
         if at(properties, "nodeConfig.gcfsConfig.enabled"):
             self._require_streaming(properties)
         if properties["name"] in self.cloud.stock_outs():
             raise HalfMade(f'NodePool {properties["name"]} was created in the error state "ERROR"')
         if at(properties, "queuedProvisioning.enabled"):
-            # As late as GKE may bring it: when it does is not documented.
+            # As late as possible, because it is not documented when GKE installs it.
             _make(_kinds(AUTOSCALER_KINDS), self.api())
         for node in self._nodes(properties):
-            # An engine that was killed may have left it.
+            # A killed engine may have left it.
             if self.api().find(f"/api/v1/nodes/{node['metadata']['name']}") is None:
                 self.api().request("POST", "/api/v1/nodes", node)
 
     @override
-    def update(self, old: Object, new: Object) -> None:
+    def update(self, old: Json, new: Json) -> None:
         live, before = self._live(old), {node["metadata"]["name"]: node for node in self._nodes(old)}
         wanted = {node["metadata"]["name"]: node for node in self._nodes(new)}
-        # Another machine is another node, which GKE makes in place of the old one.
+        # GKE replaces a node by another one when its machine type changes.
         replaced = {name for name in live.keys() & wanted.keys() if _machine(live[name]) != _machine(wanted[name])}
         for name in (live.keys() - wanted.keys()) | replaced:
             self.api().delete(f"/api/v1/nodes/{name}", {})
@@ -131,37 +149,37 @@ class NodePoolEffect(Effect):
                 self.api().patch(f"/api/v1/nodes/{name}", patch)
 
     @override
-    def delete(self, properties: Object) -> None:
+    def delete(self, properties: Json) -> None:
         for name in self._live(properties):
             self.api().delete(f"/api/v1/nodes/{name}", {})
 
-    def _require_streaming(self, properties: Object) -> None:
-        """Refuse nodes that cannot stream images: GKE makes them, and their pods do not start."""
+    def _require_streaming(self, properties: Json) -> None:
+        """Refuse nodes that cannot stream images: GKE would make them, but their pods would not start."""
         member = f"serviceAccount:{at(properties, 'nodeConfig.serviceAccount')}"
         if _STREAMING_API not in {record["service"] for _, record in self.cloud.every(PROJECT_SERVICE)}:
             raise Refusal(f"image streaming needs the API {_STREAMING_API}; switch it on")
         if (member, _STREAMING_ROLE) not in {(it["member"], it["role"]) for _, it in self.cloud.every(PROJECT_MEMBER)}:
             raise Refusal(f"image streaming needs {_STREAMING_ROLE}; grant it to {member}")
 
-    def _live(self, properties: Object) -> dict[str, Object]:
+    def _live(self, properties: Json) -> dict[str, Json]:
         selector = f"{NODE_LABEL}=true,{NODE_POOL_LABEL}={properties['name']}"
         found = self.api().request("GET", "/api/v1/nodes", query={"labelSelector": selector})
         return {node["metadata"]["name"]: node for node in found["items"]}
 
-    def _nodes(self, properties: Object) -> list[Object]:
+    def _nodes(self, properties: Json) -> list[Json]:
         return nodes(pool_of(properties, self._cluster(properties), self._policy(properties)), self.site)
 
-    def _cluster(self, properties: Object) -> Object:
+    def _cluster(self, properties: Json) -> Json:
         cluster = self._find_cluster(properties)
         if cluster is None:
             raise Refusal(f"googleapi: Error 404: Not found: {properties['cluster']}, notFound")
         return cluster
 
-    def _find_cluster(self, properties: Object) -> Object | None:
+    def _find_cluster(self, properties: Json) -> Json | None:
         name = _last(properties["cluster"])
         return next((record for _, record in self.cloud.every(CLUSTER) if record["name"] == name), None)
 
-    def _policy(self, properties: Object) -> Object | None:
+    def _policy(self, properties: Json) -> Json | None:
         name = properties.get("placementPolicy", {}).get("policyName")
         return next((record for _, record in self.cloud.every(RESOURCE_POLICY) if record["name"] == name), None)
 
@@ -173,18 +191,18 @@ class BucketEffect(Effect):
     site: Site
 
     @override
-    def create(self, properties: Object) -> None:
+    def create(self, properties: Json) -> None:
         if self.observe(properties) is not None:
-            return  # An engine that was killed may have left it.
+            return  # A killed engine may have left it.
         body = {"name": properties["name"], "location": properties["location"]}
         self._call("POST", f"?project={properties['project']}", body)
 
     @override
-    def observe(self, properties: Object) -> Object | None:
+    def observe(self, properties: Json) -> Json | None:
         return properties if self._call("GET", f"/{properties['name']}") is not None else None
 
     @override
-    def delete(self, properties: Object) -> None:
+    def delete(self, properties: Json) -> None:
         name, has_folders = properties["name"], False
         for item in self._objects(name):
             if not properties["forceDestroy"]:
@@ -202,8 +220,8 @@ class BucketEffect(Effect):
         while items := (self._call("GET", f"/{name}/o?maxResults=1000") or {}).get("items"):
             yield from (item["name"] for item in items)
 
-    def _call(self, method: str, path: str, body: Object | None = None) -> Object | None:
-        """One call of the storage API; None when there is no such bucket or object."""
+    def _call(self, method: str, path: str, body: Json | None = None) -> Json | None:
+        """One call of the storage API; None when the bucket or object does not exist."""
         content = None if body is None else json.dumps(body)
         url = f"{self.site.gcs_url}/storage/v1/b{path}"
         try:
@@ -217,32 +235,32 @@ class BucketEffect(Effect):
         return json.loads(answer.data) if answer.data else {}
 
 
-def _machine(node: Object) -> str:
-    return node["metadata"]["labels"]["node.kubernetes.io/instance-type"]
+def _machine(node: Json) -> str:
+    return node["metadata"]["labels"][MACHINE_LABEL]
 
 
-def _node_patch(live: Object, before: Object, after: Object) -> Object:
-    """What the pool's change means for a Node, leaving alone what others put on it."""
+def _node_patch(live: Json, before: Json, after: Json) -> Json:
+    """The patch of a Node for a change of its pool. It leaves labels and taints of other owners alone."""
     labels: dict[str, Any] = {key: None for key in before["metadata"]["labels"]} | after["metadata"]["labels"]
     ours = {taint["key"] for taint in [*before["spec"]["taints"], *after["spec"]["taints"]]}
     others = [taint for taint in live["spec"].get("taints", []) if taint["key"] not in ours]
     return {"metadata": {"labels": labels}, "spec": {"taints": [*after["spec"]["taints"], *others]}}
 
 
-def _kinds(copy: Copy) -> list[Object]:
+def _kinds(copy: Copy) -> list[Json]:
     paths = sorted(copied_path(copy).glob("*.yaml"))
     return [kind for path in paths for kind in yaml.load_all(path.read_text(), yaml.CSafeLoader)]
 
 
-def _make(kinds: Iterable[Object], api: ApiServer) -> None:
+def _make(kinds: Iterable[Json], api: ApiServer) -> None:
     for kind in kinds:
         api.request("PATCH", _path(kind), kind, {"fieldManager": "gke", "force": "true"}, APPLY_PATCH)
 
 
-def _path(kind: Object) -> str:
+def _path(kind: Json) -> str:
     return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind['metadata']['name']}"
 
 
 def _last(cluster: str) -> str:
-    """The name in a cluster's name or id."""
+    """The name at the end of a cluster's id, or the name itself."""
     return cluster.rpartition("/")[2]

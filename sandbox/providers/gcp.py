@@ -5,25 +5,14 @@ import hashlib
 import threading
 from typing import override
 
-from infra.api_server import ApiServer
+from infra.api_server import ApiServer, Json
 from sandbox import programs, site
-from sandbox.access import administrator
-from sandbox.providers.cloud import Cloud
+from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, Cloud, ResourceType, filled, row
 from sandbox.providers.cluster import wait_ready
 from sandbox.providers.effects import BucketEffect, ClusterEffect, Effect, NodePoolEffect
 from sandbox.providers.plugin import Diff, HalfMade, NotReady, Plugin, Refusal, Resource, name_of, serve, type_of
-from sandbox.providers.resource_types import BUCKET, CLUSTER, NODE_POOL, ResourceType, filled, row
-from sandbox.providers.values import (
-    Object,
-    Secret,
-    conceal,
-    has_unknown,
-    merged,
-    pruned,
-    reveal,
-    unknown_leaves,
-)
-from sandbox.site import Site
+from sandbox.providers.values import conceal, has_unknown, merged, pruned, reveal, unknown_leaves
+from sandbox.site import Site, administrator
 
 _MAPS = ("labels", "metadata", "resourceLabels", "resourceManagerTags")
 """Objects of a cluster that are maps, not blocks."""
@@ -45,16 +34,16 @@ class GcpPlugin(Plugin):
         }
 
     @override
-    def check(self, urn: str, old: Object, new: Object, seed: bytes) -> Object:
+    def check(self, urn: str, old: Json, new: Json, seed: bytes) -> Json:
         name = row(type_of(urn)).name
         if name is None or name in new or "namePrefix" in new:
             return new
         return {**new, name: old.get(name) or f"{name_of(urn)}-{seed.hex()[:7]}"}
 
     @override
-    def diff(self, old: Resource, new: Object) -> Diff:
+    def diff(self, old: Resource, new: Json) -> Diff:
         kind = row(old.type)
-        # Against the state, not the old inputs: what an update did not do shows again and again.
+        # Against the state, not the old inputs, so that a change which an update did not make shows every time.
         state = reveal(old.state)
         before = merged(pruned(state, reveal(new)), pruned(state, reveal(old.inputs)))
         after = reveal(new)
@@ -63,7 +52,7 @@ class GcpPlugin(Plugin):
         return Diff(found, replaces, same_name=kind.name is None or old.inputs.get(kind.name) == new.get(kind.name))
 
     @override
-    def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
+    def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
         kind = row(type_of(urn))
         given = merged(kind.defaults, reveal(inputs))
         effect = self._effect(urn)
@@ -85,7 +74,7 @@ class GcpPlugin(Plugin):
         return resource_id, state
 
     @override
-    def read(self, resource: Resource) -> tuple[Object, Object] | None:
+    def read(self, resource: Resource) -> tuple[Json, Json] | None:
         kept = self._cloud.find(resource.type, resource.id)
         properties = None if kept is None else self._effect(resource.urn).observe(kept)
         if properties is None:
@@ -95,9 +84,9 @@ class GcpPlugin(Plugin):
         return inputs, conceal(properties, inputs)
 
     @override
-    def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
+    def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         if not self.diff(old, new).changes:
-            return old.state  # The published plugin sends nothing either: what is half made stays so.
+            return old.state  # As in the published plugin, a half-made resource stays as it is.
         kind = row(old.type)
         before = reveal(old.state)
         given = kind.settled(before, merged(kind.defaults, reveal(new)))
@@ -113,20 +102,17 @@ class GcpPlugin(Plugin):
     @override
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
         if self._cloud.find(resource.type, resource.id) is None:
-            return  # What is gone already, is deleted.
+            return  # It is already gone.
         self._effect(resource.urn).delete(reveal(resource.state))
         self._cloud.remove(resource.type, resource.id)
 
     @override
-    def invoke(self, token: str, arguments: Object) -> Object:
+    def invoke(self, token: str, arguments: Json) -> Json:
         project = str(arguments.get("projectId", self.config.get("project", "")))
         match token:
             case "gcp:organizations/getProject:getProject":
                 number = _project_number(project)
                 return {"id": f"projects/{project}", "projectId": project, "name": project, "number": number}
-            case "gcp:organizations/getClientConfig:getClientConfig":
-                places = {key: self.config.get(key, "") for key in ("project", "region", "zone")}
-                return {"id": project, "accessToken": Secret("sandbox"), "defaultLabels": {}, **places}
             case "gcp:container/getCluster:getCluster":
                 places = {"project": project, "location": self._facts().get("location")} | arguments
                 cluster_id = filled(row(CLUSTER).id, places)
@@ -145,8 +131,8 @@ class GcpPlugin(Plugin):
     def _effect(self, urn: str) -> Effect:
         return self._effects.get(type_of(urn), Effect())
 
-    def _completed(self, kind: ResourceType, given: Object) -> tuple[str, Object]:
-        """Id and properties with what the cloud computes."""
+    def _completed(self, kind: ResourceType, given: Json) -> tuple[str, Json]:
+        """Id of the resource, and its properties with those that the cloud computes."""
         facts = self._facts() | given
         if "cluster" in given and "/" not in given["cluster"]:
             facts["cluster_id"] = filled("projects/{project}/locations/{location}/clusters/{cluster}", facts)
@@ -155,8 +141,8 @@ class GcpPlugin(Plugin):
         outputs = filled(kind.outputs, facts | {"id": resource_id})
         return resource_id, merged(outputs, given)
 
-    def _facts(self) -> Object:
-        """What templates may name beside the inputs."""
+    def _facts(self) -> Json:
+        """Values that templates may use besides the inputs."""
         here, places = (
             self._site,
             {key: self.config[key] for key in ("project", "region", "zone") if key in self.config},
@@ -184,13 +170,13 @@ class GcpPlugin(Plugin):
             return self._connected
 
 
-def _as_data_source(properties: Object) -> Object:
-    """A cluster as the SDK's `get_cluster` reads it: every block as a list, under the plural of its name."""
-    told: Object = {}
+def _as_data_source(properties: Json) -> Json:
+    """A resource in the form of the SDK's `get_cluster`: every block as a list, under the plural of its name."""
+    shown: Json = {}
     for key, item in properties.items():
         is_block = isinstance(item, dict) and key not in _MAPS
-        told |= {_plural(key): [_as_data_source(item)]} if is_block else {key: item}
-    return told
+        shown |= {_plural(key): [_as_data_source(item)]} if is_block else {key: item}
+    return shown
 
 
 def _plural(name: str) -> str:

@@ -1,24 +1,43 @@
-"""Puts the plugins where the Pulumi engine looks, and on the way to PATH what it or a kubeconfig names.
+"""Puts the plugins where the Pulumi engine looks, and the programs that it or a kubeconfig names on the way to PATH.
 
-Writes files and starts nothing. What the files do is in `gcp`, `kubernetes` and `gke_auth`.
+The Kubernetes plugin is the stand-in, or the published one if the user has installed and selected it.
 """
 
+import os
 import shlex
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from sandbox.providers.published import published_plugin
+from sandbox.programs import ProgramsError
 from sandbox.site import Site
 
+VARIABLE = "KUBERNETES_PLUGIN"
+"""Environment variable that selects the published plugin with its only value, `published`."""
+
+_PULUMI_HOME = "PULUMI_HOME"
+
 _CHECKOUT = Path(__file__).parent.parent.parent
+
+_CREDENTIAL_MINUTES = 6
+"""Lifetime of a token. Short, so that clients must ask for another: those in Python do so five minutes before a token
+ends, here after one. The API server accepts the token for longer."""
+
+_ANALYZER = f"""for argument; do
+  shift
+  # The engine passes on the options of the pack's PulumiPolicy.yaml, which name another environment.
+  case $argument in -*) ;; *) set -- "$@" "$argument" ;; esac
+done
+# Unbuffered: the pack prints its port and keeps running.
+exec {shlex.quote(sys.executable)} -u -m pulumi.policy "$@\""""
+"""Runs a policy pack in this Python, as Pulumi's language plugin does on a user's machine."""
 
 
 def install(site: Site) -> None:
     """Write or renew the site's plugins and programs.
 
     Raises:
-        ProgramsError: the published Kubernetes plugin is asked for and not installed.
+        ProgramsError: the published Kubernetes plugin is requested and not installed.
     """
     published = published_plugin()
     for name in ("gcp", "kubernetes"):
@@ -30,14 +49,49 @@ def install(site: Site) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             program.symlink_to(published)
         else:
-            _write_program(program, f"sandbox.providers.{name}")
-    _write_program(site.root / "bin" / "gke-gcloud-auth-plugin", "sandbox.providers.gke_auth")
-    # Where there is no language plugin for Python, the engine starts a policy pack by this name.
-    _write_program(site.root / "bin" / "pulumi-analyzer-policy-python", "sandbox.providers.analyzer")
+            search_path = f"PYTHONPATH={shlex.quote(str(_CHECKOUT))}"
+            _write_script(program, f'{search_path} exec {shlex.quote(sys.executable)} -m sandbox.providers.{name} "$@"')
+    _write_script(site.root / "bin" / "gke-gcloud-auth-plugin", _credential_plugin(site))
+    # Without a language plugin for Python, the engine starts a policy pack by this name.
+    _write_script(site.root / "bin" / "pulumi-analyzer-policy-python", _ANALYZER)
 
 
-def _write_program(path: Path, module: str) -> None:
+def _write_script(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    search_path = f"PYTHONPATH={shlex.quote(str(_CHECKOUT))}"
-    path.write_text(f'#!/bin/sh\n{search_path} exec {shlex.quote(sys.executable)} -m {module} "$@"\n')
+    path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
+
+
+def _credential_plugin(site: Site) -> str:
+    """A script that prints an ExecCredential with the administrator's token, in place of Google's plugin.
+
+    The kubeconfig of a GKE cluster names it; kubectl and the kubernetes plugin run it.
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+    """
+    status = '"status": {"token": "%s", "expirationTimestamp": "%s"}'
+    credential = f'{{"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", {status}}}'
+    token = f'"$(cat {shlex.quote(str(site.pki / "admin.token"))})"'
+    ends = f'"$(date -u -d "+{_CREDENTIAL_MINUTES} minutes" +%Y-%m-%dT%H:%M:%SZ)"'
+    return f"printf {shlex.quote(credential)} {token} {ends}"
+
+
+def published_plugin() -> Path | None:
+    """Path of the published plugin in the SDK's version; None if it is not selected.
+
+    Raises:
+        ProgramsError: it is selected, and Pulumi has not installed it.
+    """
+    asked = os.environ.get(VARIABLE)
+    if asked is None:
+        return None
+    if asked != "published":
+        raise ProgramsError(f"{VARIABLE} must be `published` or unset, got {asked!r}")
+    needed = version("pulumi_kubernetes")
+    home = Path(os.environ.get(_PULUMI_HOME) or Path.home() / ".pulumi")
+    path = home / "plugins" / f"resource-kubernetes-v{needed}" / "pulumi-resource-kubernetes"
+    if not os.access(path, os.X_OK):
+        raise ProgramsError(
+            f"{VARIABLE}=published needs the published plugin, and there is none at {path}; install it with"
+            f" `pulumi plugin install resource kubernetes {needed}`, or unset {VARIABLE}"
+        )
+    return path

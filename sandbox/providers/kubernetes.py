@@ -1,8 +1,8 @@
 """The stand-in `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
 
-Follows the published provider: a create never takes over an object, an update never makes one; updates are
-server-side apply, of kinds a replacement; a refused webhook call is not tried again; reads show only what the
-program wrote.
+As in the published provider, a create never takes over an object, and an update never creates one. Updates are
+server-side apply, except for CustomResourceDefinitions, which are replaced. A refused webhook call is not retried.
+Reads show only what the program wrote.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from typing import Any, override
 import yaml
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from infra.api_server import APPLY_PATCH, JSON_PATCH, ApiError
+from infra.api_server import APPLY_PATCH, JSON_PATCH, ApiError, Json
 from sandbox import programs
-from sandbox.catalog import ProgramsError
-from sandbox.providers import awaiting, charts, manifests, ownership
+from sandbox.programs import ProgramsError
+from sandbox.providers import charts, manifests
 from sandbox.providers.cluster import Cluster, UnknownKindError, UnreachableError, is_path
 from sandbox.providers.plugin import Diff, NotReady, Plugin, Refusal, Resource, name_of, serve
-from sandbox.providers.values import UNKNOWN, Object, Secret, changes, has_unknown, merged, pruned, reveal
+from sandbox.providers.values import UNKNOWN, Secret, changes, has_unknown, merged, pruned, reveal
 
 _CREATE_PAUSES_SECONDS = (1, 2, 4, 8, 16)
-"""Between attempts to create an object whose kind or namespace is not there yet."""
+"""Pauses between attempts to create an object whose kind or namespace does not exist yet."""
 
 _HELP = (
     "https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/"
@@ -39,12 +39,12 @@ class Declared:
     """An object that exists, as its program declares it."""
 
     id: str
-    inputs: Object
+    inputs: Json
     manager: str
 
-    def state(self, live: Object) -> Object:
-        """What the engine keeps of the live object."""
-        return ownership.remembered(manifests.state(live, self.inputs), self.manager)
+    def state(self, live: Json) -> Json:
+        """The live object as the engine keeps it."""
+        return manifests.remembered(manifests.state(live, self.inputs), self.manager)
 
 
 class KubernetesPlugin(Plugin):
@@ -56,18 +56,18 @@ class KubernetesPlugin(Plugin):
         self._connecting = threading.Lock()
 
     @override
-    def check_config(self, config: Object) -> Object:
+    def check_config(self, config: Json) -> Json:
         kubeconfig = config.get("kubeconfig")
         return config if kubeconfig in (None, UNKNOWN) else config | {"kubeconfig": Secret(reveal(kubeconfig))}
 
     @override
-    def diff_config(self, old: Object, new: Object) -> list[str]:
+    def diff_config(self, old: Json, new: Json) -> list[str]:
         if "clusterIdentifier" in old and "clusterIdentifier" in new:
             return ["clusterIdentifier"] if old["clusterIdentifier"] != new["clusterIdentifier"] else []
         return ["kubeconfig"] if _clusters(old) != _clusters(new) else []
 
     @override
-    def check(self, urn: str, old: Object, new: Object, seed: bytes) -> Object:
+    def check(self, urn: str, old: Json, new: Json, seed: bytes) -> Json:
         metadata = dict(new.get("metadata", {}))
         if "name" not in metadata:
             metadata["name"] = old.get("metadata", {}).get("name") or f"{name_of(urn)}-{seed.hex()[:8]}"
@@ -75,24 +75,24 @@ class KubernetesPlugin(Plugin):
         return manifests.with_secrets({**manifests.type_fields(urn), **new, "metadata": metadata})
 
     @override
-    def diff(self, old: Resource, new: Object) -> Diff:
+    def diff(self, old: Resource, new: Json) -> Diff:
         found = tuple(changes(old.inputs, new))
         fixed = manifests.fixed_paths(new["kind"], self.config)
         replaces = frozenset(change.path for change in found if any(map(change.is_under, fixed)))
         return Diff(found, replaces, same_name=manifests.key(old.inputs) == manifests.key(new))
 
     @override
-    def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
+    def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
         if preview:
-            self._rehearse_creation(inputs)
+            self._dry_run_creation(inputs)
             unknown = {key: UNKNOWN for key in manifests.SERVER_METADATA}
             return "", merged({"status": UNKNOWN, "metadata": unknown}, inputs)
-        live, manager = self._create(inputs), ownership.manager_of({})
+        live, manager = self._create(inputs), manifests.manager_of({})
         resource_id = "/".join(filter(None, manifests.key(live)))
         return resource_id, self._awaited(Declared(resource_id, inputs, manager), live, timeout_seconds)
 
     @override
-    def read(self, resource: Resource) -> tuple[Object, Object] | None:
+    def read(self, resource: Resource) -> tuple[Json, Json] | None:
         if self._is_gone_with_its_cluster(resource, "failed to read resource state due to unreachable cluster"):
             return None
         try:
@@ -102,19 +102,19 @@ class KubernetesPlugin(Plugin):
         if live is None:
             return None
         known = resource.inputs
-        # A namespace in a cluster-wide object, as Kueue's chart has them, is dropped by the API server.
+        # The API server drops the namespace of a cluster-wide object, which Kueue's chart sets.
         namespace = manifests.key(known)[0] if known else None
         written = {"metadata": {"namespace": namespace}} if namespace else {}
         inputs = manifests.with_secrets(
             pruned(merged(written, live), known, reveal(resource.state)) if known else manifests.as_written(live)
         )
-        return inputs, ownership.remembered(manifests.state(live, inputs), ownership.manager_of(resource.state))
+        return inputs, manifests.remembered(manifests.state(live, inputs), manifests.manager_of(resource.state))
 
     @override
-    def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
+    def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         if preview and (has_unknown(new) or not self._is_served(new)):
             return merged(old.state, new)
-        declared = Declared(old.id, new, ownership.manager_of(old.state))
+        declared = Declared(old.id, new, manifests.manager_of(old.state))
         try:
             live = self._update(declared, preview=preview)
         except ApiError as error:
@@ -133,8 +133,8 @@ class KubernetesPlugin(Plugin):
         except UnknownKindError:
             return
         server.delete(path, {"kind": "DeleteOptions", "propagationPolicy": "Foreground"})
-        timeout_seconds = awaiting.timeout_of(manifest, timeout_seconds)
-        awaiting.poll(lambda: manifests.still_there(server.find(path), resource.state), timeout_seconds)
+        timeout_seconds = timeout_seconds or manifests.DEFAULT_TIMEOUT_SECONDS
+        manifests.poll(lambda: manifests.still_there(server.find(path), resource.state), timeout_seconds)
 
     @override
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
@@ -154,14 +154,14 @@ class KubernetesPlugin(Plugin):
                 try:
                     self._connected = Cluster.connect(kubeconfig, self.config.get("context"))
                 except UnreachableError as error:
-                    # Asked once for all objects, as the published provider does.
+                    # The connection is tried once for all objects, as in the published provider.
                     self._connected = error
         if isinstance(self._connected, UnreachableError):
             raise UnreachableError(str(self._connected))
         return self._connected
 
     def _unreachable(self) -> str:
-        """Why the cluster cannot be reached; empty when it can."""
+        """Why the cluster is unreachable; empty when it is reachable."""
         try:
             self._cluster()
         except UnreachableError as error:
@@ -169,10 +169,10 @@ class KubernetesPlugin(Plugin):
         return ""
 
     def _is_gone_with_its_cluster(self, resource: Resource, complaint: str) -> bool:
-        """Whether the object is to leave the state because its cluster does not answer.
+        """Whether the object leaves the state because its cluster is unreachable.
 
         Raises:
-            Refusal: the cluster does not answer, and nobody asked for that.
+            Refusal: the cluster is unreachable, and the option for this is not set.
         """
         if not (reason := self._unreachable()):
             return False
@@ -183,24 +183,24 @@ class KubernetesPlugin(Plugin):
                 f"{complaint}. If the cluster was deleted, you can remove this resource from Pulumi state by rerunning"
                 f' the operation with the {_DELETE_VARIABLE} environment variable set to "true"'
             )
-        self.warn(resource.urn, f"`{_DELETE_OPTION}` is set: the object leaves the state, whatever becomes of it")
+        self.warn(resource.urn, f"`{_DELETE_OPTION}` is set: the object leaves the state, and may still exist")
         return True
 
-    def _path(self, manifest: Object, *, collection: bool = False) -> str:
+    def _path(self, manifest: Json, *, collection: bool = False) -> str:
         kind = self._cluster().kind(manifest["apiVersion"], manifest["kind"])
         namespace, name = manifests.key(manifest)
         return kind.path(namespace or self.config.get("namespace", "default"), "" if collection else name)
 
-    def _is_served(self, manifest: Object) -> bool:
-        """Whether the API server answers and knows the object's kind."""
+    def _is_served(self, manifest: Json) -> bool:
+        """Whether the API server is reachable and serves the object's kind."""
         try:
             self._path(manifest)
         except (UnknownKindError, UnreachableError):
             return False
         return True
 
-    def _create(self, inputs: Object) -> Object:
-        """Create the object, waiting a while for its kind or namespace."""
+    def _create(self, inputs: Json) -> Json:
+        """Create the object, with retries while its kind or namespace does not exist."""
         for pause in _CREATE_PAUSES_SECONDS:
             try:
                 return self._create_once(inputs)
@@ -210,14 +210,14 @@ class KubernetesPlugin(Plugin):
                 time.sleep(pause)
         return self._create_once(inputs)
 
-    def _create_once(self, inputs: Object, **query: str) -> Object:
+    def _create_once(self, inputs: Json, **query: str) -> Json:
         path = self._path(inputs, collection=True)
         return self._cluster().server.request(
-            "POST", path, reveal(inputs), {"fieldManager": ownership.CREATOR, **query}
+            "POST", path, reveal(inputs), {"fieldManager": manifests.CREATOR, **query}
         )
 
-    def _rehearse_creation(self, inputs: Object) -> None:
-        """Let the API server judge the object; what is missing only because it comes later is tolerated."""
+    def _dry_run_creation(self, inputs: Json) -> None:
+        """Let the API server validate the object; whatever is missing because it is created later is tolerated."""
         if has_unknown(inputs) or not self._is_served(inputs):
             return
         try:
@@ -226,11 +226,11 @@ class KubernetesPlugin(Plugin):
             if error.status not in (403, 404) and error.reason != "AlreadyExists":
                 raise
 
-    def _update(self, declared: Declared, *, preview: bool) -> Object:
-        """The live object once its declared fields are as declared, or as it would be then.
+    def _update(self, declared: Declared, *, preview: bool) -> Json:
+        """The live object after the update, or as it would be in a preview.
 
         Raises:
-            ApiError: it is not there, or the API server refuses.
+            ApiError: the object does not exist, or the API server refuses.
         """
         server, inputs, path = self._cluster().server, declared.inputs, self._path(declared.inputs)
         query = {"fieldManager": declared.manager} | ({"dryRun": "All"} if preview else {})
@@ -238,31 +238,31 @@ class KubernetesPlugin(Plugin):
         if inputs["kind"] == "CustomResourceDefinition":
             version = {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"]}}
             return server.request("PUT", path, merged(reveal(inputs), version), query)
-        taken = None if preview else ownership.taken_over(live, declared.manager)
+        taken = None if preview else manifests.taken_over(live, declared.manager)
         if taken:
             live = server.request("PATCH", path, _with_managers(live, taken), content_type=JSON_PATCH)
-        force = {"force": str(ownership.forced(inputs, live, preview=preview)).lower()}
+        force = {"force": str(manifests.forced(inputs, live, preview=preview)).lower()}
         try:
             return server.request("PATCH", path, reveal(inputs), query | force, APPLY_PATCH)
         except ApiError as error:
             if error.reason != "Conflict":
                 raise
-            told = f"server-side apply field conflict detected, see {_HELP} for troubleshooting help\n"
-            told += f'The resource managed by field manager "{declared.manager}" had an apply conflict: {error}'
-            raise ApiError(error.status, error.reason, told) from None
+            message = f"server-side apply field conflict detected, see {_HELP} for troubleshooting help\n"
+            message += f'The resource managed by field manager "{declared.manager}" had an apply conflict: {error}'
+            raise ApiError(error.status, error.reason, message) from None
 
     def _refused(self, urn: str, declared: Declared, error: ApiError) -> Refusal:
-        """What becomes of an update that failed; of an object that is there the engine tries it again next time."""
+        """The error for a failed update; if the object exists, the engine retries the update next time."""
         live = self._cluster().server.find(self._path(declared.inputs))
         if live is None:
             return Refusal(f'update of resource "{urn}" failed: {error}\nunable to get cluster state: {error}')
-        told = f'the Kubernetes API server reported that "{declared.id}" failed to fully initialize or become live'
-        return NotReady(f"{told}: {error}", declared.id, declared.state(live))
+        message = f'the Kubernetes API server reported that "{declared.id}" failed to fully initialize or become live'
+        return NotReady(f"{message}: {error}", declared.id, declared.state(live))
 
-    def _awaited(self, declared: Declared, live: Object, timeout_seconds: float) -> Object:
-        """The state once the object is what its inputs ask to wait for."""
+    def _awaited(self, declared: Declared, live: Json, timeout_seconds: float) -> Json:
+        """The state once the object meets the condition that its inputs wait for."""
         inputs = declared.inputs
-        unmet = awaiting.requirement(reveal(inputs))
+        unmet = manifests.requirement(reveal(inputs))
         if unmet is None:
             return declared.state(live)
         newest, path = live, self._path(inputs)
@@ -273,20 +273,20 @@ class KubernetesPlugin(Plugin):
             return unmet(newest)
 
         try:
-            awaiting.poll(lack, awaiting.timeout_of(inputs, timeout_seconds))
+            manifests.poll(lack, timeout_seconds or manifests.DEFAULT_TIMEOUT_SECONDS)
         except (Refusal, ApiError) as error:
             message = f"{inputs['kind']} {declared.id} exists but is not ready: {error}"
             raise NotReady(message, declared.id, declared.state(newest)) from None
         return declared.state(newest)
 
 
-def _with_managers(live: Object, entries: list[Object]) -> list[Object]:
-    """The patch that gives a live object these managed fields, unless it has changed since."""
+def _with_managers(live: Json, entries: list[Json]) -> list[Json]:
+    """The patch that sets these managed fields, unless the object has changed since."""
     values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": entries}
     return [{"op": "replace", "path": f"/metadata/{field}", "value": value} for field, value in values.items()]
 
 
-def _clusters(config: Object) -> Any:
+def _clusters(config: Json) -> Any:
     kubeconfig = reveal(config.get("kubeconfig", UNKNOWN))
     return kubeconfig if is_path(kubeconfig) else yaml.safe_load(kubeconfig)["clusters"]
 

@@ -1,13 +1,20 @@
-"""Kubernetes objects as a program writes them, as the API server keeps them, and as the engine remembers them.
+"""Kubernetes objects: as a program writes them and the API server keeps them, their field managers, their readiness.
 
-Owns the ways between these, and which changes an object cannot take in place. Pure: asking the API server is the
-business of `sandbox.providers.kubernetes`.
+Pure: `sandbox.providers.kubernetes` calls the API server.
 """
 
 import base64
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
 
-from sandbox.providers.plugin import Resource, type_of
-from sandbox.providers.values import UNKNOWN, Object, Secret, conceal, merged, reveal
+from infra.api_server import Json
+from sandbox.providers.plugin import Refusal, Resource, type_of
+from sandbox.providers.values import UNKNOWN, Secret, conceal, merged, reveal
 
 SERVER_METADATA = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 """Fields of `metadata` that the API server writes."""
@@ -22,40 +29,40 @@ _IMMUTABLE = {
     "RoleBinding": ("roleRef",),
     "ClusterRoleBinding": ("roleRef",),
 }
-"""Paths whose change needs a new object. Only built-in kinds: of others the published provider knows none."""
+"""Paths whose change needs a new object. Only built-in kinds, as in the published provider."""
 
 _MUTABLE = {"ConfigMap": ("enableConfigMapMutable", ()), "Secret": ("enableSecretMutable", ("type",))}
-"""Kinds that the provider changes in place where that option is set, but for these paths."""
+"""Kinds that the provider changes in place when that option is set, except for these paths."""
 
 
-def fixed_paths(kind: str, options: Object) -> tuple[str, ...]:
-    """Paths whose change needs a new object; `options` are those of the provider."""
+def fixed_paths(kind: str, options: Json) -> tuple[str, ...]:
+    """Paths whose change needs a new object; `options` are the provider's configuration."""
     option, fixed_still = _MUTABLE.get(kind, ("", ()))
     mutable = options.get(option) in (True, "true")
     return (*_IDENTITY, *(fixed_still if mutable else _IMMUTABLE.get(kind, ())))
 
 
-def key(manifest: Object) -> tuple[str | None, str]:
+def key(manifest: Json) -> tuple[str | None, str]:
     """Namespace, if it has one, and name."""
     metadata = manifest["metadata"]
     return metadata.get("namespace"), metadata["name"]
 
 
-def of(resource: Resource) -> Object:
-    """The inputs, or what id and type say of an object that is being imported."""
+def of(resource: Resource) -> Json:
+    """The inputs, or for an object that is being imported what its id and type tell."""
     namespace, _, name = resource.id.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return merged({**type_fields(resource.urn), "metadata": metadata}, resource.inputs)
 
 
-def type_fields(urn: str) -> Object:
+def type_fields(urn: str) -> Json:
     """`apiVersion` and `kind` of the resource's type."""
     _, api_version, kind = type_of(urn).split(":")
     return {"apiVersion": api_version.removeprefix("core/"), "kind": kind}
 
 
-def with_secrets(manifest: Object) -> Object:
-    """A Secret with its content concealed, and written as the API server keeps it."""
+def with_secrets(manifest: Json) -> Json:
+    """A Secret with its content concealed and in the form that the API server keeps; other objects unchanged."""
     if manifest["kind"] != "Secret" or not manifest.keys() & {"data", "stringData"}:
         return manifest
     texts = reveal(manifest.get("stringData", {}))
@@ -66,25 +73,219 @@ def with_secrets(manifest: Object) -> Object:
     return {name: item for name, item in manifest.items() if name != "stringData"} | {"data": Secret(data)}
 
 
-def state(live: Object, inputs: Object) -> Object:
-    """What the engine keeps: the object less the API server's bookkeeping."""
-    # The engine writes its whole state at every step: the schemas of Kueue's kinds once are enough.
+def state(live: Json, inputs: Json) -> Json:
+    """The object as the engine keeps it, without the API server's bookkeeping."""
+    # The engine writes its whole state at every step, so the large schemas of Kueue's kinds are left out.
     left_out = ("spec",) if live["kind"] == "CustomResourceDefinition" else ()
     metadata = {name: item for name, item in live["metadata"].items() if name != "managedFields"}
     kept = {name: item for name, item in live.items() if name not in left_out}
     return conceal(with_secrets({**kept, "metadata": metadata}), inputs)
 
 
-def as_written(live: Object) -> Object:
-    """An object that no program has written yet as if one had."""
+def as_written(live: Json) -> Json:
+    """A live object in the form of inputs, for an object that no program has written yet."""
     metadata = {name: item for name, item in live["metadata"].items() if name not in SERVER_METADATA}
     return {**{name: item for name, item in live.items() if name != "status"}, "metadata": metadata}
 
 
-def still_there(live: Object | None, state: Object) -> str:
-    """What keeps the object that is to go; empty when it is gone, or another one has its name."""
+def still_there(live: Json | None, state: Json) -> str:
+    """Why an object that is being deleted still exists; empty when it is gone or another one has its name."""
     if live is None or live["metadata"]["uid"] != state["metadata"]["uid"]:
         return ""
     finalizers = live["metadata"].get("finalizers") or []
     held = f"held by finalizers {', '.join(finalizers)}" if finalizers else "still being deleted"
     return f"{live['kind']} {live['metadata']['name']} is {held}"
+
+
+CREATOR = "pulumi-kubernetes"
+"""Field manager of every create. Each update is a server-side apply under a name of the object's own, which the
+engine's state keeps. Before the first update that name takes over the fields that the creator, kubectl and clients
+without server-side apply have written."""
+
+_STATE_KEY = "__fieldManager"
+_PATCH_FORCE = "pulumi.com/patchForce"
+_CREATORS = (CREATOR, "pulumi-kubernetes.exe", "pulumi-resource-kubernetes")
+_TAKEN_OVER = (
+    ("kubectl", "Apply"),
+    ("kubectl", "Update"),
+    ("before-first-apply", "Update"),
+    *((creator, "Update") for creator in _CREATORS),
+)
+"""Name prefixes and operations of the managers that lose their fields to the object's own manager."""
+
+
+def manager_of(state: Json) -> str:
+    """The manager that the state names, or a new one."""
+    return state.get(_STATE_KEY) or f"{CREATOR}-{secrets.token_hex(4)}"
+
+
+def remembered(state: Json, manager: str) -> Json:
+    """The state with the name of the object's own manager."""
+    return {**state, _STATE_KEY: manager}
+
+
+def taken_over(live: Json, manager: str) -> list[Json] | None:
+    """The managed fields of `live` after `manager` took over what is its own; None when there is nothing to take
+    over."""
+    entries: list[Json] = live["metadata"].get("managedFields") or []
+    taken = [entry for entry in entries if _is_taken_over(entry)]
+    if not taken:
+        return None
+    own = [entry for entry in entries if (entry["manager"], entry["operation"]) == (manager, "Apply")]
+    fields = reduce(merged, [entry["fieldsV1"] for entry in (*own, *taken)])
+    applied = {**(own or taken)[0], "manager": manager, "operation": "Apply", "fieldsV1": fields}
+    return [*(entry for entry in entries if entry not in own and entry not in taken), applied]
+
+
+def forced(inputs: Json, live: Json, *, preview: bool) -> bool:
+    """Whether an update takes fields from their owners instead of ending in a conflict.
+
+    A preview takes over nothing, so it forces the fields that an update would have taken over from the creator.
+    """
+    entries: list[Json] = live["metadata"].get("managedFields") or []
+    created = any(entry["operation"] == "Update" and entry["manager"] in _CREATORS for entry in entries)
+    asked = (inputs["metadata"].get("annotations") or {}).get(_PATCH_FORCE) == "true"
+    return asked or not entries or (preview and created)
+
+
+def _is_taken_over(entry: Json) -> bool:
+    of_object = not entry.get("subresource")
+    return of_object and any(
+        entry["manager"].startswith(name) and entry["operation"] == operation for name, operation in _TAKEN_OVER
+    )
+
+
+WAIT_FOR = "pulumi.com/waitFor"
+DEFAULT_TIMEOUT_SECONDS = 600.0
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 1.0
+
+type Unmet = Callable[[Json], str]
+"""Says what an object still lacks; empty when it is ready."""
+
+
+class WaitTimeoutError(Refusal):
+    """An object did not become ready in time."""
+
+
+def requirement(inputs: Json) -> Unmet | None:
+    """The condition for which a creation or update waits; None if it waits for nothing.
+
+    Without an annotation only Deployment, Namespace and CustomResourceDefinition are awaited; the published provider
+    awaits more kinds.
+    """
+    annotations = annotations_of(inputs)
+    if WAIT_FOR not in annotations:
+        return _BUILT_IN.get(inputs["kind"])
+    text = annotations[WAIT_FOR]
+    checks = [_expression(item) for item in (json.loads(text) if text.startswith("[") else [text])]
+
+    def unmet(live: Json) -> str:
+        return _generation_unmet(live) or "; ".join(filter(None, (check(live) for check in checks)))
+
+    return unmet
+
+
+def annotations_of(manifest: Json) -> dict[str, str]:
+    """The annotations of an object, empty when it has none."""
+    return manifest.get("metadata", {}).get("annotations") or {}
+
+
+def poll(unmet: Callable[[], str], timeout_seconds: float) -> None:
+    """Block until `unmet` returns an empty text.
+
+    Raises:
+        WaitTimeoutError: it does not within `timeout_seconds`.
+    """
+    deadline, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
+    while lack := unmet():
+        if time.monotonic() > deadline:
+            raise WaitTimeoutError(f"timed out after {timeout_seconds:g} s: {lack}")
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LAST_PAUSE_SECONDS)
+
+
+def select(path: str, value: Any) -> list[Any]:
+    """The values at a JSONPath of names, `[0]` and `[*]`.
+
+    Raises:
+        Refusal: the path has another step.
+    """
+    text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
+    if not _PATH.fullmatch(text):
+        raise Refusal(f"{WAIT_FOR}: {path!r} has a step the sandbox does not know; use names, [0] and [*]")
+    values: list[Any] = [value]
+    for name, index in _STEP.findall(text):
+        values = [item for found in values for item in _stepped(found, name or index)]
+    return values
+
+
+_STEP = re.compile(r"\.([\w-]+)|\[(\d+|\*)\]")
+_PATH = re.compile(rf"({_STEP.pattern})*")
+
+
+def _stepped(value: Any, step: str) -> list[Any]:
+    match value:
+        case dict() if step == "*":
+            return list(value.values())
+        case dict():
+            return [value[step]] if step in value else []
+        case list() if step == "*":
+            return value
+        case list() if step.isdigit():
+            return value[int(step) : int(step) + 1]
+        case _:
+            return []
+
+
+def _expression(text: str) -> Unmet:
+    form, _, rest = text.partition("=")
+    if form == "condition":
+        kind, _, status = rest.partition("=")
+        return lambda live: _condition_unmet(live, kind, status or "True")
+    if form == "jsonpath":
+        path, brace, wanted = rest.partition("}")
+        return lambda live: _path_unmet(live, path + brace, wanted.removeprefix("="))
+    raise Refusal(f"{WAIT_FOR}: expected `condition=TYPE[=STATUS]` or `jsonpath={{PATH}}[=VALUE]`, got {text!r}")
+
+
+def _path_unmet(live: Json, path: str, wanted: str) -> str:
+    found = [item for item in select(path, live) if item not in (None, "")]
+    if not found:
+        return f"{path} has no value"
+    texts = [item if isinstance(item, str) else json.dumps(item) for item in found]
+    return f"{path} is {', '.join(texts)}, not {wanted}" if wanted and wanted not in texts else ""
+
+
+def _condition_unmet(live: Json, kind: str, status: str) -> str:
+    for condition in live.get("status", {}).get("conditions") or []:
+        if condition["type"].lower() == kind.lower():
+            told = f": {condition.get('message', '')}".rstrip(": ")
+            return "" if condition["status"].lower() == status.lower() else f"{kind} is {condition['status']}{told}"
+    return f"no condition {kind} yet"
+
+
+def _generation_unmet(live: Json) -> str:
+    observed = live.get("status", {}).get("observedGeneration")
+    if observed is None or observed >= live["metadata"].get("generation", 0):
+        return ""
+    return "its controller has not seen the newest generation"
+
+
+def _deployment_unmet(live: Json) -> str:
+    wanted, status = live["spec"].get("replicas", 1), live.get("status", {})
+    if "observedGeneration" not in status:
+        return "its controller has not seen it"
+    ready = status.get("availableReplicas", 0)
+    return _generation_unmet(live) or ("" if ready >= wanted else f"{ready} of {wanted} replicas are available")
+
+
+def _namespace_unmet(live: Json) -> str:
+    phase = live.get("status", {}).get("phase", "unset")
+    return "" if phase == "Active" else f"phase is {phase}"
+
+
+_BUILT_IN: dict[str, Unmet] = {
+    "Deployment": _deployment_unmet,
+    "Namespace": _namespace_unmet,
+    "CustomResourceDefinition": lambda live: _condition_unmet(live, "Established", "True"),
+}

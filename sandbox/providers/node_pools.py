@@ -1,33 +1,180 @@
-"""Which node pools GKE accepts, in the words of its API; what they are made of. Pure.
+"""Which node pools GKE accepts, in the words of its API, and their Nodes, labelled and sized as GKE does it. Pure.
 
-The texts are those that people report from live clusters; where nobody has, they are our own. The
-rules are in the tables of accelerators and capacity.
+The texts are those that people report from live clusters, or our own where no report exists. The rules are in the
+tables of accelerators and capacity. The node agent keeps the Nodes ready.
 """
 
+import hashlib
 import re
+from dataclasses import dataclass
+from typing import Any
 
 from infra import accelerators
-from infra.accelerators import SliceShape
+from infra.accelerators import TPU_RESOURCE, SliceShape
+from infra.api_server import Json
 from infra.capacity import offers_flex_start
-from sandbox.providers.nodes import Pool
+from infra.flavors import NODE_POOL_LABEL
+from infra.generations import generations
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import Object, has_unknown
+from sandbox.providers.values import has_unknown
+from sandbox.site import NODE_LABEL, Site
+from sandbox.tpu_environment import ACCELERATOR_LABEL, MACHINE_LABEL, TOPOLOGY_LABEL
+
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+
+_GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
+_SHARED_CORE = (2, 4)
+"""vCPUs and GiB of a machine whose name does not contain them, such as e2-medium."""
+
+_KERNEL_SHARE = 0.016
+"""Share of memory that the kernel keeps, measured on tpu7x-standard-4t."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The properties of a node pool that its Nodes show."""
+
+    cluster: str
+    name: str
+    machine_type: str
+    zones: tuple[str, ...]
+    nodes_per_zone: int
+    version: str
+    shape: SliceShape | None
+    """None for a pool without TPUs."""
+    labels: dict[str, str]
+    taints: tuple[tuple[str, str, str], ...]
+    """(key, value, effect) as the GKE API writes them."""
+    spot: bool
+    flex_start: bool
+
+
+def nodes(pool: Pool, site: Site) -> list[Json]:
+    """The Nodes of the pool with their status, in the order of their names."""
+    return [
+        _node(pool, zone, index, site)
+        for zone_index, zone in enumerate(pool.zones)
+        for index in range(zone_index * pool.nodes_per_zone, (zone_index + 1) * pool.nodes_per_zone)
+    ]
+
+
+def allocatable(machine_type: str) -> tuple[int, int]:
+    """Millicores and MiB that GKE leaves to pods.
+
+    Reservations as documented on https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
+    """
+    vcpus, memory_gib = _size(machine_type)
+    reserved_cores = _tiered(vcpus, ((1, 0.06), (1, 0.01), (2, 0.005), (float("inf"), 0.0025)))
+    usable_gib = memory_gib * (1 - _KERNEL_SHARE)
+    tiers = ((4, 0.25), (4, 0.20), (8, 0.10), (112, 0.06), (float("inf"), 0.02))
+    return int((vcpus - reserved_cores) * 1000), int((usable_gib - _tiered(usable_gib, tiers)) * 1024) - 100
+
+
+def _size(machine_type: str) -> tuple[int, int]:
+    for generation in generations():
+        for machine in generation.machines:
+            if machine.name == machine_type:
+                return machine.vcpus, machine.memory_gib
+    named = re.search(r"-(standard|highmem|highcpu)-(\d+)$", machine_type)
+    if named is None:
+        return _SHARED_CORE
+    vcpus = int(named[2])
+    return vcpus, vcpus * _GIB_PER_VCPU[named[1]]
+
+
+def _tiered(amount: float, tiers: tuple[tuple[float, float], ...]) -> float:
+    total = 0.0
+    for size, share in tiers:
+        total += min(size, amount) * share
+        amount -= min(size, amount)
+    return total
+
+
+def _node(pool: Pool, zone: str, index: int, site: Site) -> Json:
+    digest = hashlib.sha256(f"{pool.cluster}/{pool.name}".encode()).hexdigest()
+    name = f"gke-{pool.cluster[:20]}-{pool.name[:20]}-{digest[:8]}-{index:04}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": _labels(pool, zone, name)},
+        "spec": {"providerID": f"gce://sandbox/{zone}/{name}", "taints": _taints(pool)},
+        "status": _status(pool, name, site),
+    }
+
+
+def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
+    labels = {
+        **pool.labels,
+        NODE_LABEL: "true",
+        NODE_POOL_LABEL: pool.name,
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/machine-family": pool.machine_type.partition("-")[0],
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        MACHINE_LABEL: pool.machine_type,
+        "topology.kubernetes.io/region": zone.rpartition("-")[0],
+        "topology.kubernetes.io/zone": zone,
+    }
+    if pool.spot:
+        labels |= {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}
+    if pool.flex_start:
+        labels["cloud.google.com/gke-flex-start"] = "true"
+    if pool.shape is not None:
+        labels |= {
+            ACCELERATOR_LABEL: pool.shape.accelerator,
+            TOPOLOGY_LABEL: pool.shape.topology,
+            "cloud.google.com/gke-accelerator-count": str(pool.shape.chips_per_host),
+        }
+    return labels
+
+
+def _taints(pool: Pool) -> list[dict[str, str]]:
+    taints = {(key, effect): value for key, value, effect in pool.taints}
+    if pool.shape is not None:
+        taints[TPU_RESOURCE, "NO_SCHEDULE"] = "present"
+    return [{"key": key, "value": value, "effect": _EFFECTS[effect]} for (key, effect), value in taints.items()]
+
+
+def _status(pool: Pool, name: str, site: Site) -> Json:
+    millicores, memory_mib = allocatable(pool.machine_type)
+    resources = {"cpu": f"{millicores}m", "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "44Gi"}
+    if pool.shape is not None:
+        resources[TPU_RESOURCE] = str(pool.shape.chips_per_host)
+    system: dict[str, Any] = {key: "sandbox" for key in ("machineID", "systemUUID", "bootID", "kernelVersion")}
+    return {
+        "addresses": [{"type": "InternalIP", "address": site.address}, {"type": "Hostname", "address": name}],
+        "capacity": resources,
+        "allocatable": resources,
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": site.kubelet_port}},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "sandbox node"}],
+        "nodeInfo": {
+            **system,
+            "osImage": "Container-Optimized OS from Google",
+            "containerRuntimeVersion": "sandbox://processes",
+            "kubeletVersion": f"v{pool.version}",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    }
+
 
 _DEFAULT_MACHINE_TYPE = "e2-medium"
-_TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 _DECISIVE = ("nodeConfig", "placementPolicy", "nodeCount", "initialNodeCount", "autoscaling", "nodeLocations")
 
 
-def is_decided(properties: Object, cluster: Object | None) -> bool:
-    """Whether a preview knows all that the rules ask for; the zones may be those of a cluster yet to come."""
+def is_decided(properties: Json, cluster: Json | None) -> bool:
+    """Whether a preview knows everything that the rules need; the zones may be those of a cluster that does not exist
+    yet."""
     zones_known = cluster is not None or "nodeLocations" in properties or _is_zone(properties.get("location", ""))
     return zones_known and not any(has_unknown(properties.get(key)) for key in _DECISIVE)
 
 
-def require_valid(properties: Object, cluster: Object, policy: Object | None) -> None:
-    """Refuse a pool that GKE would not create, or not resize so.
+def require_valid(properties: Json, cluster: Json, policy: Json | None) -> None:
+    """Refuse a pool that GKE would not create or resize.
 
-    `cluster` and `policy` are the cluster and the workload policy that it names.
+    `cluster` and `policy` are the cluster and the workload policy that the pool names.
 
     Raises:
         Refusal: in the API's words.
@@ -38,11 +185,11 @@ def require_valid(properties: Object, cluster: Object, policy: Object | None) ->
         _require_tpu_pool(pool, pool.shape, properties)
 
 
-def pool_of(properties: Object, cluster: Object, policy: Object | None) -> Pool:
-    """The pool that these properties describe, of whatever size.
+def pool_of(properties: Json, cluster: Json, policy: Json | None) -> Pool:
+    """The pool that these properties describe, of any size.
 
     Raises:
-        Refusal: there is no such slice.
+        Refusal: GKE offers no such slice.
     """
     config = properties.get("nodeConfig", {})
     return Pool(
@@ -60,7 +207,7 @@ def pool_of(properties: Object, cluster: Object, policy: Object | None) -> Pool:
     )
 
 
-def zones(properties: Object, cluster: Object) -> tuple[str, ...]:
+def zones(properties: Json, cluster: Json) -> tuple[str, ...]:
     """The zones that the pool has nodes in."""
     location = str(properties.get("location", cluster["location"]))
     named = properties.get("nodeLocations") or cluster.get("nodeLocations")
@@ -74,14 +221,14 @@ def _is_zone(location: str) -> bool:
 
 
 def _require_zones_of_the_region(pool: Pool, location: str) -> None:
-    """`location`: of the cluster, a region or a zone; empty in a preview that does not know it."""
+    """Refuse zones outside the cluster's `location`, a region or a zone; empty in a preview that does not know it."""
     region = "-".join(location.split("-")[:2])
     foreign = [zone for zone in pool.zones if not zone.startswith(f"{region}-")]
     if location and foreign:
         raise _invalid(f'Node locations must be zones of region "{region}", got "{", ".join(foreign)}".')
 
 
-def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
+def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
     machine_type = properties.get("nodeConfig", {}).get("machineType", _DEFAULT_MACHINE_TYPE)
     placement = properties.get("placementPolicy", {})
     policy_topology = (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
@@ -104,7 +251,7 @@ def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
     return shape
 
 
-def _require_no_placement(placement: Object, shape: SliceShape) -> None:
+def _require_no_placement(placement: Json, shape: SliceShape) -> None:
     if placement.get("policyName"):
         raise _invalid("does not support TPU topology with group placement policy and workload policy at the same time")
     if placement:
@@ -114,7 +261,7 @@ def _require_no_placement(placement: Object, shape: SliceShape) -> None:
         )
 
 
-def _require_placement(placement: Object, shape: SliceShape, policy: Object | None) -> None:
+def _require_placement(placement: Json, shape: SliceShape, policy: Json | None) -> None:
     if not shape.multi_host:
         raise _invalid(
             f'Placement policy is not supported for single-host TPU slices: "{shape.topology}" is one'
@@ -135,11 +282,11 @@ def _require_placement(placement: Object, shape: SliceShape, policy: Object | No
         raise _invalid(f'TPU topology "{shape.topology}" differs from "{wanted}" of the workload policy.')
 
 
-def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None:
-    label = pool.labels.get(_TOPOLOGY_LABEL, shape.topology)
+def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Json) -> None:
+    label = pool.labels.get(TOPOLOGY_LABEL, shape.topology)
     if label != shape.topology:
         raise _invalid(
-            f'Node label {_TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
+            f'Node label {TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
             f' needs placement_policy with type "COMPACT" and tpu_topology "{label}".'
         )
     config = properties.get("nodeConfig", {})
@@ -152,7 +299,7 @@ def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None
         _require_gang(pool, shape, properties)
 
 
-def _require_flex_start(pool: Pool, shape: SliceShape, properties: Object) -> None:
+def _require_flex_start(pool: Pool, shape: SliceShape, properties: Json) -> None:
     if properties.get("queuedProvisioning", {}).get("enabled") and not pool.flex_start:
         raise _invalid("Queued_provisioning doesn't support TPUs")
     if pool.flex_start and "autoscaling" not in properties:
@@ -166,7 +313,7 @@ def _require_flex_start(pool: Pool, shape: SliceShape, properties: Object) -> No
         _require_lone_provisioning_model(pool, properties)
 
 
-def _require_one_reservation(affinity: Object) -> None:
+def _require_one_reservation(affinity: Json) -> None:
     specific = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
     named = affinity.get("key") == "compute.googleapis.com/reservation-name" and len(affinity.get("values", [])) == 1
     if specific and not named:
@@ -175,7 +322,7 @@ def _require_one_reservation(affinity: Object) -> None:
         )
 
 
-def _require_lone_provisioning_model(pool: Pool, properties: Object) -> None:
+def _require_lone_provisioning_model(pool: Pool, properties: Json) -> None:
     config = properties["nodeConfig"]
     affinity = config.get("reservationAffinity", {}).get("consumeReservationType", "NO_RESERVATION")
     if pool.spot or affinity != "NO_RESERVATION":
@@ -187,7 +334,7 @@ def _require_lone_provisioning_model(pool: Pool, properties: Object) -> None:
         raise _invalid(f'Invalid max run duration "{duration}": must be between 600s and 604800s.')
 
 
-def _require_gang(pool: Pool, shape: SliceShape, properties: Object) -> None:
+def _require_gang(pool: Pool, shape: SliceShape, properties: Json) -> None:
     total = pool.nodes_per_zone * len(pool.zones)
     if total not in (0, shape.hosts):
         raise Refusal(
@@ -202,7 +349,7 @@ def _require_gang(pool: Pool, shape: SliceShape, properties: Object) -> None:
         )
 
 
-def _nodes_per_zone(properties: Object) -> int:
+def _nodes_per_zone(properties: Json) -> int:
     smallest = properties.get("autoscaling", {}).get("minNodeCount", 0)
     return int(properties.get("nodeCount", properties.get("initialNodeCount", smallest)))
 

@@ -1,8 +1,7 @@
 """The plugin side of Pulumi's provider protocol, over plain Python values.
 
-Owns gRPC and how errors reach the user; the plugins own what resources do. Of
-`pulumi.provider.experimental` only components are used: its other calls lose the old inputs, know
-no unknown values, and put a traceback into every error message.
+`pulumi.provider.experimental` serves only components here: its other calls lose the old inputs, do not support unknown
+values, and put a traceback into every error message.
 """
 
 import asyncio
@@ -24,9 +23,8 @@ from pulumi.provider.experimental.server import ProviderServicer
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from urllib3.exceptions import HTTPError
 
-from infra.api_server import ApiError
-from sandbox.providers.values import Change, Object
-from sandbox.providers.wire import plain_object, wire_object
+from infra.api_server import ApiError, Json
+from sandbox.providers.values import Change, plain_object, wire_object
 
 _MESSAGE_BYTES = 400 * 1024 * 1024
 _PARALLEL_CALLS = 64
@@ -34,17 +32,17 @@ _ENGINE_CHECK_SECONDS = 1.0
 
 
 class Refusal(Exception):
-    """The cloud's answer to a request it does not grant; shown to the user as it stands."""
+    """The cloud refuses a request; the message is shown to the user unchanged."""
 
 
 class HalfMade(Refusal):
-    """The cloud made a resource, but not as it was asked to; the resource exists."""
+    """The resource exists, but not as it was declared."""
 
 
 class NotReady(Refusal):
     """The object exists but did not become ready; it is kept in the state."""
 
-    def __init__(self, message: str, resource_id: str, state: Object) -> None:
+    def __init__(self, message: str, resource_id: str, state: Json) -> None:
         super().__init__(message)
         self.resource_id = resource_id
         self.state = state
@@ -56,8 +54,8 @@ class Resource:
 
     urn: str
     id: str
-    inputs: Object
-    state: Object
+    inputs: Json
+    state: Json
 
     @property
     def type(self) -> str:
@@ -71,62 +69,62 @@ class Diff:
 
     changes: tuple[Change, ...]
     replaces: frozenset[str]
-    """Those paths of `changes` that need a new resource."""
+    """Paths of `changes` that need a new resource."""
     same_name: bool
-    """The new resource would have the old one's name, so the old one must go first."""
+    """The new resource would have the old one's name, so the old one must be deleted first."""
 
 
 class Plugin(ABC):
-    """What a plugin does with resources; calls come from several threads at once.
+    """What a plugin does with resources. Several threads call it at once.
 
-    States and inputs may hold secrets, and in previews unknown values.
+    States and inputs may contain secrets, and in previews unknown values.
     """
 
     def __init__(self, package: str) -> None:
         self.version = version(package)
-        self.config: Object = {}
+        self.config: Json = {}
         self.warn: Callable[[str, str], None] = lambda urn, message: None
-        """Shows the user a warning about a resource; the engine's, once it is served."""
+        """Shows the user a warning about a resource; does nothing until the plugin is served."""
 
-    def check_config(self, config: Object) -> Object:
-        """The provider's configuration as it goes into the state."""
+    def check_config(self, config: Json) -> Json:
+        """The provider's configuration as the state keeps it."""
         return config
 
-    def diff_config(self, old: Object, new: Object) -> list[str]:
+    def diff_config(self, old: Json, new: Json) -> list[str]:
         """Keys of the configuration whose change replaces the provider, and so all its resources."""
         del old, new
         return []
 
     @abstractmethod
-    def check(self, urn: str, old: Object, new: Object, seed: bytes) -> Object:
-        """The inputs to go on with: `new`, named if it has no name."""
+    def check(self, urn: str, old: Json, new: Json, seed: bytes) -> Json:
+        """The inputs to continue with: `new`, with a name if it has none."""
 
     @abstractmethod
-    def diff(self, old: Resource, new: Object) -> Diff:
-        """What an update from `old` to the inputs `new` changes."""
+    def diff(self, old: Resource, new: Json) -> Diff:
+        """Changes that an update from `old` to the inputs `new` makes."""
 
     @abstractmethod
-    def create(self, urn: str, inputs: Object, timeout_seconds: float, *, preview: bool) -> tuple[str, Object]:
-        """Id (empty in previews) and state of the new resource."""
+    def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
+        """Create the resource; return its id (empty in previews) and state."""
 
     @abstractmethod
-    def read(self, resource: Resource) -> tuple[Object, Object] | None:
-        """Inputs and state as the cloud has them; None when the resource is gone."""
+    def read(self, resource: Resource) -> tuple[Json, Json] | None:
+        """Inputs and state of the existing resource; None when it is gone."""
 
     @abstractmethod
-    def update(self, old: Resource, new: Object, timeout_seconds: float, *, preview: bool) -> Object:
-        """The state after the update."""
+    def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
+        """Update the resource; return the state after that."""
 
     @abstractmethod
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
-        """Delete it and wait until it is gone."""
+        """Delete the resource and wait until it is gone."""
 
-    def invoke(self, token: str, arguments: Object) -> Object:
+    def invoke(self, token: str, arguments: Json) -> Json:
         """Call a function of the provider."""
         raise Refusal(f"the sandbox has no function {token}({', '.join(arguments)})")
 
     async def construct(self, request: ConstructRequest) -> ConstructResponse:
-        """Make a component and its children."""
+        """Create a component and its children."""
         raise Refusal(f"the sandbox has no component {request.resource_type}")
 
 
@@ -141,7 +139,7 @@ def name_of(urn: str) -> str:
 
 
 def serve(plugin: Plugin) -> None:
-    """Serve `plugin` to the engine that started this process, until that ends."""
+    """Serve `plugin` to the engine that started this process, until the engine ends."""
 
     async def run() -> None:
         # The SDK registers a component's children on these threads, each until the child exists.
@@ -171,7 +169,7 @@ def _warnings_to(engine_address: str) -> Callable[[str, str], None]:
 
 
 class _Components(Provider):
-    """The one call that the SDK's servicer still makes itself."""
+    """Components, the only call that the SDK's servicer serves."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
@@ -184,11 +182,11 @@ class _Servicer(ProviderServicer):
     def __init__(self, plugin: Plugin, engine_address: str) -> None:
         super().__init__([], plugin.version, _Components(plugin), engine_address)
         self.plugin = plugin
-        # Threads of their own: the default ones may all be waiting for the calls answered here.
+        # Separate threads, because all default ones may wait for the calls answered here.
         self._threads = ThreadPoolExecutor(_PARALLEL_CALLS)
 
     async def _answer(self, context: Any, call: Callable[[], Any]) -> Any:
-        """The result of `call`; a refusal ends the request with the message as it is."""
+        """The result of `call`; a refusal ends the request with its message unchanged."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except NotReady as error:
@@ -222,7 +220,7 @@ class _Servicer(ProviderServicer):
 
     async def Configure(self, request: Any, context: Any) -> Any:
         self.plugin.config = plain_object(request.args)
-        # Output values are not accepted: the SDK cannot read those that are no secret.
+        # Output values are not accepted, because the SDK can read only secret ones.
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
     async def Check(self, request: Any, context: Any) -> Any:
@@ -274,7 +272,7 @@ def _resource(request: Any, inputs: struct_pb2.Struct, state: struct_pb2.Struct)
 
 
 def _diff_response(diff: Diff, ignored: Iterable[str]) -> provider_pb2.DiffResponse:
-    # Before an update the engine has left these out already, but not in a refresh.
+    # The engine has already removed these before an update, but not before a refresh.
     found = [change for change in diff.changes if not any(map(change.is_under, ignored))]
     replaces = diff.replaces & {change.path for change in found}
     kinds = {change.path: f"{change.kind}_REPLACE" if change.path in replaces else change.kind for change in found}
@@ -293,5 +291,5 @@ def _diff_response(diff: Diff, ignored: Iterable[str]) -> provider_pb2.DiffRespo
 
 
 def _properties(paths: Iterable[str]) -> list[str]:
-    """The top-level properties that the paths lie in."""
+    """The top-level properties of the paths."""
     return sorted({re.split(r"[.\[]", path)[0] for path in paths})

@@ -1,7 +1,7 @@
-"""Plain values of resources: secrets and unknowns in them, how they differ, and what of them a program wrote.
+"""Plain values of resources: secrets and unknowns in them, their differences, and Pulumi's wire format for them.
 
-A resource's inputs and state are JSON objects here. Two things go beyond JSON: a `Secret`, and
-the text `UNKNOWN` in place of a value that only the cloud will know (in previews).
+A resource's inputs and state are JSON objects here. Two things go beyond JSON: a `Secret`, and the text `UNKNOWN` in
+place of a value that only the cloud will know (in previews).
 """
 
 from collections.abc import Iterator
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
+from google.protobuf import struct_pb2
 from kubernetes.utils.quantity import parse_quantity
 from pulumi.runtime import rpc
 
-UNKNOWN = rpc.UNKNOWN
-"""The engine's mark for a value that is not known yet."""
+from infra.api_server import Json
 
-type Object = dict[str, Any]
+UNKNOWN = rpc.UNKNOWN
+"""The engine's marker of a value that is not known yet."""
 
 _MISSING = object()
 
@@ -29,19 +30,19 @@ class Secret:
 
 @dataclass(frozen=True)
 class Change:
-    """One difference between two objects, as the engine's detailed diff tells it."""
+    """One difference between two objects, as in the engine's detailed diff."""
 
     path: str
     """Property path in the engine's syntax, such as `spec.rules[0].hosts["a.b"]`."""
     kind: Literal["ADD", "DELETE", "UPDATE"]
 
     def is_under(self, path: str) -> bool:
-        """Whether it is at `path` or below it."""
+        """Whether the change is at `path` or below it."""
         return self.path == path or self.path.startswith((f"{path}.", f"{path}["))
 
 
 def reveal(value: Any) -> Any:
-    """`value` with every secret in clear, for the API that is to have it."""
+    """`value` with every secret in plain text, for the API that receives it."""
     match value:
         case Secret(inner):
             return reveal(inner)
@@ -77,8 +78,8 @@ def has_unknown(value: Any) -> bool:
             return leaf == UNKNOWN
 
 
-def merged(base: Object, over: Object) -> Object:
-    """Both objects in one; where they meet in something else than objects, `over` wins."""
+def merged(base: Json, over: Json) -> Json:
+    """Both objects merged; where both have a value that is not an object, `over` wins."""
     result = dict(base)
     for key, item in over.items():
         old = result.get(key)
@@ -86,16 +87,16 @@ def merged(base: Object, over: Object) -> Object:
     return result
 
 
-def at(value: Object, path: str) -> Any:
-    """What lies at a path of names, None when nothing does."""
+def at(value: Json, path: str) -> Any:
+    """The value at a path of names, None if it does not exist."""
     found: Any = value
     for key in path.split("."):
         found = found.get(key) if isinstance(found, dict) else None
     return found
 
 
-def with_value(value: Object, path: str, wanted: Any) -> Object:
-    """`value` with `wanted` at a path of names, with nothing there for None; as it is when a parent is missing."""
+def with_value(value: Json, path: str, wanted: Any) -> Json:
+    """`value` with `wanted` at a path of names; None removes the value. Unchanged if a parent is missing."""
     key, _, rest = path.partition(".")
     if rest:
         inner = value.get(key)
@@ -110,7 +111,7 @@ def unknown_leaves(value: Any) -> Any:
 
 
 def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
-    """What differs from `old` to `new`, leaf by leaf; whole objects where only one side has them."""
+    """Differences from `old` to `new`, leaf by leaf; whole objects where only one side has them."""
     match reveal(old), reveal(new):
         case before, _ if before is _MISSING:
             yield Change(path, "ADD")
@@ -129,10 +130,10 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
 
 
 def pruned(live: Any, like: Any, applied: Any = None) -> Any:
-    """What of the `live` value the inputs `like` speak of, so that defaults and controllers do not show.
+    """The part of the `live` value that the inputs `like` declare, without defaults and what controllers added.
 
-    `applied` is what the API answered when `like` was sent: a leaf that still reads so, or that
-    is the same quantity, is given back as it was written.
+    `applied` is the API's answer when `like` was sent: a leaf that is still the same, or the same quantity, is returned
+    as it was written.
     """
     match like:
         case Secret(inner):
@@ -143,7 +144,7 @@ def pruned(live: Any, like: Any, applied: Any = None) -> Any:
             empty = {key: want for key, want in like.items() if key not in live and want in ({}, [])}
             return {key: pruned(live[key], want, before.get(key)) for key, want in like.items() if key in live} | empty
         case list() if isinstance(live, list):
-            # A controller may append (Kueue adds tolerations); what it appends is not the program's.
+            # A controller may append items, as Kueue does with tolerations. They are not the program's.
             before = applied if isinstance(applied, list) else []
             triples = zip_longest(live, like, before)
             return [pruned(*triple) for triple in list(triples)[: min(len(live), len(like))]]
@@ -164,3 +165,58 @@ def _joined(path: str, key: str) -> str:
     if not key.replace("_", "").isalnum():
         return f'{path}["{key}"]'
     return f"{path}.{key}" if path else key
+
+
+# https://github.com/pulumi/pulumi/blob/master/sdk/go/common/resource/properties.go
+_SIGNATURE = "4dabf18193072939515e22adb298388d"
+_SECRET = "1b47061264138c4ac30d75fd1eb44270"
+
+
+def plain(value: struct_pb2.Value) -> Any:
+    """A value off the wire. Nulls in objects are dropped: to every API here they mean unset."""
+    match value.WhichOneof("kind"):
+        case "struct_value":
+            fields = value.struct_value.fields
+            if _SIGNATURE in fields and fields[_SIGNATURE].string_value == _SECRET:
+                return Secret(plain(fields["value"]))
+            return plain_object(value.struct_value)
+        case "list_value":
+            return [plain(item) for item in value.list_value.values]
+        case "number_value":
+            return int(value.number_value) if value.number_value.is_integer() else value.number_value
+        case "string_value":
+            return value.string_value
+        case "bool_value":
+            return value.bool_value
+        case _:
+            return None
+
+
+def plain_object(struct: struct_pb2.Struct) -> Json:
+    """An object off the wire."""
+    return {key: item for key, value in struct.fields.items() if (item := plain(value)) is not None}
+
+
+def wire(value: Any) -> struct_pb2.Value:
+    """A value for the wire."""
+    match value:
+        case Secret(inner):
+            fields = {_SIGNATURE: struct_pb2.Value(string_value=_SECRET), "value": wire(inner)}
+            return struct_pb2.Value(struct_value=struct_pb2.Struct(fields=fields))
+        case dict():
+            return struct_pb2.Value(struct_value=wire_object(value))
+        case list():
+            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[wire(item) for item in value]))
+        case bool():
+            return struct_pb2.Value(bool_value=value)
+        case int() | float():
+            return struct_pb2.Value(number_value=value)
+        case None:
+            return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
+        case _:
+            return struct_pb2.Value(string_value=str(value))
+
+
+def wire_object(value: Json) -> struct_pb2.Struct:
+    """An object for the wire."""
+    return struct_pb2.Struct(fields={key: wire(item) for key, item in value.items()})

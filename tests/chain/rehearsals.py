@@ -2,7 +2,7 @@
 
 from benchmarks.kueue_situations import NAMESPACE, varied
 from benchmarks.kueue_trials import carry_out
-from sandbox.access import administrator
+from sandbox.site import administrator
 from tests.chain.stack import Chain, wait_until
 
 TRIALS = 12

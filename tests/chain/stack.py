@@ -16,14 +16,13 @@ import yaml
 from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
-from chaos.field import JOB, JOBSETS, NAMESPACE, Field
+from chaos.target import JOB, JOBSETS, NAMESPACE, Target
 from infra.api_server import ApiServer
-from sandbox import daemon, programs
-from sandbox.access import administrator
+from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, environment, project_folder
 from sandbox.programs import Programs
-from sandbox.site import Site, create
+from sandbox.site import Site, administrator, create
 from tests.infra.recording import Values
 
 _GROUPS = {
@@ -101,7 +100,7 @@ class Chain:
 
     def objects(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
         """Objects of a kind, such as `pods`, in all namespaces; those with `labels`, a selector."""
-        return self.field.objects(_PATHS[kind], labels)
+        return self.target.objects(_PATHS[kind], labels)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
         """Pods of the job with that name."""
@@ -135,16 +134,16 @@ class Chain:
         return found
 
     @property
-    def field(self) -> Field:
+    def target(self) -> Target:
         """The same sandbox, as faults see it."""
-        return Field(self.site, self.programs, self.api)
+        return Target(self.site, self.programs, self.api)
 
     def run_folder(self, name: str) -> Path:
-        return self.field.run_folder(name)
+        return self.target.run_folder(name)
 
     def host_pid(self, pod: str) -> int:
         """Process of the running pod whose name starts with `pod`."""
-        return self.field.pid(pod)
+        return self.target.pid(pod)
 
     def _story(self, name: str) -> Callable[[], str]:
         def story() -> str:
@@ -161,7 +160,7 @@ class Chain:
 def sandbox_in(folder: Path) -> Generator[Chain]:
     """A sandbox in a new folder, which is stopped when the block ends."""
     site, stacks = create(folder / "sandbox"), folder / "stacks"
-    found = programs.prepare(ignore)
+    found = builds.prepare(ignore)
     stacks.mkdir(parents=True)
     daemon.start(site, ignore)
     try:

@@ -20,7 +20,7 @@ from infra.api_server import ApiError, ApiServer, Json
 from infra.calls import call_secret
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from infra.settings import parse
-from sandbox.access import etcd
+from sandbox.site import etcd
 from tests.chain.people import (
     JOBSETS,
     PODS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from tests.chain.rehearsals import disagreements
 from tests.chain.stack import Chain
 

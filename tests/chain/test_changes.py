@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pulumi.automation import CommandError
 
-from chaos.rival import rival
+from chaos.faults.queue import rival
 from cli.explain.finding import Cause
 from infra.holders import holders
 from infra.settings import parse
@@ -151,7 +151,7 @@ def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running:
         findings = answered(chain, "explain", "guarded")["findings"]
         return [finding for finding in findings if finding["cause"] == Cause.PREEMPTED]
 
-    with rival(chain.field, "guarded"):
+    with rival(chain.target, "guarded"):
         wait_until(lambda: bool(preempted()), lambda: str(answered(chain, "explain", "guarded")))
         (found,) = preempted()
     assert "for it has a higher priority in the same queue" in found["what"]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
 from infra.api_server import ApiError, Json

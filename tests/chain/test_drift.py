@@ -9,15 +9,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from cli.drift import drifted
 from infra.review.drift import Drift, drift_tables
 from infra.review.table import as_text
 from infra.settings import parse
-from sandbox.providers.cloud import Cloud
+from sandbox.providers.cloud import BUCKET, NODE_POOL, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Resource
-from sandbox.providers.resource_types import BUCKET, NODE_POOL
 from tests.chain.shared import JOB, shared
 from tests.chain.stack import Chain, Operations, ignore
 from tests.infra.recording import stack_values

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from cli.explain.finding import Cause
 from cli.observed.snapshot import State
 from sandbox.daemon import CHECKOUT
@@ -30,7 +30,7 @@ def finished(stack: Chain) -> Chain:
 
 
 def test_losses_are_the_same_bit_by_bit_where_the_starts_overlap(finished: Chain):
-    times = Counter(int(line["step"]) for line in finished.field.steps(JOB))
+    times = Counter(int(line["step"]) for line in finished.target.steps(JOB))
     assert sorted(times) == list(range(1, STEPS + 1))
     assert max(times.values()) == 2, "no step was trained twice"
     losses = finished.losses(JOB)

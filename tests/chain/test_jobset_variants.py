@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from infra.jobset import render
 from infra.settings import parse
 from infra.submission import submission

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from cli.drift import drifted
 from tests.chain.commands import answered, run
 from tests.chain.shared import JOB as SHARED_JOB

@@ -10,7 +10,7 @@ from infra.api_server import ApiError, ApiServer, Json
 from sandbox import certificates
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import NotReady, Refusal, Resource
-from sandbox.providers.values import Object, merged
+from sandbox.providers.values import merged
 from tests.chain.stack import Chain
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -27,28 +27,28 @@ class Thing:
     resource: Resource
 
     @classmethod
-    def made(cls, plugin: KubernetesPlugin, urn: str, inputs: Object) -> "Thing":
+    def made(cls, plugin: KubernetesPlugin, urn: str, inputs: Json) -> "Thing":
         checked = plugin.check(urn, {}, inputs, b"seed")
         resource_id, state = plugin.create(urn, checked, 0, preview=False)
         return cls(plugin, Resource(urn, resource_id, checked, state))
 
-    def previewed(self, inputs: Object) -> Object:
+    def previewed(self, inputs: Json) -> Json:
         return self.plugin.update(self.resource, self._checked(inputs), 0, preview=True)
 
-    def update(self, inputs: Object) -> None:
+    def update(self, inputs: Json) -> None:
         checked = self._checked(inputs)
         state = self.plugin.update(self.resource, checked, 0, preview=False)
         self.resource = replace(self.resource, inputs=checked, state=state)
 
-    def _checked(self, inputs: Object) -> Object:
+    def _checked(self, inputs: Json) -> Json:
         return self.plugin.check(self.resource.urn, self.resource.inputs, inputs, b"seed")
 
 
-def holding(**data: str) -> Object:
+def holding(**data: str) -> Json:
     return {"metadata": {"name": "thing", "namespace": "default"}, "data": data}
 
 
-def by_force(**data: str) -> Object:
+def by_force(**data: str) -> Json:
     return merged(holding(**data), {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}})
 
 
@@ -142,7 +142,7 @@ def test_previews_need_no_right_to_write(chain: Chain, thing: Thing) -> None:
 
 
 def test_a_kind_is_replaced_as_a_whole(api: ApiServer, plugin: KubernetesPlugin) -> None:
-    def kind(**names: object) -> Object:
+    def kind(**names: object) -> Json:
         schema = {"openAPIV3Schema": {"type": "object"}}
         version = {"name": "v1", "served": True, "storage": True, "schema": schema}
         names = {"plural": "things", "kind": "Thing", **names}

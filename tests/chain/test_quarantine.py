@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from infra.accelerators import TPU_RESOURCE
 from infra.api_server import ApiError, ApiServer, Json
 from infra.flavors import SLICE_GROUP_LABEL

@@ -1,15 +1,14 @@
 """Two made-up trials: one that held, one that did not."""
 
-from chaos.result import Result
+from chaos.trial import Result
 
 HELD = Result(
     fault="follower-killed",
     what="a host that leads nothing is killed",
-    demanded="Completed, 2 starts",
     broken=(),
     ended_as="Completed",
     endings=("KILLED", "DONE"),
-    told="",
+    record="",
     charged=1,
     lost_steps=2,
     recovery_seconds=31.4,
@@ -22,11 +21,10 @@ HELD = Result(
 LOST = Result(
     fault="host-stopped",
     what="a host stands still | without an end",
-    demanded="Completed, 2 starts",
     broken=("expected 2 starts, got 1",),
     ended_as="Failed",
     endings=("HANG",),
-    told="job-slice-1-1: step 11 did not end",
+    record="job-slice-1-1: step 11 did not end",
     charged=0,
     lost_steps=9,
     recovery_seconds=None,

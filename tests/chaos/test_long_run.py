@@ -7,11 +7,10 @@ from typing import cast
 import pytest
 
 from chaos import long_run
-from chaos.fault import Expected, Fault
-from chaos.field import Field
 from chaos.long_run import Draw, Plan, draws, verdict_of
-from chaos.observed import UNSEEN, Observed
-from chaos.result import Strike
+from chaos.target import Fault, Target
+from chaos.trial import Strike
+from chaos.verdict import Expected, Observed
 from workloads.report.history import Failure
 
 
@@ -30,10 +29,10 @@ def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
 
 
 def test_a_strike_that_finds_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def misses(_: Field, job: str) -> None:
+    def misses(_: Target, job: str) -> None:
         raise ProcessLookupError(job)
 
-    def hits(_: Field, job: str) -> None:
+    def hits(_: Target, job: str) -> None:
         pass
 
     drawn_ones = [Draw(Fault(strike.__name__, "", strike, Expected()), 0, 0) for strike in (misses, hits, misses)]
@@ -41,14 +40,13 @@ def test_a_strike_that_finds_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(long_run, "_moment", lambda *_: True)
     monkeypatch.setattr(long_run, "_last_step", lambda *_: 5)
     strikes, told = list[Strike](), list[str]()
-    long_run.strike_at_random(cast(Field, None), "random", Plan(1, 1, 100), strikes, told.append)
+    long_run.strike_at_random(cast(Target, None), "random", Plan(1, 1, 100), strikes, told.append)
     assert ([strike.fault for strike in strikes], told) == (["hits"], ["1: hits at step 5"])
 
 
 STRUCK = (Strike(fault="follower-killed", time=1.0), Strike(fault="host-preempted", time=2.0))
 STEADY = {1: 5.0, 2: 4.0}
-SURVIVED = replace(
-    UNSEEN,
+SURVIVED = Observed(
     terminal="Completed",
     endings=("KILLED", "PREEMPTED", "DONE"),
     failures=(Failure(attempt=0, host="random-1-slice-0-0", cause="another host is gone", code=134, time=1.0),),

@@ -3,7 +3,7 @@
 import re
 
 from chaos import report
-from chaos.result import LongRun, Strike
+from chaos.trial import LongRun, Strike
 from tests.chaos.known import HELD, LOST
 
 
@@ -22,13 +22,12 @@ def test_a_job_that_never_opened_its_run_says_so() -> None:
     assert "| Failed: before a run was open |" in row
 
 
-def test_a_long_record_is_cut_in_the_table_and_whole_on_the_page() -> None:
+def test_a_long_record_is_cut_in_the_table() -> None:
     told = "job-slice-1-1: " + 20 * "a word of its own, " + "and the last"
-    row = report.markdown((LOST.model_copy(update={"told": told}),)).splitlines()[2]
+    row = report.markdown((LOST.model_copy(update={"record": told}),)).splitlines()[2]
     assert " | job-slice-1-1: a word of its own, " in row
     assert " ... | BROKEN" in row
     assert "and the last" not in row
-    assert told in report.page((LOST.model_copy(update={"told": told}),))
 
 
 def test_the_picture_marks_each_fault_where_it_struck() -> None:
@@ -39,13 +38,6 @@ def test_the_picture_marks_each_fault_where_it_struck() -> None:
     assert float(marks[0][0]) < float(marks[1][0])
     assert "follower-killed: holds" in drawn
     assert drawn.count("<polyline") == 3
-
-
-def test_the_page_says_how_many_held_and_what_had_to() -> None:
-    shown = report.page((HELD, LOST))
-    assert "1 of 2 held" in shown
-    assert "expected 2 starts, got 1" in shown
-    assert "Completed, 2 starts" in shown
 
 
 def test_a_line_of_the_screen_is_followed_by_what_did_not_hold() -> None:

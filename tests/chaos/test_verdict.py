@@ -1,13 +1,64 @@
-"""What a fault's entry demands, held against made-up outcomes; one thing that does not hold is one sentence."""
-
 from dataclasses import replace
 
 import pytest
+from etils import epath
 
-from chaos.fault import Expected
-from chaos.observed import Observed
-from chaos.verdict import broken
-from workloads.report.history import Failure
+from chaos.verdict import ClusterView, Expected, Observed, broken, observe
+from workloads.report.history import Event, Failure, History, Start, Step
+
+STATUS = {"terminalState": "Completed", "restarts": 2, "restartsCountTowardsMax": 1}
+
+
+def step(number: int, time: float, loss: float) -> Step:
+    return Step(number, time, 1.0, 0.0, loss, False, None, None, None)
+
+
+def started_at(number: int, time: float, resumed: int) -> Event:
+    return Event(time, "RunStarted", {"step": resumed, "began": time, "number": number})
+
+
+def history(*starts: Start) -> History:
+    return History(epath.Path("run"), {}, starts, None)
+
+
+def test_a_start_that_was_killed_and_one_that_went_on_are_read_together() -> None:
+    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0), step(3, 3, 3.0)), followed=True)
+    second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0), step(4, 13, 2.0)))
+    cluster, batches = ClusterView(STATUS, ("all jobs completed",)), {1: 0, 2: 1, 3: 2, 4: 3}
+    seen = observe(cluster, history(first, second), batches, struck=3.5)
+    assert (seen.terminal, seen.restarts, seen.charged) == ("Completed", 2, 1)
+    assert seen.endings == ("KILLED", "no end recorded")
+    assert seen.losses == {1: 5.0, 2: 4.0, 3: 3.0, 4: 2.0}
+    assert seen.curve == (((1, 5.0), (2, 4.0), (3, 3.0)), ((12, 3.0), (13, 2.0)))
+    assert (seen.disagreements, seen.batches) == ({}, (0, 1, 2, 3))
+    assert (seen.lost_steps, seen.recovery_seconds) == (1, 9.5)
+    assert seen.conditions == ("all jobs completed",)
+    assert any('"event": "RunStarted"' in line for line in seen.lines)
+
+
+def test_steps_that_a_host_does_before_it_leaves_are_no_recovery() -> None:
+    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0), step(2, 2, 4.0)), followed=True)
+    second = Start(1, {0: (started_at(1, 10.0, 2),)}, (step(3, 12, 3.0),))
+    assert observe(ClusterView({}), history(first, second), {}, struck=1.5).recovery_seconds == 10.5
+    assert observe(ClusterView({}), history(first), {}, struck=1.5).recovery_seconds == 0.5
+
+
+def test_a_skipped_step_is_no_lost_work() -> None:
+    skipped = replace(step(2, 2, 4.0), loss=None, skipped=True)
+    seen = observe(
+        ClusterView({}), history(Start(0, {}, (step(1, 1, 5.0), skipped, step(3, 3, 4.0)))), {1: 0, 2: 1, 3: 2}, 0.0
+    )
+    assert (seen.lost_steps, seen.skipped) == (0, frozenset({2}))
+    assert seen.losses == {1: 5.0, 3: 4.0}
+
+
+def test_a_step_with_two_losses_is_told() -> None:
+    first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
+    second = Start(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
+    seen = observe(ClusterView({}), history(first, second), {1: 0}, struck=1.5)
+    assert seen.disagreements == {1: "step 1 was 5.0, then 5.5"}
+    assert (seen.terminal, seen.recovery_seconds) == ("running", None)
+
 
 SAVE_EVERY = 8
 STEADY = {step: 5.0 - step / 10 for step in range(1, 25)}
@@ -25,7 +76,7 @@ GOOD = Observed(
     lost_steps=2,
     skipped=frozenset(),
     lines=('{"event": "warning", "message": "slow"}',),
-    said=("jobset completed",),
+    conditions=("jobset completed",),
     events=("pod research/job-slice-1-1-abcde failed with exit code 137",),
     recovery_seconds=30.0,
 )
@@ -80,11 +131,11 @@ def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
 
 
 def test_what_must_be_told_is_asked_for() -> None:
-    assert told(replace(KILLED, warning="slow", said="completed"), GOOD) == ()
+    assert told(replace(KILLED, warning="slow", condition="completed"), GOOD) == ()
     assert told(replace(KILLED, warning="straggler"), GOOD) == (
         "expected a line of a ledger with 'straggler', got none",
     )
-    assert told(replace(KILLED, said="evicted"), GOOD) == (
+    assert told(replace(KILLED, condition="evicted"), GOOD) == (
         "expected a condition to say 'evicted', got ['jobset completed']",
     )
 

@@ -14,8 +14,8 @@ from typer.core import TyperGroup
 
 import cli.ci.__main__
 import cli.multislice
-from sandbox.catalog import ACTIONLINT
-from sandbox.programs import prepare_one
+from sandbox.builds import prepare_one
+from sandbox.programs import ACTIONLINT
 from tests.__main__ import LANES
 
 ROOT = Path(__file__).parent.parent.parent

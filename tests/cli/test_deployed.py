@@ -7,8 +7,7 @@ import pytest
 from cli.deployed import Deployed, JobPlace, deployed
 from cli.halt import Halt
 from infra.api_server import ApiServer
-from sandbox.access import administrator
-from sandbox.site import Site
+from sandbox.site import Site, administrator
 
 ONE, TWO = JobPlace("one", "research", "research"), JobPlace("two", "product", "product")
 

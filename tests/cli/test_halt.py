@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli.halt import INTERRUPTED, UNREAD, Halt, changing, exit_status
-from sandbox.catalog import ProgramsError
 from sandbox.daemon import SandboxError
+from sandbox.programs import ProgramsError
 from sandbox.site import Site
 
 

@@ -17,8 +17,8 @@ from cli import phases
 from cli.halt import INTERRUPTED, Halt
 from cli.view.display import Display
 from cli.view.snapshot import UP_PHASES, Phase, Snapshot
-from sandbox.catalog import ProgramsError
 from sandbox.daemon import SandboxError
+from sandbox.programs import ProgramsError
 from sandbox.site import create
 from tests.cli.view import recordings
 

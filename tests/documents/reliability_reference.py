@@ -7,7 +7,7 @@ from statistics import median
 
 from chaos import report
 from chaos.faults import GROUPS
-from chaos.result import LongRun, Result, from_json
+from chaos.trial import LongRun, Result, from_json
 from infra.jobset import NOT_THE_JOBS_FAULT
 from tests.documents.pages import DOCS
 from tests.made_part import with_part

@@ -16,11 +16,11 @@ import pytest
 from pulumi import automation
 from pulumi.automation import ConcurrentUpdateError
 
-from sandbox import programs
-from sandbox.gcs import start_gcs
+from sandbox import builds, programs
+from sandbox.control_plane import start_gcs
 from sandbox.programs import Programs
+from sandbox.servers import Supervision
 from sandbox.site import Site, create
-from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
@@ -94,7 +94,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     site = create(tmp_path_factory.mktemp("backend"))
     (site.buckets / BUCKET).mkdir(parents=True)
     supervision = Supervision(site.servers)
-    start_gcs(site, programs.prepare(ignore), supervision)
+    start_gcs(site, builds.prepare(ignore), supervision)
     try:
         yield site
     finally:

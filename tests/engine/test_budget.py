@@ -17,7 +17,7 @@ from infra.outputs import deployed_bill, export_bill
 from infra.readiness import filled_in
 from infra.settings import parse
 from infra.spending import Budget
-from sandbox import programs
+from sandbox import builds
 from sandbox.engine import stack_in
 from sandbox.site import create
 from tests.chain.stack import ignore
@@ -55,7 +55,7 @@ def plan() -> Plan:
 
 @pytest.fixture
 def stack(tmp_path: Path, plan: Plan) -> automation.Stack:
-    return stack_in(create(tmp_path / "sandbox"), programs.prepare(ignore), "test", plan)
+    return stack_in(create(tmp_path / "sandbox"), builds.prepare(ignore), "test", plan)
 
 
 def test_a_plan_knows_the_bill_of_what_is_deployed(stack: automation.Stack, plan: Plan) -> None:
@@ -87,7 +87,7 @@ def test_example_values_are_refused_by_an_update_alone(tmp_path: Path) -> None:
         before = filled_in(parse(values[-1]))
         pulumi.Stash("chips", input=1, opts=pulumi.ResourceOptions(depends_on=before))
 
-    stack = stack_in(create(tmp_path / "sandbox"), programs.prepare(ignore), "test", program)
+    stack = stack_in(create(tmp_path / "sandbox"), builds.prepare(ignore), "test", program)
     stack.preview()
     with pytest.raises(automation.CommandError, match=r"cloud\.project: .* got my-project"):
         stack.up()

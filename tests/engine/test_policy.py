@@ -13,7 +13,7 @@ from policy.exceptions import granted
 from policy.plan import Declared
 from policy.rule import Level, ResourceRule, Rule
 from policy.rules import ALL_RULES
-from sandbox import programs
+from sandbox import builds, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
 from sandbox.providers.charts import render, type_token
@@ -62,7 +62,7 @@ class _Examples(Engine):
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """What one preview of all examples tells."""
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     folder = tmp_path_factory.mktemp("examples")
     stack_file, settings = folder / "Pulumi.examples.yaml", folder / "examples.json"
     stack_file.write_text(yaml.safe_dump({"config": {}}))
@@ -98,7 +98,7 @@ def test_an_exception_silences_its_rule_and_an_expired_one_says_so(findings: Fin
 
 def test_the_controllers_of_the_charts_keep_the_rules_but_for_what_is_granted():
     """Whether an exception still counts today is not asked: that is up to a preview."""
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     charts = run_program(stack_values("dev")).of_type("kubernetes:helm.sh/v4:Chart")
     policy = json.loads((CHECKOUT / "policy" / "stacks" / "dev.json").read_text())
     plan = [

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from pulumi.automation import EngineEvent
 
-from sandbox import programs
+from sandbox import builds, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
@@ -22,7 +22,7 @@ STACKS = {path.stem.removeprefix("Pulumi."): path for path in sorted((CHECKOUT /
 def test_every_stack_previews_without_a_cloud_or_a_cluster_keeps_its_rules_and_tells_its_review(
     stack: str, tmp_path: Path
 ):
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     reviews, findings = Reviews(), Findings()
 
     def tell(event: EngineEvent) -> None:
@@ -45,7 +45,7 @@ def test_a_stack_file_whose_secrets_are_encrypted_for_another_backend_previews_a
     content["config"]["tpu-multislice:secrets"] = {"HF_TOKEN": {"secure": "v1:c29tZWJvZHk=:ZWxzZQ=="}}
     stack_file = tmp_path / "Pulumi.local.yaml"
     stack_file.write_text(yaml.safe_dump(content | {"secretsprovider": "gcpkms://projects/p", "encryptedkey": "a2V5"}))
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     planned: list[str] = []
 
     def note(event: EngineEvent) -> None:

@@ -16,15 +16,13 @@ from pulumi import automation
 from infra.settings import parse
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack_file import SliceGroup
-from sandbox import certificates, programs
-from sandbox.access import administrator
+from sandbox import builds, certificates, programs
 from sandbox.control_plane import ControlPlane
 from sandbox.engine import environment, stack_in
-from sandbox.providers import install
-from sandbox.providers.cloud import Cloud
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE
-from sandbox.site import Site, create
-from sandbox.supervision import Supervision
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
+from sandbox.providers.installation import install
+from sandbox.servers import Supervision
+from sandbox.site import Site, administrator, create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values
 
@@ -79,7 +77,7 @@ class Warnings:
 def slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Slices]:
     """A cluster without slices, whose API server runs."""
     site = create(tmp_path / "sandbox")
-    found = programs.prepare(ignore)
+    found = builds.prepare(ignore)
     certificates.ensure(site)
     install(site)
     for name, value in environment(site).items():

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from sandbox import programs
-from sandbox.catalog import OPERATORS
+from sandbox.programs import OPERATORS
 from sandbox.providers.charts import render, type_token
 from tests.infra.recording import ROOT
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.catalog import API_DOCUMENTS
-from sandbox.programs import prepare_copy
+from sandbox.builds import prepare_copy
+from sandbox.programs import API_DOCUMENTS
 from tests.infra.permissions import ROLES
 from tests.infra.recording import ROOT
 

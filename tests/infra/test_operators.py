@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from infra.operators import JOBSET, KUEUE, Release
-from sandbox import programs
+from sandbox import builds
 from tests.chain.stack import ignore
 from tests.infra.chart_registry import Registry, serving
 from tests.infra.recording import Values, run_program, stack_values
@@ -115,7 +115,7 @@ def registry() -> Generator[Registry]:
 def _rendered(release: Release, registry: Registry, folder: Path) -> subprocess.CompletedProcess[str]:
     """What Helm makes of a release's address, in a registry on loopback."""
     address = release.chart.replace("registry.k8s.io", f"127.0.0.1:{registry.port}")
-    helm = [str(programs.prepare(ignore).path("helm")), "template", address, "--version", release.version]
+    helm = [str(builds.prepare(ignore).path("helm")), "template", address, "--version", release.version]
     environment = {name: str(folder) for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     return subprocess.run([*helm, "--plain-http"], env=environment, capture_output=True, text=True, check=False)
 

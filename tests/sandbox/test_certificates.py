@@ -55,18 +55,7 @@ def test_the_administrators_token_is_known_to_the_api_server(site: Site):
     assert (user, group) == ("sandbox-admin", "system:masters")
 
 
-def test_a_sandbox_that_has_certificates_only_gets_a_token(site: Site):
-    (site.pki / "tokens.csv").unlink()
-    certificates.ensure(site)
-    assert (site.pki / "tokens.csv").exists()
-
-
-def test_a_sandbox_of_an_earlier_version_gets_the_keys_of_its_etcd(site: Site):
-    before = (site.pki / "apiserver.key").read_bytes()
-    for name in ("etcd.crt", "etcd.key"):
-        (site.pki / name).unlink()
-    certificates.ensure(site)
-    assert (site.pki / "apiserver.key").read_bytes() == before
+def test_the_keys_of_etcd_belong_together(site: Site):
     context = ssl.create_default_context(cafile=str(site.pki / "trust.crt"))
     context.load_cert_chain(site.pki / "etcd.crt", site.pki / "etcd.key")
 

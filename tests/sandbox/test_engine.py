@@ -1,11 +1,13 @@
-"""How the engine keeps the state of a sandbox."""
-
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from pulumi import automation
+from pulumi.automation import CommandError, CommandResult, EngineEvent
 
-from sandbox import programs
-from sandbox.engine import stack_in
+from sandbox import builds
+from sandbox.engine import STACK_TYPE, OnEvent, stack_in, with_second_try
 from sandbox.site import create
 from tests.chain.stack import ignore
 
@@ -13,7 +15,75 @@ from tests.chain.stack import ignore
 @pytest.mark.costs(cpu_seconds=8)
 def test_the_state_is_kept_in_files_alone_that_are_replaced_as_a_whole(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
-    stack_in(site, programs.prepare(ignore), "local", lambda: None).up()
+    stack_in(site, builds.prepare(ignore), "local", lambda: None).up()
     kept = [path.name for path in (site.root / "state").rglob("local*") if path.is_file()]
     assert "local.json" in kept
     assert [name for name in kept if name.endswith(".attrs")] == []
+
+
+UNREACHED = "error: Resource monitor has terminated, shutting down"
+REFUSED = (
+    'error: Exception calling application: <_InactiveRpcError of RPC that terminated with: details = "failed to connect'
+    ' to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:35563: Connection refused"'
+)
+
+
+def failure(text: str) -> CommandError:
+    return CommandError(CommandResult(stdout=text, stderr="", code=1))
+
+
+class Engine:
+    """Fails with what it is given, one after the other, and then succeeds; each time it first declares a resource."""
+
+    def __init__(self, *failures: str, of_type: str = STACK_TYPE) -> None:
+        self.failures, self.of_type, self.begun = [*failures], of_type, 0
+
+    def __call__(self, on_event: OnEvent) -> str:
+        self.begun += 1
+        on_event(declared(self.of_type))
+        if not self.failures:
+            return "done"
+        text = self.failures.pop(0)
+        on_event(said(text))
+        raise failure(text)
+
+
+def declared(resource_type: str) -> EngineEvent:
+    facts: dict[str, Any] = {"type": resource_type, "op": "create", "urn": "urn", "provider": ""}
+    return _event(resourcePreEvent={"metadata": facts, "planning": False})
+
+
+def said(text: str) -> EngineEvent:
+    return _event(diagnosticEvent={"message": text, "color": "never", "severity": "error"})
+
+
+def _event(**content: Any) -> EngineEvent:
+    from_json = cast(Callable[[dict[str, Any]], EngineEvent], automation.EngineEvent.from_json)
+    return from_json({"sequence": 1, "timestamp": 1, **content})
+
+
+@pytest.mark.parametrize("text", [UNREACHED, REFUSED], ids=["declaring", "logging"])
+def test_a_program_that_could_not_reach_the_engine_is_begun_once_more_without_a_word(text: str) -> None:
+    engine, told = Engine(text), list[EngineEvent]()
+    assert with_second_try(engine, told.append) == "done"
+    assert engine.begun == 2
+    assert [event.diagnostic_event for event in told] == [None, None]
+
+
+def test_one_that_fails_so_again_is_told() -> None:
+    engine, told = Engine(UNREACHED, UNREACHED), list[EngineEvent]()
+    with pytest.raises(CommandError, match="Resource monitor has terminated"):
+        with_second_try(engine, told.append)
+    assert engine.begun == 2
+    assert [event.diagnostic_event.message for event in told if event.diagnostic_event] == [UNREACHED]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [Engine("error: quota exceeded"), Engine(UNREACHED, of_type="gcp:storage/bucket:Bucket")],
+    ids=["another fault", "something was declared"],
+)
+def test_nothing_else_is_tried_again(engine: Engine) -> None:
+    with pytest.raises(CommandError):
+        with_second_try(engine, lambda _: None)
+    assert engine.begun == 1

@@ -5,9 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import builds, catalog, programs
+from sandbox import builds, programs
 from sandbox.builds import BuildProgress
-from sandbox.catalog import ACTIONLINT, API_DOCUMENTS, OPERATORS, PREVIOUS, PROGRAMS, Program, ProgramsError, version_of
+from sandbox.programs import (
+    ACTIONLINT,
+    API_DOCUMENTS,
+    OPERATORS,
+    PREVIOUS,
+    PROGRAMS,
+    Program,
+    ProgramsError,
+    version_of,
+)
 
 
 @pytest.fixture
@@ -59,16 +68,16 @@ def test_the_previous_operators_are_one_minor_behind():
 def test_the_previous_operators_are_built_only_when_asked_for(empty_cache: Path):
     with_fake_go(empty_cache, BUILD)
     (before,) = [version_of(program) for program in PREVIOUS if program.name == "kueue"]
-    built = programs.prepare(ignore)
+    built = builds.prepare(ignore)
     with pytest.raises(ProgramsError, match=f"kueue {before} is not built yet"):
         built.operator("kueue", before)
-    programs.prepare_previous(ignore)
+    builds.prepare_previous(ignore)
     assert built.operator("kueue", before).path != built.operator("kueue", None).path
 
 
 def test_without_go_and_programs_the_error_names_go_and_what_is_missing(empty_cache: Path):
     with pytest.raises(ProgramsError, match=r"kube-apiserver.*needs Go 1\.26.*make train"):
-        programs.prepare(ignore)
+        builds.prepare(ignore)
 
 
 def test_found_never_builds(empty_cache: Path):
@@ -81,18 +90,18 @@ def test_an_unwritable_cache_folder_is_named_with_the_way_out(empty_cache: Path,
     (empty_cache / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(empty_cache / "file"))
     with pytest.raises(ProgramsError, match=r"cannot write to the cache folder .*/file/.*XDG_CACHE_HOME"):
-        programs.prepare(ignore)
+        builds.prepare(ignore)
 
 
 def test_a_build_reports_each_program_in_turn_and_the_next_call_builds_nothing(empty_cache: Path):
     with_fake_go(empty_cache, BUILD)
     told: list[BuildProgress] = []
-    built = programs.prepare(told.append)
+    built = builds.prepare(told.append)
     assert [line.name for line in told if line.state == "built"] == [program.name for program in PROGRAMS]
     assert {line.total for line in told} == {len(PROGRAMS)}
     assert built.path("etcd").is_relative_to(empty_cache / "cache")
     told.clear()
-    programs.prepare(told.append)
+    builds.prepare(told.append)
     assert told == []
 
 
@@ -103,10 +112,10 @@ def test_a_failed_build_keeps_what_is_finished_and_tells_the_compilers_words(emp
     with pytest.raises(
         ProgramsError, match=r"kube-scheduler .*exit code 1:\n  no space left on device\nrun the command"
     ):
-        programs.prepare(ignore)
+        builds.prepare(ignore)
     with_fake_go(empty_cache, BUILD)
     told: list[BuildProgress] = []
-    programs.prepare(told.append)
+    builds.prepare(told.append)
     assert told[0].name == "kube-scheduler"
 
 
@@ -114,23 +123,23 @@ def test_a_program_on_path_is_taken_only_in_the_right_version(empty_cache: Path)
     version = programs.versions()["kubectl"]
     kubectl = next(program for program in PROGRAMS if program.name == "kubectl")
     executable(empty_cache / "path" / "kubectl", f"/bin/echo Client Version: v{version}0")
-    assert programs._existing(kubectl) is None  # pyright: ignore[reportPrivateUsage]
+    assert programs.existing(kubectl) is None
     executable(empty_cache / "path" / "kubectl", f"/bin/echo Client Version: v{version}")
-    assert programs._existing(kubectl) == empty_cache / "path" / "kubectl"  # pyright: ignore[reportPrivateUsage]
+    assert programs.existing(kubectl) == empty_cache / "path" / "kubectl"
 
 
 def test_the_cache_is_keyed_by_the_lock(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     with_fake_go(empty_cache, BUILD)
-    first = programs.prepare(ignore).path("helm")
+    first = builds.prepare(ignore).path("helm")
     copied = empty_cache / "tools"
-    for folder in (lock.parent for lock in catalog.TOOLS.glob("*/go.mod")):
+    for folder in (lock.parent for lock in programs.TOOLS.glob("*/go.mod")):
         (copied / folder.name).mkdir(parents=True)
         for name in ("go.mod", "go.sum"):
             (copied / folder.name / name).write_text((folder / name).read_text())
     (copied / "helm" / "go.sum").write_text("changed")
-    monkeypatch.setattr(catalog, "TOOLS", copied)
+    monkeypatch.setattr(programs, "TOOLS", copied)
     monkeypatch.setattr(builds, "TOOLS", copied)
-    assert programs.prepare(ignore).path("helm") != first
+    assert builds.prepare(ignore).path("helm") != first
     assert os.path.exists(first)
 
 
@@ -139,7 +148,7 @@ def test_two_builds_at_once_build_every_program_once(empty_cache: Path):
     with_fake_go(empty_cache, f"echo built >> {empty_cache}/builds\n{slow}\n{BUILD}")
     told: list[BuildProgress] = []
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.submit(programs.prepare, told.append), pool.submit(programs.prepare, told.append)
+        first, second = pool.submit(builds.prepare, told.append), pool.submit(builds.prepare, told.append)
         assert first.result() == second.result()
     assert (empty_cache / "builds").read_text().count("built") == len(PROGRAMS)
     assert "waiting for another build" in {line.state for line in told}
@@ -148,17 +157,17 @@ def test_two_builds_at_once_build_every_program_once(empty_cache: Path):
 def test_one_program_is_built_without_those_of_the_sandbox(empty_cache: Path):
     with_fake_go(empty_cache, BUILD)
     told: list[BuildProgress] = []
-    built = programs.prepare_one(ACTIONLINT, told.append)
+    built = builds.prepare_one(ACTIONLINT, told.append)
     assert built.read_text() == "program\n"
     assert {line.name for line in told} == {"actionlint"}
     told.clear()
-    assert programs.prepare_one(ACTIONLINT, told.append) == built
+    assert builds.prepare_one(ACTIONLINT, told.append) == built
     assert told == []
 
 
 def test_a_document_of_a_module_is_copied_once_and_needs_no_program(empty_cache: Path):
     with_fake_go(empty_cache, "exit 1")
-    document = programs.prepare_copy(API_DOCUMENTS["storage"], ignore)
+    document = builds.prepare_copy(API_DOCUMENTS["storage"], ignore)
     assert document.read_text() == "{}\n"
     (empty_cache / "path" / "go").unlink()
-    assert programs.prepare_copy(API_DOCUMENTS["storage"], ignore) == document
+    assert builds.prepare_copy(API_DOCUMENTS["storage"], ignore) == document

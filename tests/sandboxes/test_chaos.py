@@ -6,13 +6,12 @@ from datetime import datetime
 
 import pytest
 
-from chaos.fault import Expected, Fault, comes_with_the_job
 from chaos.faults import CATALOGUE
-from chaos.faults.pace import at_least
-from chaos.faults.process import HANGS_SOON
-from chaos.field import END_SECONDS, NAMESPACE, STEADY, Field
+from chaos.faults.hosts import HANGS_SOON, at_least
 from chaos.sabotage import sabotaged
+from chaos.target import END_SECONDS, NAMESPACE, STEADY, Fault, Target, comes_with_the_job
 from chaos.trial import carry_out
+from chaos.verdict import Expected
 from infra.job_sets import usd_per_job_hour
 from infra.programs import PRICE_KEY
 from infra.settings import parse
@@ -28,31 +27,31 @@ QUICK = ("save-arrays-in-part",)
 
 
 @pytest.fixture(scope="module")
-def field(chain: Chain) -> Field:
+def target(chain: Chain) -> Target:
     """The sandbox of the other tests, with a job that nothing has struck."""
     chain.engine(name=STEADY).up(ignore)
     chain.wait_for_end(STEADY)
-    return chain.field
+    return chain.target
 
 
 @pytest.mark.parametrize("fault", [fault for fault in CATALOGUE if fault.name in QUICK], ids=lambda fault: fault.name)
-def test_what_the_entry_of_a_fault_demands_holds(field: Field, fault: Fault) -> None:
+def test_what_the_entry_of_a_fault_demands_holds(target: Target, fault: Fault) -> None:
     # How soon it goes on is for `make chaos` to say, on a machine that does nothing else.
     unhurried = replace(fault.expected, recovery_seconds=END_SECONDS)
-    assert carry_out(field, replace(fault, expected=unhurried)).broken == ()
+    assert carry_out(target, replace(fault, expected=unhurried)).broken == ()
 
 
 def test_every_fault_has_a_name_of_its_own() -> None:
     assert len({fault.name for fault in CATALOGUE}) == len(CATALOGUE)
 
 
-def test_a_start_records_the_price_that_the_program_declares(field: Field) -> None:
-    (start,) = field.history(STEADY).starts
+def test_a_start_records_the_price_that_the_program_declares(target: Target) -> None:
+    (start,) = target.history(STEADY).starts
     settings = parse(stack_values("local"))
     assert start.usd_per_hour == usd_per_job_hour(settings, only_job(settings))
 
 
-def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field: Field) -> None:
+def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(target: Target) -> None:
     """A host leaves with notice; in the next start another one stands still until the watchdog ends it.
 
     The watchdog waits longer than hosts on a busy machine take to compile after the first of them.
@@ -63,19 +62,19 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field:
     edit = sabotaged(slow, replace(slow, start=1))
     job = Fault("two-faults", "a cheap one and a hang", comes_with_the_job, Expected(), None, settings, edit=edit)
     price = {"metadata": {"name": f"{job.name}-price"}, "data": {PRICE_KEY: "3600"}}
-    field.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", price)
-    field.submit(job)
+    target.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", price)
+    target.submit(job)
     try:
-        field.wait_for_step(job.name, 10)
-        began = min(_moments(field, job.name, "running", "startedAt"))
-        field.send(signal.SIGTERM, job.name, "slice-1-0")
-        field.wait_for_step(job.name, 30)
-        field.send(signal.SIGSTOP, job.name, "slice-1-1")
-        field.wait_for_end(job.name)
-        ended = max(_moments(field, job.name, "terminated", "finishedAt"))
-        spent = goodput(field.history(job.name).tried)
+        target.wait_for_step(job.name, 10)
+        began = min(_moments(target, job.name, "running", "startedAt"))
+        target.send(signal.SIGTERM, job.name, "slice-1-0")
+        target.wait_for_step(job.name, 30)
+        target.send(signal.SIGSTOP, job.name, "slice-1-1")
+        target.wait_for_end(job.name)
+        ended = max(_moments(target, job.name, "terminated", "finishedAt"))
+        spent = goodput(target.history(job.name).tried)
     finally:
-        field.remove(job.name)
+        target.remove(job.name)
     left, stopped, last = [start.ending for start in spent.starts]
     # JAX may see before the watchdog that a host is silent.
     assert (left, last) == ("PREEMPTED", "DONE")
@@ -89,7 +88,7 @@ def test_the_fault_that_cost_most_is_the_one_that_held_the_job_up_longest(field:
     assert spent.seconds == pytest.approx(ended - began, rel=0.05, abs=5)
 
 
-def _moments(field: Field, job: str, state: str, name: str) -> list[float]:
+def _moments(target: Target, job: str, state: str, name: str) -> list[float]:
     """When the containers of the job's pods began or ended, as the API server has it."""
-    states = [each["state"] for pod in field.pods(job) for each in pod["status"].get("containerStatuses", ())]
+    states = [each["state"] for pod in target.pods(job) for each in pod["status"].get("containerStatuses", ())]
     return [datetime.fromisoformat(each[state][name]).timestamp() for each in states if state in each]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from infra.flavors import NODE_POOL_LABEL
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values

@@ -22,9 +22,9 @@ import psutil
 import pytest
 from pulumi.automation import CommandError, ConfigValue, EngineEvent
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from sandbox.engine import Engine
-from sandbox.node_agent.leftovers import FOLDER_VARIABLE
+from sandbox.node_agent.pod_process import FOLDER_VARIABLE
 from tests.chain.stack import Chain, wait_until
 
 pytestmark = pytest.mark.complete

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import daemon, programs
+from sandbox import builds, daemon
 from sandbox.daemon import SandboxError
 from sandbox.site import create, taken_ports
 from tests.chain.stack import ignore, processes_of, wait_until
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.complete
 
 
 def test_a_sandbox_that_cannot_start_cleans_up_and_says_why(tmp_path: Path):
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     site = create(tmp_path / "sandbox")
     site.etcd_data.write_text("not a folder")
     with pytest.raises(SandboxError, match=r"did not start; nothing is left running.*(?s:.)*etcd ended with exit code"):

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.field import NAMESPACE
+from chaos.target import NAMESPACE
 from infra import operators
 from infra.api_server import ApiError
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
-from sandbox import daemon, programs
-from sandbox.access import administrator
-from sandbox.catalog import PREVIOUS, PROGRAMS, Program, version_of
-from sandbox.site import create
+from sandbox import builds, daemon
+from sandbox.programs import PREVIOUS, PROGRAMS, Program, version_of
+from sandbox.site import administrator, create
 from tests.chain.stack import Chain, Operations, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 
@@ -37,8 +36,8 @@ JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Generator[Chain]:
     """A sandbox that has the operators of the minor before, too."""
     site = create(tmp_path_factory.mktemp("sandbox"))
-    found = programs.prepare(ignore)
-    programs.prepare_previous(ignore)
+    found = builds.prepare(ignore)
+    builds.prepare_previous(ignore)
     daemon.start(site, ignore)
     try:
         yield Chain(site, found, tmp_path_factory.mktemp("stacks"))

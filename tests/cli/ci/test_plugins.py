@@ -12,7 +12,7 @@ import pytest
 
 from cli.ci.plugins import Plugin, install, lock, own_platform, plugins
 from cli.halt import Halt
-from sandbox import programs
+from sandbox import builds
 from tests.chain.stack import ignore
 
 PLUGIN = Plugin("example", "1.2.3")
@@ -46,7 +46,7 @@ def server(archives: Path) -> Generator[str]:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the real `pulumi` puts plugins."""
-    monkeypatch.setenv("PATH", str(programs.prepare(ignore).path("pulumi").parent), prepend=":")
+    monkeypatch.setenv("PATH", str(builds.prepare(ignore).path("pulumi").parent), prepend=":")
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
     return tmp_path / "home" / "plugins"
 

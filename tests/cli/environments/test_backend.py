@@ -12,7 +12,7 @@ from pulumi import automation
 from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
 from cli.environments.files import Files, environment_in
 from cli.halt import Halt
-from sandbox import programs
+from sandbox import builds, programs
 from sandbox.engine import project_folder, stack_in
 from sandbox.site import Site, create
 
@@ -25,7 +25,7 @@ NAME = "pr-1"
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    programs.prepare(lambda _: None)
+    builds.prepare(lambda _: None)
     return create(tmp_path / "sandbox")
 
 

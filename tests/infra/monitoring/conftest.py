@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.catalog import PROMTOOL
-from sandbox.programs import prepare_one
+from sandbox.builds import prepare_one
+from sandbox.programs import PROMTOOL
 
 
 @pytest.fixture(scope="session")

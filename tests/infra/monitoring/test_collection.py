@@ -9,7 +9,7 @@ from infra.jobset import JOBSET_NAMESPACE
 from infra.monitoring.collection import COLLECTORS_NAMESPACE, of_controller, of_trainers
 from infra.operators import JOBSET, KUEUE
 from infra.pods import pod_template
-from sandbox import programs
+from sandbox import builds
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore
 from tests.infra.one_job import submitted
@@ -44,7 +44,7 @@ def test_nothing_is_declared_or_let_in_where_monitoring_is_off(values: Values) -
 
 @pytest.mark.parametrize(("name", "namespace", "version"), CONTROLLERS, ids=lambda each: str(each))
 def test_what_is_asked_of_a_controller_is_what_its_chart_has(name: str, namespace: str, version: str) -> None:
-    chart: Any = render({"chart": name, "version": version, "namespace": namespace}, name, programs.prepare(ignore))
+    chart: Any = render({"chart": name, "version": version, "namespace": namespace}, name, builds.prepare(ignore))
     wanted = of_controller(name, namespace)
     spec = _spec(wanted["metrics"])
     (deployment,) = (found for found in chart if found["kind"] == "Deployment")

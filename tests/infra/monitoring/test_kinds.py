@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.catalog import GKE_KINDS, copied_path
+from sandbox.programs import GKE_KINDS, copied_path
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int}

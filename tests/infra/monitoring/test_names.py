@@ -11,7 +11,7 @@ import pytest
 from infra.monitoring.alerts import ALERTS
 from infra.monitoring.dashboard import PANELS
 from infra.operators import JOBSET, KUEUE
-from sandbox.catalog import TOOLS
+from sandbox.programs import TOOLS
 from workloads.report.goodput import Cause
 from workloads.spec import ExitCode
 from workloads.training.exposition import FAMILIES

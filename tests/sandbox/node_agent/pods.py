@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from infra.api_server import Json
 from sandbox.node_agent.environment import Lookup, Surroundings
 from sandbox.node_agent.pod import Pod
 from sandbox.site import Site
-
-type Json = dict[str, Any]
 
 SITE = Site(Path("/nonexistent"), 201)
 

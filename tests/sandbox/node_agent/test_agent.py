@@ -1,15 +1,18 @@
-"""Which pods the agent runs, told by what it hears of nodes and pods; no API server answers."""
-
 # pyright: reportPrivateUsage=false
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from sandbox.node_agent.agent import NodeAgent
+from infra.api_server import ApiServer
+from sandbox.node_agent.agent import Leases, NodeAgent
 from sandbox.site import SILENT_ANNOTATION, Site
 from tests.sandbox.node_agent.pods import NODE, Json, container, pod
 
@@ -69,3 +72,75 @@ def test_a_pod_deleted_by_force_on_a_silent_node_ends_with_the_node(agent: NodeA
     pid = deleted_by_force(agent, Site(tmp_path, 201))
     agent._node_removed(SILENT)
     until(lambda: not runs(pid))
+
+
+@dataclass
+class RecordedApi:
+    """Remembers whose lease was renewed and who was declared ready; ends the round after `last`."""
+
+    last: str
+    ended: threading.Event
+    renewed: list[str] = field(default_factory=list[str])
+    ready: list[str] = field(default_factory=list[str])
+
+    def request(self, _method: str, path: str, *_: object) -> None:
+        self.renewed.append(path.rpartition("/")[2])
+        if self.renewed[-1] == self.last:
+            self.ended.set()
+
+    def patch(self, path: str, *_: object) -> None:
+        self.ready.append(path.split("/")[-2])
+
+
+class Busy(dict[str, Any]):
+    """A node at each look at which another one comes."""
+
+    def __init__(self, node: Json, comes: Callable[[], None]):
+        super().__init__(node)
+        self.comes = comes
+
+    def __getitem__(self, key: str) -> Any:
+        self.comes()
+        return super().__getitem__(key)
+
+
+def named(name: str, annotations: Json) -> Json:
+    return {"metadata": {"name": name, "uid": f"uid-of-{name}", "annotations": annotations}}
+
+
+def round_of(*nodes: Json) -> RecordedApi:
+    """What one round of heartbeats sends."""
+    api = RecordedApi(nodes[-1]["metadata"]["name"], threading.Event())
+    leases = Leases(cast("ApiServer", api))
+    for each in nodes:
+        leases.announce(each)
+    send(leases, api)
+    return api
+
+
+def send(leases: Leases, api: RecordedApi) -> None:
+    """One round."""
+    runs = threading.Thread(target=leases.run, args=(api.ended,))
+    runs.start()
+    assert api.ended.wait(10)
+    leases.stop_waiting()
+    runs.join(10)
+
+
+def test_a_node_that_is_not_ready_is_declared_so_beside_its_lease() -> None:
+    api = round_of(named("one", {}), named("two", {}))
+    assert (api.renewed[:2], api.ready) == (["one", "two"], ["one", "two"])
+
+
+def test_of_a_silent_node_no_heartbeat_is_sent() -> None:
+    api = round_of(named("one", {SILENT_ANNOTATION: "true"}), named("two", {}))
+    assert (set(api.renewed), api.ready) == ({"two"}, ["two"])
+
+
+def test_nodes_may_come_while_heartbeats_are_sent() -> None:
+    api = RecordedApi("one", threading.Event())
+    leases = Leases(cast("ApiServer", api))
+    names = (f"new-{number}" for number in count())
+    leases.announce(Busy(named("one", {}), lambda: leases.announce(named(next(names), {}))))
+    send(leases, api)
+    assert "one" in api.renewed

@@ -1,10 +1,18 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.node_agent.environment import command_line, declared_variables, expand, field_value, resource_value
+from sandbox.node_agent.environment import (
+    SERVICE_ACCOUNT_PATH,
+    command_line,
+    container_mounts,
+    declared_variables,
+    expand,
+)
 from sandbox.node_agent.pod import ConfigError
-from tests.sandbox.node_agent.pods import NODE, container, pod, surroundings
+from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 
 NAMES = st.text(alphabet="ABCDEFGHIJ_", min_size=1)
 DATA = {"configmaps": {"settings": {"rate": b"3", "LEVEL": b"info"}}, "secrets": {"token": {"key": b"\xff"}}}
@@ -55,14 +63,8 @@ def test_references_to_pod_fields_config_maps_and_secrets_are_resolved() -> None
         {"name": "RATE", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "rate"}}},
         {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "k", "optional": True}}},
     ]
-    sources = [
-        {"configMapRef": {"name": "settings"}, "prefix": "MY_"},
-        {"secretRef": {"name": "absent", "optional": True}},
-    ]
     around = surroundings(me, lookup)
-    assert declared_variables(container(env=entries, envFrom=sources), around, {}) == {
-        "MY_rate": "3",
-        "MY_LEVEL": "info",
+    assert declared_variables(container(env=entries), around, {}) == {
         "ROLE": "worker",
         "MISSING": "",
         "ADDRESS": around.address,
@@ -86,8 +88,7 @@ def test_a_secret_that_is_no_text_reaches_the_process_unchanged() -> None:
             {"fieldRef": {"fieldPath": "spec.dnsPolicy"}},
             "'spec.dnsPolicy' is not offered here; choose one of metadata.name",
         ),
-        ({"resourceFieldRef": {"resource": "limits.google.com/tpu"}}, "is not offered here; use CPU or memory"),
-        ({"fileKeyRef": {}}, "env 'X': fileKeyRef is not offered here"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "env 'X': resourceFieldRef is not offered here"),
     ],
 )
 def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[str, str]], message: str) -> None:
@@ -95,23 +96,9 @@ def test_a_reference_to_nothing_says_what_is_missing(reference: dict[str, dict[s
         declared_variables(container(env=[{"name": "X", "valueFrom": reference}]), surroundings(pod(), lookup), {})
 
 
-@pytest.mark.parametrize(
-    ("resource", "divisor", "value"),
-    [
-        ("limits.cpu", "1", "2"),
-        ("limits.cpu", "1m", "1500"),
-        ("limits.memory", "1Mi", "102400"),
-        ("requests.cpu", "0", "44"),
-    ],
-)
-def test_resources_are_the_containers_own_or_else_the_nodes_rounded_up(resource: str, divisor: str, value: str) -> None:
-    me = container(resources={"limits": {"cpu": "1500m"}})
-    assert resource_value({"resource": resource, "divisor": divisor}, me, NODE) == value
-
-
-def test_labels_as_a_file_have_one_quoted_entry_a_line() -> None:
-    me = pod(metadata={"labels": {"b": "2", "a": "1"}})
-    assert field_value("metadata.labels", surroundings(me)) == 'a="1"\nb="2"'
+def test_variables_from_a_whole_config_map_are_refused() -> None:
+    with pytest.raises(ConfigError, match="envFrom is not offered here; use env"):
+        declared_variables(container(envFrom=[{"configMapRef": {"name": "settings"}}]), surroundings(pod()), {})
 
 
 def test_a_container_without_command_is_refused_because_images_are_not_run() -> None:
@@ -122,3 +109,70 @@ def test_a_container_without_command_is_refused_because_images_are_not_run() -> 
 def test_arguments_are_expanded_and_shell_substitutions_are_left_alone() -> None:
     me = container(command=["sh", "-c"], args=["echo $(date) $(WORD)"])
     assert command_line(me, {"WORD": "hi"}) == ["sh", "-c", "echo $(date) hi"]
+
+
+def job_data(_kind: str, name: str) -> dict[str, bytes] | None:
+    return {"spec.json": b"{}", "other": b"1"} if name == "job" else None
+
+
+def mount(volume: Json, folder: Path, path: str = "/mnt", **fields: object) -> Path:
+    me = container(volumeMounts=[{"name": "data", "mountPath": path, **fields}])
+    around = surroundings(pod(containers=[me], volumes=[{"name": "data", **volume}]), job_data)
+    (made,) = container_mounts(me, around, folder)
+    assert made.target == path
+    return made.source
+
+
+def test_two_containers_share_an_empty_dir(tmp_path: Path) -> None:
+    (mount({"emptyDir": {"medium": "Memory"}}, tmp_path) / "note").write_text("here")
+    assert (mount({"emptyDir": {}}, tmp_path) / "note").read_text() == "here"
+
+
+def test_a_config_map_becomes_a_file_for_each_key(tmp_path: Path) -> None:
+    source = mount({"configMap": {"name": "job"}}, tmp_path)
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == job_data("configmaps", "job")
+
+
+def test_items_choose_and_rename_keys(tmp_path: Path) -> None:
+    volume = {"secret": {"secretName": "job", "items": [{"key": "spec.json", "path": "deep/job.json"}]}}
+    made = mount(volume, tmp_path)
+    assert [path.relative_to(made) for path in made.rglob("*") if path.is_file()] == [Path("deep/job.json")]
+
+
+def test_a_projected_volume_joins_its_sources(tmp_path: Path) -> None:
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    made = mount({"projected": {"sources": [{"configMap": {"name": "job"}}, token]}}, tmp_path)
+    assert (made / "token").read_text() == "token for 600 s"
+    assert (made / "spec.json").exists()
+
+
+def test_a_mount_path_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="mountPath '/no/such/path' of volume 'data' does not exist on this machine"):
+        mount({"emptyDir": {}}, tmp_path, "/no/such/path")
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ({"configMap": {"name": "absent"}}, "configmap 'absent' not found"),
+        ({"configMap": {"name": "job", "items": [{"key": "no", "path": "p"}]}}, "non-existent config key: no"),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, "of kind persistentVolumeClaim is not offered here"),
+    ],
+)
+def test_a_volume_that_cannot_be_made_says_why(volume: Json, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mount(volume, tmp_path)
+
+
+def test_a_file_cannot_leave_its_volume_and_part_of_a_volume_cannot_be_mounted(tmp_path: Path) -> None:
+    items = [{"key": "other", "path": "../../etc/other"}]
+    with pytest.raises(ConfigError, match="leaves its volume"):
+        mount({"configMap": {"name": "job", "items": items}}, tmp_path)
+    with pytest.raises(ConfigError, match="subPath of volume 'data' is not offered here"):
+        mount({"emptyDir": {}}, tmp_path, subPath="part")
+
+
+@pytest.mark.parametrize("path", [SERVICE_ACCOUNT_PATH, "/tmp"])
+def test_the_token_that_admission_mounts_everywhere_and_temporary_files_are_left_out(tmp_path: Path, path: str) -> None:
+    me = container(volumeMounts=[{"name": "left-out", "mountPath": path}])
+    assert container_mounts(me, surroundings(pod(containers=[me])), tmp_path) == []

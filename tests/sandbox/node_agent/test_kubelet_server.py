@@ -9,8 +9,7 @@ import pytest
 
 from sandbox import certificates
 from sandbox.node_agent.container import log_file
-from sandbox.node_agent.kubelet_server import KubeletServer, Wanted, log_blocks
-from sandbox.node_agent.log_times import LogTimes
+from sandbox.node_agent.kubelet_server import KubeletServer, LogTimes, Wanted, log_blocks
 from sandbox.site import Site, create
 
 
@@ -18,7 +17,7 @@ from sandbox.site import Site, create
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     made = create(tmp_path_factory.mktemp("site"))
     certificates.ensure(made)
-    log = log_file(made, "team_train-0_uid", "jax", previous=False)
+    log = log_file(made, "team_train-0_uid", "jax")
     log.parent.mkdir(parents=True)
     log.write_text("one\ntwo\nthree\n")
     return made

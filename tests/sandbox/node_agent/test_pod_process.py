@@ -8,9 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandbox.node_agent.leftovers import FOLDER_VARIABLE, end_leftovers, start_reaper
-from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
-from sandbox.node_agent.volumes import Mount
+from sandbox.node_agent.environment import Mount
+from sandbox.node_agent.pod_process import (
+    FOLDER_VARIABLE,
+    Plan,
+    PodProcess,
+    StartError,
+    end_leftovers,
+    start_reaper,
+)
 
 ROOT = Path(__file__).parents[3]
 

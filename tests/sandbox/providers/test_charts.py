@@ -1,11 +1,21 @@
 import re
 from pathlib import Path
 
+import pulumi
 import pytest
 
-from sandbox.catalog import OPERATORS, PREVIOUS, PROGRAMS, cached_path, chart_of, copied_path, version_of
-from sandbox.programs import Programs
-from sandbox.providers.charts import render, type_token
+from sandbox.programs import (
+    OPERATORS,
+    PREVIOUS,
+    PROGRAMS,
+    Operator,
+    Programs,
+    cached_path,
+    chart_of,
+    copied_path,
+    version_of,
+)
+from sandbox.providers.charts import local_charts, render, type_token
 from sandbox.providers.plugin import Refusal
 
 HELM = """#!/bin/sh
@@ -84,3 +94,31 @@ def test_an_unknown_chart_is_refused_with_those_there_are(programs: Programs) ->
 def test_types_carry_the_group_and_version() -> None:
     assert type_token({"apiVersion": "v1", "kind": "Service"}) == "kubernetes:core/v1:Service"
     assert type_token({"apiVersion": "apps/v1", "kind": "Deployment"}) == "kubernetes:apps/v1:Deployment"
+
+
+def test_the_published_plugin_gets_the_sandboxs_charts_without_what_no_server_here_answers_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chart = tmp_path / "programs" / "of-one-lock" / "charts" / "kueue"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "templates" / "service.yaml").write_text("kind: Service\n")
+    (chart / "templates" / "visibility.yaml").write_text("kind: APIService\n")
+    monkeypatch.setattr(
+        Programs, "operator", lambda _self, name, version: {("kueue", "1"): Operator(chart, chart)}[name, version]
+    )
+    transform = local_charts(Programs({}), tmp_path / "copies")
+
+    def declared(resource_type: str, **props: str) -> pulumi.ResourceTransformArgs:
+        return pulumi.ResourceTransformArgs(False, resource_type, "kueue", props, pulumi.ResourceOptions())
+
+    assert transform(declared("kubernetes:core/v1:Namespace")) is None
+    # The plugin registers each chart once more, without inputs.
+    assert transform(declared("kubernetes:helm.sh/v4:Chart")) is None
+    for _ in range(2):
+        changed = transform(
+            declared("kubernetes:helm.sh/v4:Chart", chart="oci://example.org/charts/kueue", version="1")
+        )
+        assert changed
+        copy = Path(str(changed.props["chart"]))
+        assert copy.name == "kueue"
+        assert [path.name for path in (copy / "templates").iterdir()] == ["service.yaml"]

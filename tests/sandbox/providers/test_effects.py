@@ -4,17 +4,36 @@ from typing import Any, cast
 import pytest
 import urllib3
 
-from infra.api_server import ApiServer
-from sandbox import programs
-from sandbox.gcs import start_gcs
-from sandbox.providers.cloud import Cloud
-from sandbox.providers.effects import BucketEffect, ClusterEffect, NodePoolEffect
+from infra.api_server import ApiServer, Json
+from sandbox import builds
+from sandbox.control_plane import start_gcs
+from sandbox.providers.cloud import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
+from sandbox.providers.effects import BucketEffect, ClusterEffect, NodePoolEffect, require_node_pool
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.resource_types import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE
-from sandbox.providers.values import Object
+from sandbox.servers import Supervision
 from sandbox.site import Site, create
-from sandbox.supervision import Supervision
 from tests.chain.stack import ignore
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({"name": "a", "nodeCount": 4, "initialNodeCount": 4}, "both initial_node_count and node_count on node pool a"),
+        ({"upgradeSettings": {"strategy": "BLUE_GREEN", "maxSurge": 1}}, "Surge upgrade settings may not be changed"),
+    ],
+)
+def test_a_new_pool_whose_settings_exclude_each_other_is_refused(properties: Json, told: str) -> None:
+    with pytest.raises(Refusal, match=told):
+        require_node_pool(properties, None)
+
+
+def test_an_existing_pool_is_judged_by_what_changes() -> None:
+    surge = {"maxSurge": 0, "maxUnavailable": 1}
+    require_node_pool({"upgradeSettings": {"strategy": "SURGE"} | surge}, None)
+    require_node_pool({"upgradeSettings": {"strategy": "BLUE_GREEN"} | surge}, {"upgradeSettings": surge})
+    with pytest.raises(Refusal, match="Surge upgrade settings"):
+        require_node_pool({"upgradeSettings": {"strategy": "BLUE_GREEN"}}, {"upgradeSettings": surge})
+
 
 PROVISIONING = "provisioningrequests.autoscaling.x-k8s.io"
 CLUSTER_RECORD = {"name": "c", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
@@ -42,7 +61,7 @@ class Requests:
 
 
 def test_a_cluster_comes_with_the_kinds_that_gke_brings_along(tmp_path: Path) -> None:
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     api = Requests()
     ClusterEffect(Site(tmp_path, 99), Cloud(tmp_path), lambda: cast(ApiServer, api)).create({"name": "c"})
     kinds = {kind for _, kind in api.made}
@@ -54,11 +73,11 @@ def test_a_cluster_comes_with_the_kinds_that_gke_brings_along(tmp_path: Path) ->
 def test_a_bucket_goes_with_its_objects_but_not_with_folders_of_its_own(tmp_path: Path) -> None:
     site = create(tmp_path)
     supervision = Supervision(site.servers)
-    start_gcs(site, programs.prepare(ignore), supervision)
+    start_gcs(site, builds.prepare(ignore), supervision)
     try:
         buckets = BucketEffect(site)
         for name in ("flat", "hierarchical"):
-            properties: Object = {"name": name, "project": "p", "location": "US-EAST5", "forceDestroy": True}
+            properties: Json = {"name": name, "project": "p", "location": "US-EAST5", "forceDestroy": True}
             buckets.create(properties)
             stored = f"{site.gcs_url}/upload/storage/v1/b/{name}/o?uploadType=media&name=run/checkpoint"
             assert urllib3.request("POST", stored, body=b"weights").status == 200
@@ -91,7 +110,7 @@ def test_nodes_that_stream_images_need_the_api_and_the_right_to_use_it(tmp_path:
 
 
 def test_only_a_queued_pool_brings_the_kind_of_its_requests(tmp_path: Path) -> None:
-    programs.prepare(ignore)
+    builds.prepare(ignore)
     api, cloud = Requests(), Cloud(tmp_path)
     cloud.keep(CLUSTER, "c", CLUSTER_RECORD)
     effect = NodePoolEffect(Site(tmp_path, 201), cloud, lambda: cast(ApiServer, api))

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.providers.cloud import Cloud
+from infra.api_server import Json
+from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, NotReady, Refusal, Resource
-from sandbox.providers.resource_types import CLUSTER, NODE_POOL, RESOURCE_POLICY
-from sandbox.providers.values import UNKNOWN, Object, Secret, merged
+from sandbox.providers.values import UNKNOWN, Secret, merged
 from sandbox.site import Site
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
@@ -26,7 +26,7 @@ def plugin(tmp_path: Path) -> GcpPlugin:
     return plugin
 
 
-def created(plugin: GcpPlugin, resource_type: str, inputs: Object) -> Resource:
+def created(plugin: GcpPlugin, resource_type: str, inputs: Json) -> Resource:
     resource_id, state = plugin.create(urn(resource_type), inputs, 0, preview=False)
     return Resource(urn(resource_type), resource_id, inputs, state)
 
@@ -79,12 +79,12 @@ def test_a_secret_input_stays_secret_in_the_state(plugin: GcpPlugin) -> None:
     assert network.state["description"] == Secret("hidden")
 
 
-def pool(state: Object | None = None) -> Resource:
+def pool(state: Json | None = None) -> Resource:
     inputs = {"name": "s", "cluster": "c", "nodeCount": 4, "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"}}
     return Resource(urn(NODE_POOL), "id", inputs, merged({"version": "1"} | inputs, state or {}))
 
 
-def diff(plugin: GcpPlugin, old: Resource, change: Object) -> Diff:
+def diff(plugin: GcpPlugin, old: Resource, change: Json) -> Diff:
     return plugin.diff(old, merged(old.inputs, change))
 
 

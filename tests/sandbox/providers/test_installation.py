@@ -5,13 +5,10 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-import pulumi
 import pytest
 
-from sandbox.catalog import ProgramsError
-from sandbox.programs import Operator, Programs
-from sandbox.providers import install
-from sandbox.providers.published import VARIABLE, local_charts
+from sandbox.programs import ProgramsError
+from sandbox.providers.installation import VARIABLE, install
 from sandbox.site import create
 
 
@@ -59,31 +56,3 @@ def test_the_published_plugin_takes_the_place_of_the_stand_in_and_gives_it_back(
     install(site)
     assert "sandbox.providers.kubernetes" in (installed / program.name).read_text()
     assert program.read_text() == "published"
-
-
-def test_the_published_plugin_gets_the_sandboxs_charts_without_what_no_server_here_answers_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chart = tmp_path / "programs" / "of-one-lock" / "charts" / "kueue"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "templates" / "service.yaml").write_text("kind: Service\n")
-    (chart / "templates" / "visibility.yaml").write_text("kind: APIService\n")
-    monkeypatch.setattr(
-        Programs, "operator", lambda _self, name, version: {("kueue", "1"): Operator(chart, chart)}[name, version]
-    )
-    transform = local_charts(Programs({}), tmp_path / "copies")
-
-    def declared(resource_type: str, **props: str) -> pulumi.ResourceTransformArgs:
-        return pulumi.ResourceTransformArgs(False, resource_type, "kueue", props, pulumi.ResourceOptions())
-
-    assert transform(declared("kubernetes:core/v1:Namespace")) is None
-    # The plugin registers each chart once more, without inputs.
-    assert transform(declared("kubernetes:helm.sh/v4:Chart")) is None
-    for _ in range(2):
-        changed = transform(
-            declared("kubernetes:helm.sh/v4:Chart", chart="oci://example.org/charts/kueue", version="1")
-        )
-        assert changed
-        copy = Path(str(changed.props["chart"]))
-        assert copy.name == "kueue"
-        assert [path.name for path in (copy / "templates").iterdir()] == ["service.yaml"]

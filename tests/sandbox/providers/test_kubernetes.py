@@ -5,10 +5,11 @@ import pytest
 from pulumi import ResourceOptions
 from pulumi.provider.experimental.provider import ConstructRequest
 
+from infra.api_server import Json
 from sandbox.providers import charts
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource
-from sandbox.providers.values import UNKNOWN, Object, Secret, merged
+from sandbox.providers.values import UNKNOWN, Secret, merged
 
 SEED = b"\x01\x02\x03\x04"
 KUBECONFIG = "apiVersion: v1\nclusters: [{name: c, cluster: {server: 'https://%s'}}]\nusers: []\n"
@@ -18,16 +19,16 @@ def urn(api_type: str, name: str = "thing") -> str:
     return f"urn:pulumi:dev::project::kubernetes:{api_type}::{name}"
 
 
-def checked(api_type: str, inputs: Object) -> Object:
+def checked(api_type: str, inputs: Json) -> Json:
     return KubernetesPlugin().check(urn(api_type), {}, inputs, SEED)
 
 
-def diff(api_type: str, inputs: Object, change: Object) -> Diff:
+def diff(api_type: str, inputs: Json, change: Json) -> Diff:
     old = checked(api_type, inputs)
     return KubernetesPlugin().diff(Resource(urn(api_type), "id", old, old), merged(old, change))
 
 
-def named(**fields: Any) -> Object:
+def named(**fields: Any) -> Json:
     return {"metadata": {"name": "n", "namespace": "team"}, **fields}
 
 
@@ -77,7 +78,7 @@ def test_data_of_a_config_map_cannot_be_changed_in_place() -> None:
     [("Secret", "stringData", "enableSecretMutable"), ("ConfigMap", "data", "enableConfigMapMutable")],
 )
 def test_data_changes_in_place_only_where_the_provider_is_told_so(kind: str, field: str, option: str) -> None:
-    def replaces(config: Object) -> frozenset[str]:
+    def replaces(config: Json) -> frozenset[str]:
         plugin = KubernetesPlugin()
         plugin.config = config
         old, new = (plugin.check(urn(f"core/v1:{kind}"), {}, named(**{field: {"a": text}}), SEED) for text in "12")
@@ -124,7 +125,7 @@ def test_without_its_cluster_an_object_stays_and_the_error_names_the_way_out(
 
 @pytest.mark.parametrize("option", [{"deleteUnreachable": "true"}, {"deleteUnreachable": True}, {}])
 def test_without_its_cluster_an_object_leaves_the_state_on_request(
-    alone: tuple[KubernetesPlugin, Resource, list[str]], option: Object, monkeypatch: pytest.MonkeyPatch
+    alone: tuple[KubernetesPlugin, Resource, list[str]], option: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin, known, warnings = alone
     plugin.config |= option

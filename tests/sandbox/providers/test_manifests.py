@@ -1,9 +1,24 @@
-from sandbox.providers import manifests
-from sandbox.providers.plugin import Resource
-from sandbox.providers.values import UNKNOWN, Object, Secret
+from typing import Any
 
-SECRET: Object = {"kind": "Secret", "metadata": {"name": "n"}}
-LIVE: Object = {
+import pytest
+
+from infra.api_server import Json
+from sandbox.providers import manifests
+from sandbox.providers.manifests import (
+    WaitTimeoutError,
+    forced,
+    manager_of,
+    poll,
+    remembered,
+    requirement,
+    select,
+    taken_over,
+)
+from sandbox.providers.plugin import Refusal, Resource
+from sandbox.providers.values import UNKNOWN, Secret
+
+SECRET: Json = {"kind": "Secret", "metadata": {"name": "n"}}
+LIVE: Json = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "n", "namespace": "team", "uid": "1", "resourceVersion": "7", "managedFields": []},
@@ -51,8 +66,128 @@ def test_an_object_is_as_a_program_would_have_written_it() -> None:
 
 
 def test_what_holds_an_object_is_named_until_another_one_has_its_name() -> None:
-    held: Object = {**LIVE, "metadata": {**LIVE["metadata"], "finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
+    held: Json = {**LIVE, "metadata": {**LIVE["metadata"], "finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
     assert manifests.still_there(held, LIVE) == "ConfigMap n is held by finalizers kueue.x-k8s.io/resource-in-use"
     assert manifests.still_there(LIVE, LIVE) == "ConfigMap n is still being deleted"
     assert manifests.still_there({**LIVE, "metadata": {**LIVE["metadata"], "uid": "2"}}, LIVE) == ""
     assert manifests.still_there(None, LIVE) == ""
+
+
+OWN = "pulumi-kubernetes-1a2b3c4d"
+
+
+def entry(manager: str, operation: str, *fields: str, **more: str) -> Json:
+    return {
+        "manager": manager,
+        "operation": operation,
+        "fieldsV1": {"f:data": {f"f:{name}": {} for name in fields}},
+    } | more
+
+
+def live(*entries: Json) -> Json:
+    return {"metadata": {"managedFields": [*entries]}}
+
+
+def test_an_object_keeps_its_manager_from_one_state_to_the_next() -> None:
+    new = manager_of({})
+    assert new != manager_of({})
+    assert manager_of(remembered({}, new)) == new
+
+
+def test_what_the_creator_and_kubectl_wrote_becomes_the_objects_own() -> None:
+    others = [entry("kueue", "Update", "c"), entry("pulumi-kubernetes", "Update", "d", subresource="status")]
+    taken = [entry("pulumi-kubernetes", "Update", "a"), entry("kubectl-patch", "Update", "b")]
+    assert taken_over(live(*others, *taken), OWN) == [*others, entry(OWN, "Apply", "a", "b")]
+    owned = [entry(OWN, "Apply", "x"), entry("kubectl", "Apply", "y")]
+    assert taken_over(live(*owned, *others), OWN) == [*others, entry(OWN, "Apply", "x", "y")]
+
+
+def test_nothing_is_taken_from_other_programs_or_from_another_apply_of_pulumi() -> None:
+    others = [entry("python-urllib3", "Update", "a"), entry("pulumi-kubernetes-ffffffff", "Apply", "b")]
+    assert taken_over(live(*others, entry(OWN, "Apply", "c")), OWN) is None
+
+
+def test_fields_of_others_are_taken_where_the_object_says_so_and_in_previews_of_its_first_update() -> None:
+    plain: Json = {"metadata": {}}
+    ours: Json = {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}}
+    created, updated = live(entry("pulumi-kubernetes", "Update", "a")), live(entry(OWN, "Apply", "a"))
+    assert forced(ours, updated, preview=False)
+    assert forced(plain, created, preview=True)
+    assert not forced(plain, created, preview=False)
+    assert not forced(plain, updated, preview=True)
+    assert forced(plain, live(), preview=False)
+
+
+def manifest(kind: str, **annotations: str) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"annotations": {f"pulumi.com/{key}": text for key, text in annotations.items()}}}
+
+
+def unmet(inputs: dict[str, Any], live: dict[str, Any]) -> str:
+    check = requirement(inputs)
+    assert check is not None
+    return check({"metadata": {"generation": 1}, **live})
+
+
+def test_a_custom_resource_is_awaited_only_on_request() -> None:
+    assert requirement(manifest("JobSet")) is None
+
+
+def test_a_condition_must_have_the_status() -> None:
+    inputs = manifest("ClusterQueue", waitFor="condition=Active")
+    active = {"status": {"conditions": [{"type": "Active", "status": "True"}]}}
+    inactive = {"status": {"conditions": [{"type": "Active", "status": "False", "message": "no flavor"}]}}
+    assert unmet(inputs, active) == ""
+    assert unmet(inputs, inactive) == "Active is False: no flavor"
+    assert unmet(manifest("X", waitFor="condition=Active=False"), inactive) == ""
+    assert unmet(inputs, {}) == "no condition Active yet"
+
+
+def test_webhooks_are_ready_when_they_have_a_ca_bundle() -> None:
+    inputs = manifest("X", waitFor="jsonpath={.webhooks[*].clientConfig.caBundle}")
+    assert unmet(inputs, {"webhooks": [{"clientConfig": {}}]}) == "{.webhooks[*].clientConfig.caBundle} has no value"
+    assert unmet(inputs, {"webhooks": [{"clientConfig": {"caBundle": "AA=="}}]}) == ""
+
+
+def test_a_list_needs_every_entry_and_a_value_must_match() -> None:
+    inputs = manifest("X", waitFor='["jsonpath={.status.phase}=Done", "condition=Ready"]')
+    live = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    assert unmet(inputs, live) == "{.status.phase} is Running, not Done"
+
+
+def test_an_old_status_does_not_count() -> None:
+    inputs = manifest("X", waitFor="condition=Ready")
+    conditions = [{"type": "Ready", "status": "True"}]
+    live = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "conditions": conditions}}
+    assert "newest generation" in unmet(inputs, live)
+
+
+def test_a_deployment_is_awaited_until_its_replicas_are_available() -> None:
+    inputs, spec = manifest("Deployment"), {"replicas": 2}
+    assert unmet(inputs, {"spec": spec}) == "its controller has not seen it"
+    status = {"observedGeneration": 1, "availableReplicas": 1}
+    assert unmet(inputs, {"spec": spec, "status": status}) == "1 of 2 replicas are available"
+    assert unmet(inputs, {"spec": spec, "status": status | {"availableReplicas": 2}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("{.a.b}", [1]), ("$.list[0].x", [2]), ("{.list[*].x}", [2, 3]), ("{.a[*]}", [1]), ("{.none[3]}", [])],
+)
+def test_paths_select_names_indices_and_all(path: str, found: list[int]) -> None:
+    value = {"a": {"b": 1}, "list": [{"x": 2}, {"x": 3}]}
+    assert select(path, value) == found
+
+
+def test_an_unknown_expression_is_refused_with_the_forms_there_are() -> None:
+    with pytest.raises(Refusal, match="expected `condition="):
+        requirement(manifest("X", waitFor="ready"))
+
+
+def test_waiting_ends_with_what_is_lacking() -> None:
+    with pytest.raises(WaitTimeoutError, match=r"timed out after 0\.1 s: not yet"):
+        poll(lambda: "not yet", 0.1)
+
+
+def test_a_path_with_another_step_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"has a step the sandbox does not know; use names, \[0\] and"):
+        select("{.a['b.c']}", {})

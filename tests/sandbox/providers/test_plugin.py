@@ -9,7 +9,7 @@ import grpc
 import pytest
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from sandbox.providers.wire import wire_object
+from sandbox.providers.values import wire_object
 from sandbox.site import SITE_VARIABLE, create
 
 CHECKOUT = Path(__file__).parents[3]

@@ -8,9 +8,13 @@ from sandbox.providers.values import (
     conceal,
     has_unknown,
     merged,
+    plain,
+    plain_object,
     pruned,
     reveal,
     unknown_leaves,
+    wire,
+    wire_object,
 )
 
 
@@ -94,3 +98,14 @@ def test_a_field_removed_behind_the_programs_back_is_gone() -> None:
 
 def test_a_shortened_list_is_drift() -> None:
     assert pruned(["a"], ["a", "b"]) == ["a"]
+
+
+def test_values_come_off_the_wire_as_they_went_on() -> None:
+    value = {"int": 4, "float": 0.5, "flag": True, "list": [1, "x"], "secret": Secret({"key": "v"}), "later": UNKNOWN}
+    assert plain(wire(value)) == value
+
+
+def test_whole_numbers_are_integers_and_nulls_in_objects_are_unset() -> None:
+    struct = wire_object({"count": 4.0, "unset": None})
+    assert plain_object(struct) == {"count": 4}
+    assert isinstance(plain_object(struct)["count"], int)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from sandbox.node_agent.names import PodNames, own_lines, peer_lines, write_in_place
+from sandbox.node_agent.container import PodNames, own_lines, peer_lines, write_in_place
 from sandbox.node_agent.pod import Pod
 from sandbox.site import Site
 from tests.sandbox.node_agent.pods import SITE, pod

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.node_agent.pod import Pod
-from sandbox.node_agent.status import (
+from infra.api_server import Json
+from sandbox.node_agent.pod import (
     NODE_SHUTDOWN,
-    ContainerRecord,
+    Pod,
     PodReason,
     PodReport,
     pod_status,
@@ -20,14 +20,12 @@ START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 END = START + timedelta(seconds=5)
 
 
-def ended(code: int) -> ContainerRecord:
-    return ContainerRecord(terminated(code, START, END))
+def ended(code: int) -> Json:
+    return terminated(code, START, END)
 
 
-def status(
-    of: Pod, records: dict[str, ContainerRecord], *, final: bool, reason: PodReason | None = None
-) -> dict[str, Any]:
-    return pod_status(PodReport(of, records, "127.201.1.1", "127.201.0.1", START, final, reason), END)
+def status(of: Pod, states: dict[str, Json], *, final: bool, reason: PodReason | None = None) -> dict[str, Any]:
+    return pod_status(PodReport(of, states, "127.201.1.1", "127.201.0.1", START, final, reason), END)
 
 
 def conditions(found: dict[str, Any]) -> dict[str, str]:
@@ -35,7 +33,7 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 
 def test_a_running_pod_is_ready_at_its_own_address() -> None:
-    found = status(pod(), {"main": ContainerRecord(running(START))}, final=False)
+    found = status(pod(), {"main": running(START)}, final=False)
     assert found["phase"] == "Running"
     assert (found["podIP"], found["hostIP"], found["startTime"]) == (
         "127.201.1.1",
@@ -69,24 +67,16 @@ def test_a_signal_becomes_128_more_and_is_named() -> None:
 
 def test_a_container_that_cannot_be_made_keeps_the_pod_pending_and_says_why() -> None:
     state = waiting("CreateContainerConfigError", "no command")
-    found = status(pod(), {"main": ContainerRecord(state)}, final=False)
+    found = status(pod(), {"main": state}, final=False)
     assert found["phase"] == "Pending"
     assert found["containerStatuses"][0]["state"] == state
 
 
-def test_a_pod_between_two_starts_of_its_container_is_running_but_not_ready() -> None:
-    record = ContainerRecord(waiting("CrashLoopBackOff", "back-off 10s"), ended(1).state, 3)
-    found = status(pod(restartPolicy="Always"), {"main": record}, final=False)
-    assert found["phase"] == "Running"
-    assert conditions(found)["Ready"] == "False"
-    assert found["containerStatuses"][0]["restartCount"] == 3
-
-
 def test_init_containers_keep_the_pod_pending_until_they_are_done() -> None:
     me = pod(initContainers=[container("fetch")])
-    before = status(me, {"fetch": ContainerRecord(running(START))}, final=False)
+    before = status(me, {"fetch": running(START)}, final=False)
     assert (before["phase"], conditions(before)["Initialized"]) == ("Pending", "False")
-    after = status(me, {"fetch": ended(0), "main": ContainerRecord(running(END))}, final=False)
+    after = status(me, {"fetch": ended(0), "main": running(END)}, final=False)
     assert (after["phase"], conditions(after)["Initialized"]) == ("Running", "True")
 
 
@@ -99,7 +89,7 @@ def test_a_node_shutdown_fails_the_pod_as_a_disruption() -> None:
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     known = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:00:00Z"}
     me = pod(status={"conditions": [known]})
-    found = status(me, {"main": ContainerRecord(running(START))}, final=False)
+    found = status(me, {"main": running(START)}, final=False)
     times = {condition["type"]: condition["lastTransitionTime"] for condition in found["conditions"]}
     assert times["Ready"] == "2026-01-01T11:00:00Z"
     assert times["ContainersReady"] == "2026-01-01T12:00:05Z"

@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from sandbox.node_agent.pod import ConfigError, Pod
-from sandbox.node_agent.tpu_variables import cpu_variables, device_variables, webhook_variables
-from tests.sandbox.node_agent.pods import NODE, container, pod, surroundings
+from sandbox.tpu_environment import cpu_variables, device_variables, webhook_variables
+from tests.sandbox.node_agent.pods import NODE, container, pod
 
+ADDRESS = "127.77.1.1"
 LABELS = {
     "batch.kubernetes.io/job-completion-index": "1",
     "jobset.sigs.k8s.io/jobset-name": "train",
@@ -79,34 +80,32 @@ def test_two_containers_of_a_7x_host_are_two_processes() -> None:
 
 def test_a_container_without_chips_gets_nothing() -> None:
     assert webhook_variables(container(), worker(), job()) == {}
-    assert device_variables(container(), surroundings(worker())) == {}
-    assert cpu_variables(container(), surroundings(worker())) == {}
+    assert device_variables(container(), NODE) == {}
+    assert cpu_variables(container(), NODE, ADDRESS) == {}
 
 
 def test_the_device_plugin_describes_the_slice_and_the_host() -> None:
-    around = surroundings(worker())
-    found = device_variables(tpu_container(), around)
+    found = device_variables(tpu_container(), NODE)
     assert found["TPU_TOPOLOGY"] == "4x4"
     assert found["TPU_ACCELERATOR_TYPE"] == "v6e-16"
     assert found["TPU_CHIPS_PER_HOST_BOUNDS"] == "2,2,1"
     assert found["TPU_HOST_BOUNDS"] == "2,2,1"
-    devices = cpu_variables(tpu_container(), around)
+    devices = cpu_variables(tpu_container(), NODE, ADDRESS)
     assert devices["JAX_NUM_CPU_DEVICES"] == "4"
     assert devices["JAX_ENABLE_COMPILATION_CACHE"] == "false"
-    assert devices["JAX_COORDINATOR_BIND_ADDRESS"] == f"{around.address}:8482"
+    assert devices["JAX_COORDINATOR_BIND_ADDRESS"] == f"{ADDRESS}:8482"
 
 
 def test_a_7x_chip_is_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = {"node.kubernetes.io/instance-type": "tpu7x-standard-4t", "cloud.google.com/gke-tpu-topology": "2x2x2"}
     monkeypatch.setitem(NODE["metadata"], "labels", labels)
-    around = surroundings(worker())
-    assert device_variables(tpu_container(), around)["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
-    assert cpu_variables(tpu_container(), around)["JAX_NUM_CPU_DEVICES"] == "8"
+    assert device_variables(tpu_container(), NODE)["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+    assert cpu_variables(tpu_container(), NODE, ADDRESS)["JAX_NUM_CPU_DEVICES"] == "8"
 
 
 def test_a_node_of_no_known_slice_and_an_odd_number_of_chips_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="a container gets 1, 2, 4, 8 chips, not 3"):
-        device_variables(tpu_container(chips=3), surroundings(worker()))
+        device_variables(tpu_container(chips=3), NODE)
     monkeypatch.setitem(NODE["metadata"], "labels", {})
     with pytest.raises(ConfigError, match="no TPU for container 'jax' on node 'slice-0-0'"):
-        device_variables(tpu_container(), surroundings(worker()))
+        device_variables(tpu_container(), NODE)

@@ -1,7 +1,4 @@
-"""A running sandbox with the stack `local` in it, on which jobs are submitted, struck and watched.
-
-Owns the sandbox's life and all that is asked of its API server and its files. What strikes is in `chaos.faults`.
-"""
+"""A fault, and the target where it strikes: a running sandbox with the stack `local`, its jobs and their files."""
 
 import json
 import os
@@ -10,35 +7,73 @@ import signal
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from etils import epath
 
-from chaos.fault import Fault
-from chaos.observed import Observed, Told, observe
+from chaos.verdict import ClusterView, Expected, Observed, observe
 from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.jobset import render
 from infra.settings import Settings, parse
 from infra.submission import Submission, submission
-from sandbox import daemon, programs
-from sandbox.access import administrator
+from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
-from sandbox.site import Site, create
+from sandbox.site import Site, administrator, create
 from workloads.report.failures import Failure, read_failures
 from workloads.report.history import History, read_history
+
+TAKE_STEP = "workloads.training.step:CompiledProgram.step"
+"""The trainer's function that takes a step, for sabotage."""
+
+
+def _as_rendered(_: Json) -> None:
+    """Change nothing."""
+
+
+def _nothing(_: "Target") -> None:
+    """Prepare nothing."""
+
+
+def comes_with_the_job(_: "Target", job: str) -> None:
+    """Do nothing, because the job's pods contain the fault."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One entry of the catalogue."""
+
+    name: str
+    """Name of the fault and of its job: at most 26 lower-case letters, digits and hyphens."""
+    what: str
+    """Description for the report."""
+    strike: Callable[["Target", str], None]
+    """Carries out the fault on the job of that name, which has just done `at_step`. It may wait and repair; damage that
+    it leaves outlives the job."""
+    expected: Expected
+    at_step: int | None = None
+    """Step after which the fault strikes; None: as soon as the job is submitted."""
+    job: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings of the job, over those in `JOB`."""
+    before: Callable[["Target"], None] = _nothing
+    """Prepares what the job needs, before it is submitted."""
+    anytime: bool = False
+    """Whether it can strike any running job at any time, so that random runs draw it too."""
+    edit: Callable[[Json], None] = _as_rendered
+    """Changes the rendered JobSet before it is submitted, such as the environment of its pods."""
+
 
 NAMESPACE = "research"
 STEPS = 24
 SAVE_EVERY = 8
 BETWEEN_SAVES = SAVE_EVERY + 2
-"""A step beyond the first save, and before the second."""
+"""A step after the first save and before the second."""
 STEADY = "steady"
-"""Name of the job that nothing strikes."""
+"""Name of the job that no fault strikes."""
 
 JOB: Mapping[str, object] = {
     "training": {"steps": STEPS, "save_every_steps": SAVE_EVERY, "evaluate_every_steps": STEPS},
@@ -52,17 +87,17 @@ JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 _WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 _POLL_SECONDS = 0.2
 END_SECONDS = 600
-"""Within which any job of the catalogue ends, struck or not."""
+"""Time in which any job of the catalogue ends, struck or not."""
 _GONE_SECONDS = 60
 
 
 class NotInTime(RuntimeError):
-    """What was waited for did not come; the message says what stood there instead."""
+    """A condition did not hold in time; the message lists the pods."""
 
 
 @dataclass(frozen=True)
-class Field:
-    """The sandbox under fire."""
+class Target:
+    """The sandbox that faults strike, with the API of its cluster and the files of its jobs."""
 
     site: Site
     programs: Programs
@@ -79,7 +114,7 @@ class Field:
         return self.api.find(f"{JOBSETS}/{name}") or {}
 
     def objects(self, path: str, selector: str = "") -> list[Json]:
-        """Objects of a kind by its API path."""
+        """Objects of the kind at this API path."""
         return self.api.request("GET", path, query={"labelSelector": selector} if selector else None)["items"]
 
     def pods(self, job: str) -> list[Json]:
@@ -110,20 +145,20 @@ class Field:
         return int((self.site.servers / name).read_text())
 
     def folder(self, job: str) -> Path:
-        """Of the job's files."""
+        """Folder of the job's files."""
         return self.site.buckets / BUCKET / job
 
     def run_folder(self, job: str) -> Path:
-        """Of the job's newest run; a folder that is not there before its first start."""
+        """Folder of the job's newest run; it does not exist before the first attempt."""
         current = self.folder(job) / "current.json"
         return self.folder(job) / "runs" / (json.loads(current.read_text())["run"] if current.exists() else "none")
 
     def history(self, job: str) -> History:
-        """Of the job's newest run."""
+        """History of the job's newest run."""
         return read_history(epath.Path(self.run_folder(job)))
 
     def steps(self, job: str) -> list[Json]:
-        """The lines of all steps that the job has written down, start by start."""
+        """The recorded lines of all steps, attempt by attempt."""
         parts = sorted(self.run_folder(job).glob("steps/*.jsonl"), key=lambda part: _numbers(part.stem))
         return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
@@ -131,7 +166,7 @@ class Field:
         """Block until `step` is done.
 
         Raises:
-            NotInTime: it is not within ten minutes.
+            NotInTime: it is not done within ten minutes.
         """
         self.wait(f"step {step} of {job}", lambda: any(line["step"] >= step for line in self.steps(job)), END_SECONDS)
 
@@ -139,7 +174,7 @@ class Field:
         """Block until the JobSet is Completed or Failed.
 
         Raises:
-            NotInTime: it is neither within `seconds`.
+            NotInTime: it is not within `seconds`.
         """
         self.wait(f"the end of {job}", lambda: self.ended(job), seconds)
 
@@ -159,16 +194,16 @@ class Field:
         self.wait(f"the pods of {job} to go", lambda: not self.pods(job) and not self.jobset(job), _GONE_SECONDS)
 
     def observed(self, job: str, struck: float) -> Observed:
-        """What became of the job, struck at that moment in seconds since the epoch."""
+        """Observe the job, which was struck at that time in seconds since the epoch."""
         batches = {int(line["step"]): int(line["batch"]) for line in self.steps(job)}
         status = self.jobset(job).get("status", {})
-        told = Told(status, tuple(self.said(job)), tuple(self.events(job)), tuple(self.failures(job)))
-        return observe(told, self.history(job), batches, struck)
+        view = ClusterView(status, tuple(self.conditions(job)), tuple(self.events(job)), tuple(self.failures(job)))
+        return observe(view, self.history(job), batches, struck)
 
     def failures(self, job: str) -> list[Failure]:
-        """Records of the hosts where something failed, those of starts that came to no run among them."""
+        """Failure records of the job's hosts, also of attempts that opened no run."""
         uid = self.jobset(job).get("metadata", {}).get("uid", "none")
-        return [told.failure for told in read_failures(epath.Path(self.folder(job)), [], run_ids=[uid])]
+        return [record.failure for record in read_failures(epath.Path(self.folder(job)), [], run_ids=[uid])]
 
     def events(self, job: str) -> list[str]:
         """Messages of the events of the job's JobSet, Jobs and pods."""
@@ -176,7 +211,7 @@ class Field:
         about = [each for each in found if re.match(rf"{job}(-slice-|$)", each["involvedObject"]["name"])]
         return [each["message"] for each in about]
 
-    def said(self, job: str) -> list[str]:
+    def conditions(self, job: str) -> list[str]:
         """Messages of the conditions of the job's JobSet and its Workload."""
         uid = self.jobset(job).get("metadata", {}).get("uid", "none")
         workloads = self.objects(_WORKLOADS, f"kueue.x-k8s.io/job-uid={uid}")
@@ -187,7 +222,7 @@ class Field:
         """Block until `holds`.
 
         Raises:
-            NotInTime: it does not within `seconds`.
+            NotInTime: it does not hold within `seconds`.
         """
         deadline = time.monotonic() + seconds
         while not _tried(holds):
@@ -207,18 +242,18 @@ class Field:
 
 
 @contextmanager
-def opened(root: Path) -> Generator[Field]:
-    """The field in a new sandbox in `root`, which is stopped afterwards; its job has ended undisturbed."""
+def opened(root: Path) -> Generator[Target]:
+    """A target in a new sandbox in `root`, stopped afterwards. The job of its stack has ended without a fault."""
     site = create(root / "sandbox")
-    found = programs.prepare(lambda _: None)
+    found = builds.prepare(lambda _: None)
     daemon.start(site, lambda _: None)
     try:
-        field = Field(site, found, administrator(site))
+        target = Target(site, found, administrator(site))
         stack_file = root / "Pulumi.local.yaml"
         stack_file.write_text(yaml.safe_dump({"config": _config(STEADY, {})}))
         Engine(site, found, stack_file).up(lambda _: None)
-        field.wait_for_end(STEADY)
-        yield field
+        target.wait_for_end(STEADY)
+        yield target
     finally:
         daemon.stop(site)
 
@@ -227,7 +262,7 @@ def _tried(holds: Callable[[], bool]) -> bool:
     try:
         return holds()
     except UNREACHABLE:
-        # The fault may be that the API server is away.
+        # The fault may be that the API server is down.
         return False
 
 
@@ -253,7 +288,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _processes(pod: Path) -> list[int]:
-    """Of the pod with that folder; none after its end."""
+    """Processes of the pod with that folder; none after its end."""
     try:
         return [int(pid) for pid in (pod / "pid").read_text().split()]
     except FileNotFoundError:
