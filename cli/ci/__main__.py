@@ -20,7 +20,7 @@ STACKS = ("dev", "staging", "prod")
 _PLUGINS = Path(__file__).parent.parent.parent / "requirements" / "plugins.json"
 
 Stack = Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")]
-Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to post.")]
+Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to github.")]
 
 
 @app.command()
@@ -28,9 +28,9 @@ def comment(
     stack: Stack, text: Text, pull_request: Annotated[int, typer.Option(help="Number of the pull request.")]
 ) -> None:
     """Post a preview on its pull request, over the one posted before."""
-    from cli.ci import github, post
+    from cli.ci import github
 
-    _run(lambda: post.comment(stack, text, pull_request, github.current_run(os.environ)))
+    _run(lambda: github.comment(stack, text, pull_request, github.current_run(os.environ)))
 
 
 @app.command()
@@ -38,17 +38,17 @@ def drift_issue(
     stack: Stack, text: Text, status: Annotated[int, typer.Option(help="Exit status of `multislice drift`.")]
 ) -> None:
     """Open, update or close the issue about a stack's drift."""
-    from cli.ci import github, post
+    from cli.ci import github
 
-    _run(lambda: post.drift_issue(stack, text, status, github.current_run(os.environ)))
+    _run(lambda: github.drift_issue(stack, text, status, github.current_run(os.environ)))
 
 
 @app.command()
 def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]) -> None:
     """Fail unless this run is of the branch's newest commit."""
-    from cli.ci import github, post
+    from cli.ci import github
 
-    _run(lambda: post.require_newest(branch, github.current_run(os.environ)))
+    _run(lambda: github.require_newest(branch, github.current_run(os.environ)))
 
 
 @app.command()
@@ -66,12 +66,11 @@ def set_up(
 ) -> None:
     """Set up the GitHub environments, and the accounts and rights of Google Cloud that their jobs act with."""
     from cli import stack_file
-    from cli.ci import github
     from cli.ci import set_up as command
 
     def done() -> None:
-        wish = command.Wish(stack or STACKS, ephemeral, reviewer, unattended or ())
-        for line in command.set_up(wish, stack_file.FOLDER, github.desk(repository, os.environ), apply=apply):
+        wish = command.Wish(repository, stack or STACKS, ephemeral, reviewer, unattended or ())
+        for line in command.set_up(wish, stack_file.FOLDER, apply=apply):
             print(line, flush=True)
 
     _run(done)
@@ -94,9 +93,9 @@ def licences() -> None:
 @app.command()
 def sbom() -> None:
     """The bill of materials of the image's Python packages, CycloneDX as JSON."""
-    from cli.ci import licences, sbom
+    from cli.ci import licences as of_image
 
-    _run(lambda: sbom.bill_of_materials(licences.IMAGE_LOCK, licences.licences()).rstrip())
+    _run(lambda: of_image.bill_of_materials(of_image.IMAGE_LOCK, of_image.licences()).rstrip())
 
 
 @app.command()
