@@ -56,7 +56,7 @@ class JobSlices(Spec):
 class Job(Spec):
     """A job of any kind. Any change replaces its JobSet: it starts over or resumes.
 
-    Only `priority` changes in place, and only if the job has no `fallback` and no queued group.
+    `paused` changes in place. So does `priority`, unless the job has a `fallback` or a queued group.
     """
 
     name: JobName
@@ -65,6 +65,9 @@ class Job(Spec):
     slices: JobSlices
     priority: Priority
     """A higher one may evict a lower one of the same team."""
+    paused: bool = False
+    """Whether the job is kept out of its queue. A running job gets SIGTERM, saves, and frees its chips. When this
+    becomes false again it waits for chips like any other and goes on from its last checkpoint."""
     max_restarts: Annotated[WholeNumber, Field(ge=0)]
     """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60

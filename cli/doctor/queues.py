@@ -4,9 +4,8 @@ from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
 from infra.api_server import ApiError, Json
+from infra.cluster_queues import QUEUE_LABEL
 from infra.flavors import API_VERSION
-
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def active(scope: Scope) -> Findings:
@@ -78,6 +77,6 @@ def _small(queue: str) -> Json:
     return {
         "apiVersion": JOBSET_API,
         "kind": "JobSet",
-        "metadata": {"name": "rehearsed-by-doctor", "labels": {_QUEUE_LABEL: queue}},
+        "metadata": {"name": "rehearsed-by-doctor", "labels": {QUEUE_LABEL: queue}},
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},
     }

@@ -22,6 +22,8 @@ class State(StrEnum):
     QUEUED = "queued"
     EVICTED = "evicted"
     """It ran, was put back into the queue and waits there."""
+    PAUSED = "paused"
+    """Its queue is stopped: `paused` in the stack file keeps it out."""
     HELD = "held"
     """Its queue will not admit it again by itself."""
     STARTING = "starting"
@@ -108,6 +110,8 @@ class Workload:
     checks: tuple[tuple[str, str, str], ...]
     """Admission checks that it needs: name, state and message."""
     conditions: tuple[Condition, ...]
+    paused: bool = False
+    """Whether its LocalQueue is stopped. It still holds its quota while its hosts save."""
 
     def said(self, kind: str) -> Condition | None:
         """The condition of that kind; None: nobody has said it."""
@@ -121,7 +125,7 @@ class Workload:
     @property
     def waits(self) -> bool:
         """Whether it is in line."""
-        return not self.admitted_by and not self.holds("Finished") and self.active
+        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,8 @@ class Job:
 
     place: JobPlace
     kind: Kind = Kind.TRAINING
+    declared: bool = False
+    """Whether the stack file has it; if not, somebody submitted it by hand."""
     uid: str = ""
     """Empty: no JobSet has its name."""
     created: float = 0.0
@@ -213,6 +219,8 @@ def _up(pod: Pod) -> bool:
 def _unadmitted(workload: Workload | None, *, suspended: bool) -> State:
     if workload is None:
         return State.QUEUED if suspended else State.STARTING
+    if workload.paused:
+        return State.PAUSED
     if not workload.active:
         return State.HELD
     return State.EVICTED if workload.holds("Evicted") else State.QUEUED
@@ -227,6 +235,7 @@ class Snapshot:
     """How a command line names the stack, such as `-s dev --engine sandbox`."""
     cluster: str
     at: float
+    in_sandbox: bool = False
     answered: bool = True
     """Whether the cluster could be asked at all."""
     usd_per_hour: float | None = None

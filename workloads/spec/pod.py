@@ -28,6 +28,9 @@ START_VARIABLE = "JOB_RESTART_ATTEMPT"
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with what all slices of the job cost in USD per hour, for the record; may be missing."""
 
+PROFILE_REQUEST = "profiles/request"
+"""File in a run's folder by which somebody asks for a profile of some steps; the leader removes it."""
+
 NODE_VARIABLE = "NODE_NAME"
 """Environment variable with the node's name; may be missing."""
 

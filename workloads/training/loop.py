@@ -59,7 +59,7 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     run = open_run(spec, start.run_id, described, processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
+    profiler = StepProfiler(spec.training.profile_steps, run.folder, run.start, processes)
     journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
     with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.state_shapes):
         journal.started(start, spec)

@@ -84,11 +84,6 @@ class Run:
         """Where devices and arrays are in this start."""
         return self.folder / "placement" / f"{self.start}.json"
 
-    @property
-    def profiles(self) -> epath.Path:
-        """Folder of the profiles that were asked for."""
-        return self.folder / "profiles"
-
 
 class DataRecord(TypedDict):
     """What a manifest says of the data."""

@@ -13,11 +13,15 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 def _one_queue(resources: Sequence[Declared]) -> Iterator[Broken]:
-    queues = [namespace(queue) for queue in of_kind(resources, "LocalQueue")]
+    targets = {
+        (namespace(queue), at(queue.properties, "spec", "clusterQueue")) for queue in of_kind(resources, "LocalQueue")
+    }
     for team in team_namespaces(resources):
-        count = queues.count(object_name(team))
+        count = sum(where == object_name(team) for where, _ in targets)
         if count != 1:
-            yield Broken(f"expected one LocalQueue in namespace {object_name(team)!r}, got {count}", team.urn)
+            yield Broken(
+                f"expected queues to one ClusterQueue in namespace {object_name(team)!r}, got {count}", team.urn
+            )
 
 
 def _queue_behind(resources: Sequence[Declared]) -> Iterator[Broken]:
@@ -62,7 +66,7 @@ RULES: tuple[Rule, ...] = (
             Group.QUEUE,
             Severity.HIGH,
             Level.MANDATORY,
-            "Each team's namespace has exactly one queue",
+            "The queues of a team's namespace lead to exactly one ClusterQueue",
             "Without a queue no job of the team ever runs, for Kueue holds it back; with two it depends on a label"
             " whose chips a job takes.",
             "Declare the team once under teams, with a namespace of its own.",

@@ -33,7 +33,7 @@ EXAMPLES: dict[str, Example] = {
     _TEAM: Example(
         (namespace(_TEAM), local_queue(_TEAM), configuration(_TEAM)),
         (namespace(_TEAM), configuration(_TEAM)),
-        f"one LocalQueue in namespace '{_TEAM}', got 0",
+        f"queues to one ClusterQueue in namespace '{_TEAM}', got 0",
     ),
     **among("queue-leads-somewhere", (local_queue, cluster_queue), ("spec", "clusterQueue"), "gone", "got 'gone'"),
     **among(

@@ -77,10 +77,14 @@ def test_kueues_configuration_is_read_from_the_charts_values_as_well() -> None:
     assert says("kueue-manages-jobs", chart) == says("kueue-manages-jobs", configuration("t", integrations={})) != []
 
 
-def test_a_team_with_two_queues_is_refused() -> None:
-    second = having(local_queue("team"), ("metadata", "name"), "second")
-    plan = (namespace("team"), local_queue("team"), second, configuration("team"))
-    assert says("one-queue-for-each-team", *plan) == ["expected one LocalQueue in namespace 'team', got 2"]
+def test_a_team_with_two_cluster_queues_is_refused_and_one_with_queues_for_its_jobs_is_not() -> None:
+    second = having(local_queue("team"), ("metadata", "name"), "team.job")
+    plan = (namespace("team"), local_queue("team"), configuration("team"))
+    assert says("one-queue-for-each-team", *plan, second) == []
+    elsewhere = having(second, ("spec", "clusterQueue"), "other")
+    assert says("one-queue-for-each-team", *plan, elsewhere) == [
+        "expected queues to one ClusterQueue in namespace 'team', got 2"
+    ]
 
 
 def test_a_namespace_that_kueue_does_not_manage_needs_no_queue() -> None:
