@@ -18,9 +18,8 @@ from rich.console import Console
 
 from cli import engine_events, stack_file
 from cli.answer import Form, write
-from cli.halt import changing
 from cli.pulumi_engine import PulumiEngine
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import changing, existing
 from infra.review.drift import Difference, Drift, Drifted, drift_tables
 from infra.review.previewed import Change
 from sandbox import programs

@@ -19,10 +19,10 @@ from rich.console import Console
 from cli import engine_events, stack_file
 from cli.answer import Form, write
 from cli.environments.files import OURS, POLICY
-from cli.halt import Halt, changing
+from cli.halt import Halt
 from cli.pulumi_engine import PulumiEngine
 from cli.review import DOES_NOT_GO
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import changing, existing
 from infra.review.comment import comment
 from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables

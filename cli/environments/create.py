@@ -1,33 +1,43 @@
 """`multislice env create`: a stack file, and with it a stack, made from another one's.
 
-Owns the order: everything that can be wrong is told at once before anything is made, and until the backend is asked
-for resources a failure takes back what was made.
+An environment has settings of its own for the names by which Google Cloud tells the stacks of a project apart, and for
+its end. Everything else is its source's, also the job and its image: pods pull it from the source's repository, and
+train into a bucket of their own. All errors are reported at once before anything is made, and until the backend is
+asked for resources a failure undoes what was made.
 """
 
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Form
-from cli.environments.backend import Backend, BackendError
-from cli.environments.derivation import LONGEST, collisions, derived, lifetime, name_fault, written
+from cli.environments.backend import Backend
 from cli.environments.files import Files, Names
 from cli.halt import Halt
+from cli.stack_file import PREFIX
 from infra.bill import Bill, bill
 from infra.environment import Environment
-from infra.faults import Fault
+from infra.faults import Fault, expectation
+from infra.names import ClusterName
 from infra.readiness import placeholders
 from infra.review.tables import spent
 from infra.settings import Settings, SettingsError, parse
+from infra.stacks import StacksError
 from workloads.spec import Spec
 
+LONGEST = timedelta(days=7)
+"""What lives longer is no environment: write a stack file for it."""
+
+_LIFETIME = re.compile(r"([1-9][0-9]{0,4})([mhd])")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _STAND_IN = "environment"
 """Name and source of a plan whose own are faulty, so that its other faults are found as well."""
 
@@ -86,7 +96,7 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, for
 def _bring_up(name: str, backend: Backend, files: Files) -> None:
     try:
         backend.up(name)
-    except (BackendError, Halt) as error:
+    except (StacksError, Halt) as error:
         raise Halt(f"{name} is not up, {_left(name, backend, files)}\n{error}") from None
 
 
@@ -153,7 +163,7 @@ def _left(name: str, backend: Backend, files: Files) -> str:
             if backend.updates(name) or backend.resources(name):
                 return f"what was made is billed; go on: pulumi up --stack {name}; or multislice env destroy {name}"
             backend.remove(name)
-    except BackendError as error:
+    except StacksError as error:
         return f"and what is left is not known ({error}); end it: multislice env destroy {name}"
     files.remove(name)
     return "nothing was made"
@@ -162,7 +172,7 @@ def _left(name: str, backend: Backend, files: Files) -> str:
 def _names(backend: Backend | None) -> list[str]:
     try:
         return list(backend.names()) if backend else []
-    except BackendError as error:
+    except StacksError as error:
         raise Halt(str(error)) from None
 
 
@@ -195,3 +205,68 @@ def _told(plan: Plan) -> str:
         f"{chips}: the quota of {settings.cloud.project} must have them beside those of {wish.source}\n"
         f"its own bucket gs://{settings.checkpoint_bucket} goes with it, and all that is in it"
     )
+
+
+def lifetime(text: str) -> timedelta | Fault:
+    """The time that a text such as 8h stands for, or what is wrong with it."""
+    found = _LIFETIME.fullmatch(text)
+    if found and (time := int(found[1]) * _UNITS[found[2]]) <= LONGEST:
+        return time
+    expected = f"minutes, hours or days of at most {LONGEST.days} days, such as 90m, 8h or 2d"
+    return Fault("--ttl", expected, repr(text), "give a shorter time" if found else "write it so")
+
+
+def name_fault(name: str) -> Fault | None:
+    """What is wrong with the name itself: it becomes that of the cluster."""
+    try:
+        TypeAdapter(ClusterName).validate_python(name)
+    except ValidationError as error:
+        return Fault("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
+    return None
+
+
+def written(instant: datetime) -> str:
+    """A time as a stack file has it."""
+    return f"{instant:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def derived(content: Mapping[str, Any], name: str, environment: Environment) -> dict[str, Any]:
+    """The content of the environment's stack file; `content` is that of its source, which is valid.
+
+    What Pulumi encrypts secrets with is kept, so that those of the source can be read.
+    """
+    config = dict(content["config"])
+    cluster, teams = config[f"{PREFIX}cluster"], config[f"{PREFIX}teams"]
+    own = {
+        "cluster": {**cluster, "name": name, "deletion_protection": False},
+        "teams": {team: {**section, "namespace": f"{name}-{section['namespace']}"} for team, section in teams.items()},
+        "environment": environment.model_dump(),
+    }
+    return {**content, "config": config | {f"{PREFIX}{section}": value for section, value in own.items()}}
+
+
+def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[Fault]:
+    """Names that the environment would share with another stack of its project.
+
+    `unknown` are stacks of which nothing but their names is known: environments that were made elsewhere.
+    """
+    near = {stack: names for stack, names in others.items() if names.cloud.project == own.cloud.project}
+    clusters = {stack: names.cluster.name for stack, names in near.items()} | {stack: stack for stack in unknown}
+    for stack, cluster in clusters.items():
+        # Names of networks and placements are the cluster's with a word behind it.
+        if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
+            yield Fault(
+                "NAME",
+                f"a name that does not begin that of another cluster, nor begins with it; stack {stack} has {cluster}",
+                repr(name),
+                "choose another",
+            )
+    for stack, names in near.items():
+        shared = sorted(names.namespaces & own.namespaces)
+        if shared:
+            yield Fault(
+                "NAME",
+                f"namespaces that no other stack has; {stack} has {', '.join(shared)}",
+                repr(name),
+                "choose another",
+            )

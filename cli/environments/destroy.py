@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from cli.answer import Form, write
-from cli.environments.backend import Backend, BackendError
+from cli.environments.backend import Backend
 from cli.environments.files import Files
-from cli.environments.known import look
-from cli.environments.listing import listing
+from cli.environments.listing import listing, look
 from cli.halt import Halt
 from infra.review.table import Table
+from infra.stacks import StacksError
 from workloads.spec import Spec
 
 _MOST_TOLD = 5
@@ -59,7 +59,7 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
     try:
         if name in backend.names():
             return _end_stack(name, backend, files)
-    except (BackendError, Halt) as error:
+    except (StacksError, Halt) as error:
         return Destroyed(name=name, result="failed", message=str(error))
     if not files.stack(name).exists():
         return Destroyed(name=name, result="absent")
@@ -86,7 +86,7 @@ def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
             backend.restore(name)
         try:
             backend.destroy(name)
-        except BackendError as error:
+        except StacksError as error:
             return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
     remaining = tuple(backend.resources(name))
     if remaining:

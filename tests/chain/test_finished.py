@@ -14,7 +14,7 @@ import yaml
 
 from chaos.field import NAMESPACE
 from cli.explain.finding import Cause
-from cli.observed.snapshot import State
+from infra.job_state import State
 from sandbox.daemon import CHECKOUT
 from tests.chain.commands import Followed, answered, typed
 from tests.chain.people import jobset

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.logs.reading import Line
+from infra.job_logs import Line
 from multislice.call import Call
 from multislice.errors import CallGone
 from multislice.submission import submit
@@ -107,7 +107,7 @@ def test_a_call_that_has_ended_is_not_cancelled(
     next(iter(objects.found.values()))["status"] = {"conditions": [{"type": "Completed", "status": "True"}]}
     cancel([call])
     assert objects.found
-    assert f"call {call.id} has ended (returned); multislice.attach(" in capsys.readouterr().err
+    assert f"call {call.id} has ended (completed); multislice.attach(" in capsys.readouterr().err
 
 
 def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_it(

@@ -23,7 +23,8 @@ class StandIn:
 
     def answers(self, **of: object) -> None:
         """Answer a command line that has one of these texts in it, by the first one that fits."""
-        cases = [f"  *{shlex.quote(text)}*) echo {shlex.quote(_text(answer))} ;;" for text, answer in of.items()]
+        answers = {text: shlex.quote(json.dumps(each)) for text, each in of.items()}
+        cases = [f"  *{shlex.quote(text)}*) printf '%s\\n' {answer} ;;" for text, answer in answers.items()]
         self.write("\n".join(['case "$*" in', *cases, "esac"]))
 
     def write(self, script: str) -> None:
@@ -37,10 +38,6 @@ class StandIn:
     def changed(self) -> list[str]:
         """Command lines of `gh` that change something."""
         return [line for line in self.asked if line.startswith("gh ") and "GET" not in line and "--slurp" not in line]
-
-
-def _text(answer: object) -> str:
-    return answer if isinstance(answer, str) else json.dumps(answer)
 
 
 @pytest.fixture

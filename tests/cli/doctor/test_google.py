@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 
-from cli.doctor import quota
-from cli.doctor.check import Verdict
-from cli.doctor.google import Google, NotAsked, google
+from cli.doctor import capacity as quota
+from cli.doctor.checks import Google, NotAsked, Verdict, google
 from infra.api_server import Json
 from infra.apis import APIS
 from infra.stack_file import SliceGroup
@@ -122,7 +121,7 @@ def test_groups_in_two_zones_share_the_quota_of_the_region(
         found = replace(found, settings=found.settings.model_copy(update={"slices": slices}))
         says = {check.subject: (check.verdict, check.says) for check in quota.google(found)}
         told = f"Google grants {granted - 1} chips in us-east5, near and far need {granted}"
-        assert says == {f"slices.{name}": (Verdict.FAULT, told) for name in slices}
+        assert says == {f"slices.{name}": (Verdict.FAILED, told) for name in slices}
         info["details"]["value"] = str(granted)
         assert {check.verdict for check in quota.google(found)} == {Verdict.OK}
 

@@ -1,24 +1,28 @@
 """Against a real server with a stack in it, and files as the trainer leaves them."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.answer import as_json
 from cli.halt import Halt
 from cli.observed import kueue
+from cli.observed.cluster import without_hosts
 from cli.observed.files import UNREAD, read_files
-from cli.observed.json import as_json
-from cli.observed.kind import Kind, kind_of
 from cli.observed.observe import Observer, job_of
-from cli.observed.snapshot import State
-from cli.observed.summary import summary
+from cli.observed.snapshot import summary
+from infra.bill import OUTPUT, bill
+from infra.job_state import Kind, State, kind_of
+from infra.settings import parse
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running, stack, waiting
+from tests.infra.recording import Values, run_program, stack_values
 from tests.workloads.report.runs import crashed_and_resumed
 
 
@@ -187,3 +191,37 @@ def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server:
     assert job_of(theirs, found, None).place.namespace == "research"
     with pytest.raises(Halt, match="name one of them: research/tiny or product/tiny"):
         job_of(theirs, found, "tiny")
+
+
+POOL = "gcp:container/nodePool:NodePool"
+
+
+def outputs(values: Values) -> Mapping[str, Any]:
+    """As Pulumi tells them."""
+    told = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
+    return json.loads(json.dumps({OUTPUT: told}))
+
+
+def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
+    told = outputs(stack_values("local"))
+    assert without_hosts(told, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
+    assert without_hosts(told, ["trillium-0", "trillium-1"]) == {}
+
+
+def test_slices_have_the_names_of_the_node_pools_that_the_program_declares() -> None:
+    values = stack_values("local")
+    pools = [pool.inputs["name"] for pool in run_program(values).of_type(POOL)]
+    assert {"system", *(without_hosts(outputs(values), []) or {})} == {*pools}
+
+
+@pytest.mark.parametrize("kind", ["flex-start", "queued"])
+def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
+    values = stack_values("local")
+    values["slices"]["trillium"]["capacity"] = {"kind": kind, "max_run_hours": 2}
+    values["job"]["slices"]["count"] = 1
+    assert without_hosts(outputs(values), []) == {}
+
+
+@pytest.mark.parametrize("told", [{}, {OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
+def test_outputs_of_another_version_tell_nothing(told: Mapping[str, Any]) -> None:
+    assert without_hosts(told, []) is None
