@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from workloads.spec import (
 )
 from workloads.terminal import Terminal
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+STORAGE = Path(__file__).resolve().parent.parent / ".sandbox" / "train"
 
 STOP_GRACE_SECONDS = 20.0
 """On Ctrl-C the hosts get this long to save their state."""
@@ -57,39 +57,12 @@ class Seen:
     summary: RunSummary | None = None
 
 
-@dataclass(frozen=True)
-class Options:
-    """The job that the command line asks for."""
-
-    preset: str
-    data: str | None
-    held_out_fraction: float
-    initial_weights: str | None
-    steps: int | None
-    slices: int
-    hosts: int
-    chips: int
-    mesh: MeshSpec | None
-    storage: Path
-    existing_run: Literal["resume", "anew"]
-
-
-def train(options: Options, console: Console) -> int:
-    """Train the job in processes of this machine; return the exit status.
-
-    Raises:
-        Halt: there is no such preset, no data, or sizes do not fit together.
-    """
-    try:
-        spec = job_spec(options)
-    except ValidationError as error:
-        raise Halt("; ".join(each["msg"] for each in error.errors())) from None
-    except ValueError as error:
-        raise Halt(str(error)) from None
+def train(spec: JobSpec, storage: Path, console: Console) -> int:
+    """Train a job in processes of this machine; return the exit status."""
     console.print(_plan(spec), soft_wrap=True)
     began = time.monotonic()
     run_id = datetime.now().strftime("%Y%m%d-%H%M%S")
-    with start_hosts(spec, run_id, 0, options.storage / "logs", {}) as hosts:
+    with start_hosts(spec, run_id, 0, storage / "logs", {}) as hosts:
         try:
             seen = _show(hosts, spec, console, began)
         except KeyboardInterrupt:
@@ -97,30 +70,9 @@ def train(options: Options, console: Console) -> int:
             hosts.stop(STOP_GRACE_SECONDS)
             console.print("go on with: make train")
             return INTERRUPTED
-        failure = _failure(hosts, options.storage / "failures" / run_id) if hosts.failed() else None
+        failure = _failure(hosts, storage / "failures" / run_id) if hosts.failed() else None
     console.print(failure or _summary(seen, spec), markup=False, soft_wrap=True)
     return 1 if failure else 0
-
-
-def job_spec(options: Options) -> JobSpec:
-    """Return the job that the command line asks for.
-
-    Raises:
-        ValueError: there is no such preset, no data, or sizes do not fit together.
-    """
-    preset = load_preset(options.preset)
-    return JobSpec(
-        name="train",
-        preset=options.preset,
-        slices=SliceSpec.of_cpu(options.slices, options.hosts, options.chips),
-        mesh=options.mesh or MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
-        model=preset.model,
-        data=_data(options, preset),
-        optimizer=preset.optimizer,
-        training=_training(options, preset),
-        storage=StorageSpec(path=str(options.storage.resolve()), existing_run=options.existing_run),
-        initial_weights=None if options.initial_weights is None else _absolute(options.initial_weights),
-    )
 
 
 def _mesh(text: str) -> MeshSpec:
@@ -135,14 +87,13 @@ def _mesh(text: str) -> MeshSpec:
         raise typer.BadParameter(f"must be AXIS=SIZE,... of the axes {axes}, each at most once, got {text!r}") from None
 
 
-def _data(options: Options, preset: Preset) -> DataSpec:
-    if options.data is not None:
-        fraction = options.held_out_fraction
-        return TokenFileSpec(source="token-file", path=_absolute(options.data), held_out_fraction=fraction)
+def _data(name: str, preset: Preset, folder: str | None, held_out_fraction: float) -> DataSpec:
+    if folder is not None:
+        return TokenFileSpec(source="token-file", path=_absolute(folder), held_out_fraction=held_out_fraction)
     if preset.data is None:
         raise ValueError(
-            f"--data must name a token folder, since the preset {options.preset} has no data of its own;"
-            " make one by python -m workloads.data prepare"
+            f"--data must name a token folder, because the preset {name} has no data of its own;"
+            " make one with python -m workloads.data prepare"
         )
     return preset.data
 
@@ -151,10 +102,10 @@ def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).resolve())
 
 
-def _training(options: Options, preset: Preset) -> TrainingSpec:
-    changes: dict[str, object] = {} if options.steps is None else {"steps": options.steps}
-    if options.mesh and options.mesh.stage > 1:
-        # The one way that a pipeline can have, and no preset asks for it.
+def _training(preset: Preset, steps: int | None, mesh: MeshSpec | None) -> TrainingSpec:
+    changes: dict[str, object] = {} if steps is None else {"steps": steps}
+    if mesh and mesh.stage > 1:
+        # A pipeline can gather only like this, and no preset does.
         changes["gather_weights"] = "each-step"
     return preset.training.model_copy(update=changes)
 
@@ -230,45 +181,64 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
+_Data = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Token folder made by workloads.data prepare, instead of the preset's data."),
+]
+_Weights = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Weights to begin with, made by workloads.weights import or an export."),
+]
+_Mesh = Annotated[
+    MeshSpec | None,
+    typer.Option(
+        parser=_mesh,
+        metavar="AXIS=SIZE,...",
+        help="Sizes of the axes replica, stage, fsdp and tensor. Default: a replica on each slice, fsdp within it.",
+    ),
+]
+
 
 @app.command()
 def main(
     preset: Annotated[str, typer.Option(help=f"Job to train: {', '.join(preset_names())}.")] = "tiny",
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER", help="Token folder made by workloads.data prepare, instead of the preset's data."
-        ),
-    ] = None,
+    data: _Data = None,
     held_out_fraction: Annotated[float, typer.Option(help="Share of --data to keep for evaluation.")] = 0.05,
-    initial_weights: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Weights to begin with, made by workloads.weights import or an export."),
-    ] = None,
+    initial_weights: _Weights = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of the preset's.")] = None,
     slices: Annotated[int, typer.Option(min=1, help="TPU slices.")] = 2,
     hosts: Annotated[int, typer.Option(min=1, help="Hosts per slice, one process each.")] = 2,
     chips: Annotated[int, typer.Option(min=1, help="Chips per host, CPU devices here.")] = 4,
-    mesh: Annotated[
-        MeshSpec | None,
-        typer.Option(
-            parser=_mesh,
-            metavar="AXIS=SIZE,...",
-            help="Sizes of the axes replica, stage, fsdp and tensor. Default: a replica on each slice, fsdp within it.",
-        ),
-    ] = None,
-    storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = CHECKOUT
-    / ".sandbox"
-    / "train",
+    mesh: _Mesh = None,
+    storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
     existing_run: Annotated[
         Existing, typer.Option(help="Resume the run in storage, or begin a new one (anew).")
     ] = Existing.RESUME,
 ) -> None:
     """Run the trainer as slices x hosts processes on this machine, without a cluster."""
-    options = Options(
-        preset, data, held_out_fraction, initial_weights, steps, slices, hosts, chips, mesh, storage, existing_run.value
-    )
-    raise typer.Exit(exit_status(lambda: train(options, Terminal(highlight=False))))
+
+    def answer() -> int:
+        try:
+            known = load_preset(preset)
+            spec = JobSpec(
+                name="train",
+                preset=preset,
+                slices=SliceSpec.of_cpu(slices, hosts, chips),
+                mesh=mesh or MeshSpec(replica=slices, fsdp=hosts * chips),
+                model=known.model,
+                data=_data(preset, known, data, held_out_fraction),
+                optimizer=known.optimizer,
+                training=_training(known, steps, mesh),
+                storage=StorageSpec(path=str(storage.resolve()), existing_run=existing_run.value),
+                initial_weights=None if initial_weights is None else _absolute(initial_weights),
+            )
+        except ValidationError as error:
+            raise Halt("; ".join(each["msg"] for each in error.errors())) from None
+        except ValueError as error:
+            raise Halt(str(error)) from None
+        return train(spec, storage, Terminal(highlight=False))
+
+    raise typer.Exit(exit_status(answer))
 
 
 if __name__ == "__main__":

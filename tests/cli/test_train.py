@@ -21,7 +21,7 @@ def run(*arguments: str) -> Result:
         (["--mesh", "fdsp=8"], "must be AXIS=SIZE,... of the axes replica, stage, fsdp, tensor, each at most once"),
         (["--mesh", "fsdp=2,replica=2,fsdp=8"], "each at most once, got 'fsdp=2,replica=2,fsdp=8'"),
         (["--mesh", "replica=2"], "nearest that fit: replica 2 x fsdp 8, or"),
-        (["--preset", "llama-3.2-1b"], "--data must name a token folder, since the preset llama-3.2-1b has no data"),
+        (["--preset", "llama-3.2-1b"], "--data must name a token folder, because the preset llama-3.2-1b has no data"),
         (["--chips", "3"], "model.embed_dim must be a multiple of mesh.fsdp (6), got 64"),
     ],
 )

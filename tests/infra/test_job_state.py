@@ -7,7 +7,7 @@ import yaml
 from infra.job_state import leader_of, pod_of
 from tests.cli import api_objects
 
-JOBS = Path(__file__).parents[2] / "golden" / "jobs"
+JOBS = Path(__file__).parents[1] / "golden" / "jobs"
 
 
 def by_hand(*names: str, **spec: Any) -> dict[str, Any]:

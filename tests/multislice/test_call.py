@@ -28,7 +28,8 @@ def jobset(objects: Objects) -> Json:
 
 
 def ended(objects: Objects, kind: str, message: str = "") -> None:
-    jobset(objects)["status"] = {"conditions": [{"type": kind, "status": "True", "message": message}]}
+    conditions = [{"type": kind, "status": "True", "message": message}]
+    jobset(objects)["status"] = {"terminalState": kind, "conditions": conditions}
 
 
 def seals(call: Call) -> Seals:
@@ -42,7 +43,7 @@ def raised(call: Call, process: int, error: BaseException | None, **facts: Any) 
 
 
 def workload(objects: Objects, conditions: list[Json], *, active: bool = True) -> None:
-    owner = {"metadata": {"ownerReferences": [{"uid": UID}]}, "spec": {"active": active}}
+    owner = {"metadata": {"name": "w", "ownerReferences": [{"uid": UID, "name": "f"}]}, "spec": {"active": active}}
     objects.found["/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads/w"] = {
         **owner,
         "status": {"conditions": conditions},
@@ -87,7 +88,7 @@ def test_a_call_whose_container_does_not_start_tells_on_which_host_and_why(call:
 def test_a_call_that_kueue_stopped_for_good_has_failed(call: Call, objects: Objects) -> None:
     jobset(objects)["spec"]["suspend"] = True
     workload(objects, [{"type": "Evicted", "status": "True", "message": "exceeded"}], active=False)
-    with pytest.raises(HostFailed, match="Kueue stopped it for good: exceeded"):
+    with pytest.raises(HostFailed, match="Kueue deactivated it: exceeded"):
         call.result()
 
 
@@ -146,9 +147,9 @@ def test_who_waits_is_told_once_that_the_cluster_cannot_be_asked_and_waits_on(ca
         objects.found.clear()
         objects.fails.clear()
 
-    assert isinstance(call.outcome(told=hear).error, CallGone)
+    assert isinstance(call.outcome(on_status=hear).error, CallGone)
     assert [status.state for status in told] == [State.STARTING, State.UNKNOWN, State.MISSING]
-    assert "cannot be asked: away" in told[1].reason
+    assert "cannot be reached: away" in told[1].reason
 
 
 def test_an_exception_that_would_end_the_process_here_is_named_instead(call: Call, objects: Objects) -> None:

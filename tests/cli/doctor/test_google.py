@@ -119,11 +119,11 @@ def test_groups_in_two_zones_share_the_quota_of_the_region(
         group = found.settings.slices["trillium"].model_dump() | {"capacity": capacity}
         slices = {name: SliceGroup.model_validate(group | {"zone": zone}) for name, zone in ZONES.items()}
         found = replace(found, settings=found.settings.model_copy(update={"slices": slices}))
-        says = {check.subject: (check.verdict, check.says) for check in quota.google(found)}
+        says = {check.subject: (check.verdict, check.says) for check in quota.google_quota(found)}
         told = f"Google grants {granted - 1} chips in us-east5, near and far need {granted}"
         assert says == {f"slices.{name}": (Verdict.FAILED, told) for name in slices}
         info["details"]["value"] = str(granted)
-        assert {check.verdict for check in quota.google(found)} == {Verdict.OK}
+        assert {check.verdict for check in quota.google_quota(found)} == {Verdict.OK}
 
 
 def test_a_zone_without_the_chips_is_told_with_those_that_have_them(

@@ -61,7 +61,7 @@ def test_a_job_that_names_no_queue_waits_for_ever() -> None:
 
 def test_a_job_that_kueue_has_not_looked_at_is_told_with_the_queues_there_are() -> None:
     found = only(replace(JOB, workload=None, suspended=True))
-    assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "queues there are: research")
+    assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "existing queues: research")
 
 
 def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
@@ -71,7 +71,7 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.cause is Cause.QUOTA_TAKEN
     assert found.what == "The job asks for 16 chips and 8 of them are taken. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("let it go first: raise its `priority` in the stack file of dev, then `pulumi up`",)
+    assert found.next == ("to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`",)
     assert found.since == 9_000.0
 
 
@@ -224,7 +224,7 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
     lines = told(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
     assert lines[2].startswith("The job asks for 0 chips and 16 of them are taken. It is number 1 in line.  since ")
-    assert "  -> let it go first: raise its `priority` in the stack file of dev, then `pulumi up`" in [
+    assert "  -> to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`" in [
         line.rstrip() for line in lines
     ]
 

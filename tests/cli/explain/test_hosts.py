@@ -32,7 +32,7 @@ def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
     lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
     job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
     restart = findings(job)[-1]
-    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed without a word")
+    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed: by the kernel")
 
 
 @pytest.mark.parametrize("killed_at", [9_099.0, 9_001.0])
@@ -75,7 +75,7 @@ def test_a_word_from_before_the_hosts_were_made_anew_is_of_another_start() -> No
 
 def test_a_restart_of_which_nobody_tells_is_counted() -> None:
     found = findings(replace(JOB, pods=PODS, restarts=2))[-1]
-    assert (found.cause, found.what) == (Cause.RESTARTED, "The job restarted 2 times without a word of any host.")
+    assert (found.cause, found.what) == (Cause.RESTARTED, "The job restarted 2 times for an unknown reason.")
 
 
 def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
@@ -91,7 +91,7 @@ def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
 
 def test_a_job_that_used_up_its_restarts_is_told_so() -> None:
     job = replace(JOB, terminal="Failed", restarts=4, restarts_counted=3)
-    assert "It had restarted 3 times, as often as it may." in findings(job)[0].what
+    assert "It had used up its 3 restarts." in findings(job)[0].what
 
 
 def test_a_job_that_does_no_step_is_silent() -> None:
@@ -147,8 +147,8 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
         )
         for code in (22, 137)
     ]
-    assert "host slice-0-0 exited 22: its program ended so, and knows why." in codes[0].what
-    assert "host slice-0-0 exited 137 (SIGKILL): it was killed without a word" in codes[1].what
+    assert "host slice-0-0 exited 22: its program ended with a code of its own." in codes[0].what
+    assert "host slice-0-0 exited 137 (SIGKILL): it was killed: by the kernel" in codes[1].what
     assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from cli.answer import as_json
 from cli.halt import Halt
-from cli.observed import kueue
 from cli.observed.cluster import without_hosts
 from cli.observed.files import UNREAD, read_files
-from cli.observed.observe import Observer, job_of
+from cli.observed.observe import Observer
 from cli.observed.snapshot import summary
 from infra.bill import OUTPUT, bill
 from infra.job_state import Kind, State, kind_of
@@ -132,22 +131,16 @@ def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None
 
 
 def test_a_job_that_nobody_knows_is_told_with_those_there_are(server: Played, tmp_path: Path) -> None:
-    deployed = stack(server, tmp_path)
-    found = Observer(deployed).look("other")
-    assert job_of(deployed, found, "other").place.name == "other"
+    observer = Observer(stack(server, tmp_path))
+    assert observer.job("other")[1].place.name == "other"
     with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny, other\), got 'x'"):
-        job_of(deployed, found, "x")
+        observer.job("x")
 
 
 def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path) -> None:
     found = Observer(stack(server, tmp_path)).look()
     answer = json.loads(as_json({"stack": found, "loss": float("nan")}))
     assert (answer["stack"]["stack"], answer["loss"]) == ("dev", None)
-
-
-@pytest.mark.parametrize(("text", "count"), [("16", 16), (4, 4), ("2k", 2000)])
-def test_quantities_are_read_as_kubernetes_spells_them(text: object, count: int) -> None:
-    assert kueue.count(text) == count
 
 
 @pytest.mark.parametrize(
@@ -187,10 +180,11 @@ def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server:
     found = Observer(theirs).look("tiny")
     steps = {job.place.namespace: job.files.training.step for job in found.jobs if job.place.name == "tiny"}
     assert steps == {"research": 5, "product": 0}
-    assert job_of(theirs, found, "product/tiny").place.namespace == "product"
-    assert job_of(theirs, found, None).place.namespace == "research"
-    with pytest.raises(Halt, match="name one of them: research/tiny or product/tiny"):
-        job_of(theirs, found, "tiny")
+    observer = Observer(theirs)
+    assert observer.job("product/tiny")[1].place.namespace == "product"
+    assert observer.job(None)[1].place.namespace == "research"
+    with pytest.raises(Halt, match="use research/tiny or product/tiny"):
+        observer.job("tiny")
 
 
 POOL = "gcp:container/nodePool:NodePool"
