@@ -42,7 +42,7 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     """End a job and wait until its hosts have ended; return the exit status.
 
     Raises:
-        Halt: there is no such job, it has ended, nobody agreed, or the cluster refuses.
+        Halt: there is no such job, it has ended, the user did not confirm, or the cluster refuses.
     """
     snapshot, job = Observer(deployed).job(name)
     place = job.place
@@ -53,13 +53,13 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     _end(deployed.api, job)
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
-    told = Cancelled(
+    cancelled = Cancelled(
         job=place.name,
         namespace=place.namespace,
         checkpoint_step=job.files.training.checkpoint_step,
         notes=notes,
     )
-    json = told.model_dump_json(indent=1) if as_json else None
+    json = cancelled.model_dump_json(indent=1) if as_json else None
     tell(json, f"job {place.name}", "cancelled", notes, console)
     return 0
 

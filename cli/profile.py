@@ -6,7 +6,8 @@ The request is a file in the folder of the job's run, and so are the profiles: s
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
+from cli.sandbox_folder import existing
 from infra.job_state import Kind, State
+from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.spec import PROFILE_REQUEST, Spec
 
@@ -81,13 +84,9 @@ def profile(
     try:
         run = find_run(answering(deployed.job_folder(job.place)))
         before = captures(run)
-        (run / PROFILE_REQUEST).parent.mkdir(exist_ok=True)
-        (run / PROFILE_REQUEST).write_text("")
-        sys.stderr.write(f"asked job {job.place.name}: its {job.hosts} hosts record the same steps within 10 s\n")
-        try:
+        with _request(deployed, run):
+            sys.stderr.write(f"asked job {job.place.name}: its {job.hosts} hosts record the same steps within 10 s\n")
             found = _awaited(observer, snapshot, job, run, before, wait_seconds)
-        finally:
-            (run / PROFILE_REQUEST).unlink(missing_ok=True)
         copy = download(run, found, target)
     except NoReport as fault:
         raise Halt(f"{fault}; a profile takes a job that trains", REFUSED) from None
@@ -96,10 +95,10 @@ def profile(
             f"expected to read and write the files of job {job.place.name}, and to write {target}, got: {fault}"
         ) from None
     size = sum(found.sizes.values())
-    told = Profiled(job=job.place.name, steps=found.steps, hosts=found.hosts, size_bytes=size, folder=str(copy))
+    profiled = Profiled(job=job.place.name, steps=found.steps, hosts=found.hosts, size_bytes=size, folder=str(copy))
     lines = (f"{size / 1e6:.1f} MB in {copy}", f"look at it: xprof --logdir {target}")
     verdict = f"steps {found.steps[0]} to {found.steps[1]} of {found.hosts} hosts"
-    tell(told.model_dump_json(indent=1) if as_json else None, f"job {told.job}", verdict, lines, console)
+    tell(profiled.model_dump_json(indent=1) if as_json else None, f"job {profiled.job}", verdict, lines, console)
     return 0
 
 
@@ -119,6 +118,29 @@ def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Pat
     for name in capture.sizes:
         (copy / name).write_bytes((source / name).read_bytes())
     return copy
+
+
+@contextmanager
+def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
+    """Leave the request in the run's folder; at the end it is removed, in case the job has not seen it."""
+    if deployed.sandbox is None:
+        (run / PROFILE_REQUEST).parent.mkdir(exist_ok=True)
+        (run / PROFILE_REQUEST).write_text("")
+        try:
+            yield
+        finally:
+            (run / PROFILE_REQUEST).unlink(missing_ok=True)
+        return
+    # The sandbox's GCS server does not see what is written to its folder by others.
+    site = existing(deployed.sandbox)
+    bucket = gcs(endpoint_url=site.gcs_url, token="anon", project="sandbox")
+    path = f"{Path(run).relative_to(site.buckets)}/{PROFILE_REQUEST}"
+    bucket.pipe_file(path, b"")
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            bucket.rm_file(path)
 
 
 def _awaited(
