@@ -22,6 +22,7 @@ from workloads.spec import (
     OptimizerSetting,
     PositiveInt,
     Spec,
+    TrackersSpec,
     WholeNumber,
 )
 
@@ -121,6 +122,8 @@ class TrainingJob(CompilerSpec, Job):
     initial_weights: str | None = None
     """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
     Unset: weights drawn from the seed."""
+    trackers: TrackersSpec = TrackersSpec()
+    """Where the curves of the run are shown; see `docs/metrics.md`. Unset: in its report alone."""
     compile_cache: Literal["host", "bucket"] = "host"
     """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint
     bucket, where every later start finds them, and those that `multislice preflight` has left there."""

@@ -209,8 +209,9 @@ def _why(workload: Json) -> str:
 
 
 def _small(queue: str) -> Json:
-    """A JobSet of one small pod."""
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    """A JobSet of one pod with a chip, because jobs without chips are refused."""
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API,

@@ -49,7 +49,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     yield from pathways.check(path, job, draft, shape)
     match job:
         case TrainingJob():
-            yield from training.check(path, job, shape)
+            yield from training.check(path, job, shape, draft.secrets)
         case ContainerJob():
             yield from containers.check(path, job, draft, shape)
         case _:

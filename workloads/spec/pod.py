@@ -63,7 +63,7 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 21
     """The step does not fit the chips: fail the job at once."""
     DIVERGED = 22
-    """Loss or gradients stay not finite: fail the job at once."""
+    """Loss or gradients stay not finite or too large: fail the job at once."""
     BAD_HOST = 23
     """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
     HANG = 24
