@@ -94,7 +94,7 @@ def prepare_programs(display: Display) -> programs.Programs:
 
 
 def start_control_plane(display: Display, site: Site) -> None:
-    """Start the sandbox's servers, or find them running."""
+    """Start the sandbox's servers unless they run."""
     ran = daemon.running(site) is not None
     with phase(display, Phase.CONTROL_PLANE):
         try:
@@ -111,21 +111,21 @@ def recover(display: Display, engine: "Engine") -> None:
     """Complete the stack's state after a command was killed, and say so in the line of the control plane.
 
     Raises:
-        Halt: that fails, with Pulumi's errors.
+        Halt: Pulumi fails, with its errors.
     """
     # The caller has imported it to make the engine.
     from pulumi.automation import CommandError
 
     try:
-        told = engine.recover()
+        message = engine.recover()
     except CommandError as error:
         raise Halt(
             f"an earlier command was killed, and Pulumi cannot complete the stack's state: {error}\n"
             "Run this command again. If it fails again, `make down ARGS=--delete-checkpoints` removes the sandbox and"
             " its checkpoints"
         ) from None
-    if told:
-        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, told))
+    if message:
+        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, message))
 
 
 def operate[Result](
@@ -144,8 +144,8 @@ def operate[Result](
             result = _cancellable(display, name, lambda: operation(lambda event: _show(display, name, event)))
         except CommandError as error:
             errors = display.progress.resources.errors[:_ERRORS_SHOWN] or (str(error),)
-            told = "\n".join(f"  {text}" for text in errors)
-            raise Halt(f"Pulumi's {name} failed:\n{told}\n{advice}") from None
+            listed = "\n".join(f"  {text}" for text in errors)
+            raise Halt(f"Pulumi's {name} failed:\n{listed}\n{advice}") from None
         display.change(lambda now: progress.engine_done(now, name))
     return result
 

@@ -1,7 +1,4 @@
-"""`python -m cli.ci`: what the workflows of `.github` do besides the commands of `multislice`.
-
-Owns names and options; what a command does lies in the module that it loads when it runs.
-"""
+"""`python -m cli.ci`: what the workflows of `.github` do in addition to the commands of `multislice`."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +12,7 @@ from cli.halt import exit_status
 app = typer.Typer(name="cli.ci", help="What the workflows call.", no_args_is_help=True, pretty_exceptions_enable=False)
 
 STACKS = ("dev", "staging", "prod")
-"""Those that `deploy.yml` brings up, in its order."""
+"""Stacks that `deploy.yml` deploys, in its order."""
 
 _PLUGINS = Path(__file__).parent.parent.parent / "requirements" / "plugins.json"
 
@@ -56,7 +53,7 @@ def set_up(
     repository: Annotated[str, typer.Option(help="OWNER/NAME on GitHub.")],
     reviewer: Annotated[list[str], typer.Option(help="Login or ORGANIZATION/TEAM; may be repeated.")],
     stack: Annotated[
-        list[str] | None, typer.Option(help="One that is deployed; may be repeated.", show_default=", ".join(STACKS))
+        list[str] | None, typer.Option(help="Stack that is deployed; may be repeated.", show_default=", ".join(STACKS))
     ] = None,
     ephemeral: Annotated[str, typer.Option(help="The stack that pull requests get copies of.")] = STACKS[0],
     unattended: Annotated[list[str] | None, typer.Option(help="A stack that is deployed without a review.")] = None,
@@ -64,7 +61,7 @@ def set_up(
         bool, typer.Option("--apply", help="Do what is printed. Without this option, nothing changes.")
     ] = False,
 ) -> None:
-    """Set up the GitHub environments, and the accounts and rights of Google Cloud that their jobs act with."""
+    """Set up the GitHub environments, and the Google Cloud accounts and rights of their jobs."""
     from cli import stack_file
     from cli.ci import set_up as command
 
@@ -92,7 +89,7 @@ def licences() -> None:
 
 @app.command()
 def sbom() -> None:
-    """The bill of materials of the image's Python packages, CycloneDX as JSON."""
+    """Print the bill of materials of the image's Python packages, CycloneDX as JSON."""
     from cli.ci import licences as of_image
 
     _run(lambda: of_image.bill_of_materials(of_image.IMAGE_LOCK, of_image.licences()).rstrip())
@@ -116,19 +113,19 @@ def lock_plugins() -> None:
 
 @app.command()
 def pulumi_version() -> None:
-    """Version of the Pulumi engine that the tests run, as a step's output `version`."""
+    """Print the version of the Pulumi engine that the tests run, as a step's output `version`."""
     from sandbox.programs import versions
 
     _run(lambda: f"version={versions()['pulumi']}")
 
 
 def _run(command: Callable[[], str | None]) -> None:
-    def told() -> int:
-        if said := command():
-            print(said)
+    def answer() -> int:
+        if text := command():
+            print(text)
         return 0
 
-    raise typer.Exit(exit_status(told))
+    raise typer.Exit(exit_status(answer))
 
 
 if __name__ == "__main__":

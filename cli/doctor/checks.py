@@ -70,7 +70,7 @@ def google(project: str, region: str) -> Google:
     """Return the project as the user of gcloud.
 
     Raises:
-        NotAsked: there is no gcloud, or nobody is logged in.
+        NotAsked: there is no gcloud, or no login.
     """
     return Google(project, region, token("auth"), urllib3.PoolManager())
 
@@ -80,7 +80,7 @@ def token(*login: str) -> str:
 
     Raises:
         NotAsked: there is no gcloud.
-        NotLoggedIn: nobody is logged in.
+        NotLoggedIn: there is no login.
     """
     if shutil.which("gcloud") is None:
         raise NotAsked("gcloud is not installed: https://cloud.google.com/sdk/docs/install")

@@ -34,17 +34,17 @@ from infra.stacks import StacksError
 from workloads.spec import Spec
 
 LONGEST = timedelta(days=7)
-"""What lives longer is no environment: write a stack file for it."""
+"""Longest lifetime of an environment; what lives longer needs a stack file of its own."""
 
 _LIFETIME = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _STAND_IN = "environment"
-"""Name and source of a plan whose own are faulty, so that its other faults are found as well."""
+"""Name and source of a plan whose own are not valid, so that its other errors are found as well."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command was asked for."""
+    """What the command line asks for."""
 
     name: str
     source: str
@@ -70,15 +70,15 @@ class Created(Spec):
     file: str
     """The stack file."""
     up: bool
-    """Whether it was brought up; False: its files alone were written."""
+    """Whether it was deployed; False: only its files were written."""
     bill: Bill
 
 
 def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Make the environment and bring it up; without a backend write its files alone. The exit status.
+    """Create the environment and deploy it; without a backend only write its files. Return the exit status.
 
     Raises:
-        Halt: it cannot be, with every reason; or the update failed.
+        Halt: it cannot be created, with every reason; or the update failed.
     """
     plan = plan_of(wish, backend, files, now)
     _write(plan, files)
@@ -102,7 +102,7 @@ def _bring_up(name: str, backend: Backend, files: Files) -> None:
 
 def _then(name: str, backend: Backend | None, files: Files) -> str:
     if backend:
-        return f"{name} is up. To end it before its time: multislice env destroy {name}"
+        return f"{name} is up. To destroy it earlier: multislice env destroy {name}"
     first = " ".join(("pulumi stack init", name, *files.encryption(name)))
     return f"Wrote {files.stack(name)}. To bring it up: {first}, then pulumi up"
 
@@ -119,10 +119,10 @@ def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
 
 
 def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
-    """The environment's stack file, checked as a whole.
+    """Return the environment's stack file, checked as a whole.
 
     Raises:
-        Halt: there are faults; names all of them.
+        Halt: it is not valid; lists every error.
     """
     source = stack_file.find(wish.source, files.stacks, "--from")
     stack_file.read(source)
@@ -157,14 +157,14 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
 
 
 def _left(name: str, backend: Backend, files: Files) -> str:
-    """What an update that failed has left. One that was refused before it began left nothing: stack and files go."""
+    """What a failed update has left. One that was refused before it began left nothing: stack and files are removed."""
     try:
         if name in backend.names():
             if backend.updates(name) or backend.resources(name):
                 return f"what was made is billed; go on: pulumi up --stack {name}; or multislice env destroy {name}"
             backend.remove(name)
     except StacksError as error:
-        return f"and what is left is not known ({error}); end it: multislice env destroy {name}"
+        return f"and it is unknown what is left ({error}); destroy it: multislice env destroy {name}"
     files.remove(name)
     return "nothing was made"
 
@@ -181,34 +181,34 @@ def _taken(name: str, stacks: list[str], files: Files) -> Iterator[Fault]:
     places += ["the backend"] * (name in stacks)
     if places:
         stays = files.stack(name).exists() and files.environment(name) is None
-        fix = "choose another" if stays else f"choose another, or end that one: multislice env destroy {name}"
+        fix = "choose another" if stays else f"choose another, or destroy that one: multislice env destroy {name}"
         yield Fault("NAME", "a name that no stack has", f"{name!r}, which is in {' and '.join(places)}", fix)
 
 
 def _write(plan: Plan, files: Files) -> None:
     wish = plan.wish
-    head = f"# Made from {wish.source} by `multislice env create`; `multislice env destroy {wish.name}` ends it.\n"
+    head = f"# Made from {wish.source} by `multislice env create`; `multislice env destroy {wish.name}` destroys it.\n"
     files.stack(wish.name).write_text(head + yaml.safe_dump(plan.content, sort_keys=False, width=1000))
     if files.policy(wish.source).exists():
         shutil.copyfile(files.policy(wish.source), files.policy(wish.name))
 
 
 def _told(plan: Plan) -> str:
-    """What it is, and what it takes on top of what its source takes."""
+    """What it is, and what it needs in addition to its source."""
     settings, wish = plan.settings, plan.wish
     chips = ", ".join(
         f"{group.chips} chips of {group.generation} ({group.capacity.kind})" for group in settings.slices.values()
     )
     return (
-        f"{wish.name} is made from {wish.source} and ends at {written(plan.end)}\n"
+        f"{wish.name} is made from {wish.source} and expires at {written(plan.end)}\n"
         f"{spent(bill(settings, {}, None))}\n"
-        f"{chips}: the quota of {settings.cloud.project} must have them beside those of {wish.source}\n"
-        f"its own bucket gs://{settings.checkpoint_bucket} goes with it, and all that is in it"
+        f"{chips}: the quota of {settings.cloud.project} must have them in addition to those of {wish.source}\n"
+        f"its own bucket gs://{settings.checkpoint_bucket} is deleted with it, with everything in it"
     )
 
 
 def lifetime(text: str) -> timedelta | Fault:
-    """The time that a text such as 8h stands for, or what is wrong with it."""
+    """Return the time that a text such as 8h stands for, or what is wrong with it."""
     found = _LIFETIME.fullmatch(text)
     if found and (time := int(found[1]) * _UNITS[found[2]]) <= LONGEST:
         return time
@@ -217,7 +217,7 @@ def lifetime(text: str) -> timedelta | Fault:
 
 
 def name_fault(name: str) -> Fault | None:
-    """What is wrong with the name itself: it becomes that of the cluster."""
+    """Return what is wrong with the name, which becomes that of the cluster."""
     try:
         TypeAdapter(ClusterName).validate_python(name)
     except ValidationError as error:
@@ -226,14 +226,14 @@ def name_fault(name: str) -> Fault | None:
 
 
 def written(instant: datetime) -> str:
-    """A time as a stack file has it."""
+    """Return a time as a stack file has it."""
     return f"{instant:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def derived(content: Mapping[str, Any], name: str, environment: Environment) -> dict[str, Any]:
-    """The content of the environment's stack file; `content` is that of its source, which is valid.
+    """Return the content of the environment's stack file; `content` is that of its source, which is valid.
 
-    What Pulumi encrypts secrets with is kept, so that those of the source can be read.
+    The key of secrets is kept, so that those of the source can be read.
     """
     config = dict(content["config"])
     cluster, teams = config[f"{PREFIX}cluster"], config[f"{PREFIX}teams"]
@@ -246,14 +246,14 @@ def derived(content: Mapping[str, Any], name: str, environment: Environment) -> 
 
 
 def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[Fault]:
-    """Names that the environment would share with another stack of its project.
+    """Yield names that the environment would share with another stack of its project.
 
-    `unknown` are stacks of which nothing but their names is known: environments that were made elsewhere.
+    `unknown` are stacks of which only the names are known: environments that were made elsewhere.
     """
     near = {stack: names for stack, names in others.items() if names.cloud.project == own.cloud.project}
     clusters = {stack: names.cluster.name for stack, names in near.items()} | {stack: stack for stack in unknown}
     for stack, cluster in clusters.items():
-        # Names of networks and placements are the cluster's with a word behind it.
+        # Names of networks and placements begin with the cluster's.
         if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
             yield Fault(
                 "NAME",

@@ -26,7 +26,7 @@ SOME_UNREADABLE, SOME_EXPIRED = 1, 2
 
 _MINUTE = timedelta(minutes=1)
 _KEPT = (
-    "its file here has no section environment, so it is to stay, but no update has said so yet: bring it up with"
+    "its file here has no section environment, so it is meant to be permanent, but no update has stored that yet: run"
     " pulumi up; or, to destroy it, remove that file"
 )
 
@@ -37,19 +37,19 @@ class Known:
 
     name: str
     environment: Environment | None
-    """None: it stays, or `trouble` says why it is not known whether it does."""
+    """None: it is permanent, or `trouble` says why that is unknown."""
     updates: Sequence[Update] = ()
-    """The newest first."""
+    """Updates, the newest first."""
     trouble: str | None = None
 
     @property
     def permanent(self) -> bool:
-        """Whether it surely is no environment."""
+        """Whether it is certainly no environment."""
         return self.environment is None and self.trouble is None
 
 
 def look(name: str, backend: Backend, files: Files) -> Known:
-    """What is known of a stack; what cannot be found out is told in the answer."""
+    """Return what is known of a stack, and the reason for what is unknown."""
     try:
         updates = backend.updates(name)
     except StacksError as error:
@@ -66,12 +66,12 @@ def look(name: str, backend: Backend, files: Files) -> Known:
     except ValidationError as error:
         return Known(name, None, trouble=f"its section environment cannot be read: {error.errors()[0]['msg']}")
     if environment is None and not files.stack(name).exists():
-        return Known(name, None, trouble="it was never brought up and has no file here: nothing is known of it")
-    return Known(name, environment, trouble="it was never brought up" if environment else None)
+        return Known(name, None, trouble="it was never deployed and has no file here, so nothing is known of it")
+    return Known(name, environment, trouble="it was never deployed" if environment else None)
 
 
 def _words(result: str) -> str:
-    return "is in progress, or was cut off" if result == "in-progress" else result
+    return "is in progress, or was interrupted" if result == "in-progress" else result
 
 
 class Listed(Spec):
@@ -80,27 +80,27 @@ class Listed(Spec):
     name: str
     source: str | None
     expires_at: str | None
-    """Both None: it cannot be read, and `trouble` says why."""
+    """Both are None if it cannot be read; `trouble` says why."""
     expired: bool
     age_seconds: int | None
-    """Since its first update; None before that."""
+    """Time since its first update; None before that."""
     usd_per_hour: float | None
-    """Of its chips, when all are there that it may ask for. None: it exported no bill."""
+    """Price of all chips that it may ask for. None: it has no output of its bill."""
     unpriced: tuple[str, ...]
-    """Slice groups that come on top, at a price that is not known."""
+    """Slice groups in addition, whose price is unknown."""
     file: bool
     """Whether its stack file is here."""
     trouble: str | None
 
 
 class Listing(Spec):
-    """All that are asked for."""
+    """The environments of the answer."""
 
     environments: tuple[Listed, ...]
 
 
 def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> Listing:
-    """The environments of the backend, those that expire first before the others; or the expired ones alone.
+    """Return the environments of the backend, or only the expired ones, in the order in which they expire.
 
     Raises:
         Halt: the backend does not say which stacks it has.
@@ -115,7 +115,7 @@ def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> 
 
 
 def show(backend: Backend, files: Files, now: datetime, form: Form, console: Console, *, expired: bool) -> int:
-    """Print them; the exit status."""
+    """Print them; return the exit status."""
     found = listing(backend, files, now, expired=expired)
     write(found.model_dump_json(indent=1), [_table(found.environments)], form, console)
     if any(each.source is None for each in found.environments):

@@ -90,7 +90,7 @@ class Job:
 
     place: JobPlace
     declared: bool = False
-    """Whether the stack file has it; if not, somebody submitted it by hand."""
+    """Whether the stack file has it; if not, it was submitted by hand."""
     kind: Kind = Kind.TRAINING
     uid: str = ""
     """Empty: there is no JobSet of its name."""

@@ -49,7 +49,7 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
     assert "$19.44 an hour" in told
-    assert "16 chips of v6e (spot): the quota of our-project must have them beside those of dev" in told
+    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in told
     assert "pr-1 is up" in told
 
 
