@@ -4,6 +4,7 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -58,8 +59,10 @@ def figures(rows: Iterable[tuple[str, str]]) -> Text:
 
 
 def bar(done: float, total: float, width: int) -> RenderableType:
-    """Return a progress bar."""
-    return ProgressBar(total=total, completed=min(done, total), width=width, finished_style="bar.complete")
+    """Return a progress bar on a line of its own."""
+    shown = ProgressBar(total=total, completed=min(done, total), width=width, finished_style="bar.complete")
+    # A bar alone does not end its line.
+    return Padding(shown, 0)
 
 
 def training_lines(training: Training, width: int) -> list[RenderableType]:

@@ -1,6 +1,8 @@
 import pytest
+from rich.console import Group
 
-from cli.render import duration, exit_words, pods_table, sparkline
+from cli.observed.files import Training
+from cli.render import duration, exit_words, pods_table, sparkline, training_lines
 from infra.job_state import Kind, newest
 from tests.cli import api_objects
 from tests.cli.shown import text
@@ -41,3 +43,8 @@ def test_the_sparkline_keeps_the_newest_value_and_the_width() -> None:
     assert sparkline([float(value) for value in range(100)], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([2.0, 2.0], 8) == "▁▁"
     assert sparkline([], 8) == ""
+
+
+def test_the_figures_of_a_training_are_below_its_bar() -> None:
+    lines = text(Group(*training_lines(Training(step=5, steps=10, loss=2.5, losses=((5, 2.5),)), 40)), 60).splitlines()
+    assert (len(lines), lines[1].startswith("loss 2.500")) == (3, True)
