@@ -46,5 +46,5 @@ def test_the_sparkline_keeps_the_newest_value_and_the_width() -> None:
 
 
 def test_the_figures_of_a_training_are_below_its_bar() -> None:
-    lines = text(Group(*training_lines(Training(step=5, steps=10, loss=2.5, losses=((5, 2.5),)), 40)), 60).splitlines()
+    lines = text(Group(*training_lines(Training(step=5, steps=10, loss=2.5, losses=((5, 2.5),)), 40)), 120).splitlines()
     assert (len(lines), lines[1].startswith("loss 2.500")) == (3, True)
