@@ -49,9 +49,9 @@ class State(StrEnum):
     """There is no JobSet: it was never submitted, or was deleted."""
     QUEUED = "queued"
     EVICTED = "evicted"
-    """It ran, was put back into the queue and waits there."""
+    """It ran and was put back into the queue; its hosts save, or it waits."""
     PAUSED = "paused"
-    """Its queue is stopped: `paused` in the stack file keeps it out."""
+    """Its queue is stopped, as `paused` in the stack file does, and its hosts have ended."""
     DEACTIVATED = "deactivated"
     """Kueue never admits it again unless somebody activates its Workload."""
     STARTING = "starting"
@@ -68,7 +68,9 @@ class State(StrEnum):
         return self in (State.MISSING, State.COMPLETED, State.FAILED)
 
 
-def state_of(terminal: str, workload: "Workload | None", *, suspended: bool, all_run: bool) -> State:
+def state_of(
+    terminal: str, workload: "Workload | None", *, suspended: bool, all_run: bool, any_left: bool = False
+) -> State:
     """Return the state of a job whose JobSet is there.
 
     Args:
@@ -77,6 +79,7 @@ def state_of(terminal: str, workload: "Workload | None", *, suspended: bool, all
             not suspended.
         suspended: whether the JobSet is, as Kueue keeps it until it is admitted.
         all_run: whether all its hosts, and its head, run or have run to their end.
+        any_left: whether one of them still runs or is being ended.
     """
     if terminal:
         return State.COMPLETED if terminal == "Completed" else State.FAILED
@@ -85,7 +88,8 @@ def state_of(terminal: str, workload: "Workload | None", *, suspended: bool, all
     if workload is None:
         return State.QUEUED
     if workload.paused:
-        return State.PAUSED
+        # Kueue frees the quota before the hosts have saved.
+        return State.EVICTED if any_left else State.PAUSED
     if not workload.active:
         return State.DEACTIVATED
     return State.EVICTED if workload.holds("Evicted") else State.QUEUED
@@ -175,7 +179,7 @@ class Workload:
     """Admission checks that it needs: name, state and message."""
     conditions: tuple["Condition", ...]
     paused: bool = False
-    """Whether its LocalQueue is stopped. It still holds its quota while its hosts save."""
+    """Whether its LocalQueue is stopped."""
 
     def said(self, kind: str) -> "Condition | None":
         """The condition of that kind; `None`: it has none."""

@@ -136,7 +136,8 @@ class Job:
         if not self.uid:
             return State.MISSING
         all_run = bool(self.hosts) and self.running >= self.hosts and self.heads_running >= self.heads
-        return state_of(self.terminal, self.workload, suspended=self.suspended, all_run=all_run)
+        any_left = any(pod.phase in ("Running", "Terminating") for pod in self.pods)
+        return state_of(self.terminal, self.workload, suspended=self.suspended, all_run=all_run, any_left=any_left)
 
 
 @dataclass(frozen=True)
