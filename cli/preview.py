@@ -4,10 +4,11 @@ The program itself finds out what the plan costs and whether its jobs can run (`
 is not allowed.
 """
 
+import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,9 @@ from cli.sandbox_folder import changing, existing
 from infra.review.comment import comment
 from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Previewed
+from infra.review.previewed import Finding, Previewed
 from infra.review.review import Review
-from policy.exceptions import ENDING
+from policy.exceptions import ENDING, unknown_rules
 from policy.rules import ALL_RULES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
@@ -73,7 +74,8 @@ def preview(asked: Asked, form: Form, console: Console) -> int:
     # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"the engine plans {asked.stack}")
     with _engine(asked, path, policy) as engine, waiting:
-        found = previewed(asked.stack, engine, asked.save_plan)
+        plan = previewed(asked.stack, engine, asked.save_plan)
+    found = plan.model_copy(update={"findings": (*plan.findings, *_of_unknown_rules(policy))})
     if form is Form.MARKDOWN:
         console.out(comment(found))
     else:
@@ -90,7 +92,7 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
         with _review_goes_to(file):
             refusal = _refusal(engine, events, save_plan)
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
-    abouts = (ENDING, *(rule.about for rule in ALL_RULES))
+    abouts = (ENDING, *ALL_RULES)
     findings = engine_events.findings(events, {about.id: about.severity for about in abouts})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
     told = engine_events.errors(events) if refusal else ()
@@ -149,6 +151,16 @@ def _policy(stack: str) -> PolicyPack:
             " write {} there to give every rule its default level"
         )
     return PolicyPack(POLICY, settings)
+
+
+def _of_unknown_rules(policy: PolicyPack) -> Iterator[Finding]:
+    """Yield a warning for every name in the stack's policy file that is no rule, which Pulumi ignores."""
+    try:
+        settings = json.loads(policy.settings.read_text())
+    except ValueError:
+        return  # The engine has reported it.
+    for name, message in unknown_rules(settings, (ENDING, *ALL_RULES)):
+        yield Finding(rule=name, level="advisory", severity="low", resource=None, message=message)
 
 
 def _status(found: Previewed) -> int:

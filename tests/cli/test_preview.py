@@ -56,7 +56,8 @@ class Played:
 
 @pytest.mark.costs(cpu_seconds=15)
 def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_expiry(OURS.policy("dev"), tmp_path)
+    policy = without_expiry(OURS.policy("dev"), tmp_path)
+    policy.write_text(json.dumps({**json.loads(policy.read_text()), "named-rights": {"exceptions": []}}))
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
@@ -67,6 +68,7 @@ def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypat
     assert known
     assert found.review.bill == known.bill
     assert found.errors == ()
+    assert [finding.rule for finding in found.findings if "no-cluster-admin" in finding.message] == ["named-rights"]
     assert {change.operation for change in found.changes} == {"create"}
     assert {"slices-trillium-0", "job-tiny", "queue-research"} <= {change.name for change in found.changes}
     planned = {urn.rpartition("::")[2] for urn in json.loads(plan.read_text())["resourcePlans"]}
