@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import multislice
-from cli.logs.following import follow, leader
-from cli.logs.reading import Line
+from infra.job_logs import Line, follow, leader
 from workloads.progress import FunctionEnded
 
 _FIRST_LINE = "the first line"

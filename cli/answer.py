@@ -1,9 +1,10 @@
 """How the answer of a `multislice` command is written: for a person, for a program, or for a pull request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pydantic_core import to_json
 from rich.console import Console
 from rich.text import Text
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Form(StrEnum):
-    """Of an answer."""
+    """How an answer is written."""
 
     TEXT = "text"
     JSON = "json"
@@ -20,13 +21,13 @@ class Form(StrEnum):
 
 
 def form(*, as_json: bool) -> Form:
-    """Of a command that has these two alone."""
+    """Return the form of a command that has only these two."""
     return Form.JSON if as_json else Form.TEXT
 
 
 def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console) -> None:
     """Write the answer in that form: the whole of it as JSON, or what a person reads of it."""
-    # Commands that fail early, or show their help, do without the program's modules.
+    # Commands that fail early, or show their help, need none of the program's modules.
     from infra.review.table import WIDTH, as_markdown, renderable
 
     if form is Form.JSON:
@@ -39,10 +40,15 @@ def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console)
 
 
 def tell(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
-    """Write a short answer, as JSON if there is one; lines are never wrapped, for commands and paths are copied."""
+    """Write a short answer, as JSON if there is one; lines are never wrapped, because commands and paths are copied."""
     if as_json is not None:
         console.out(as_json)
         return
     console.print(Text.assemble((title, "bold"), "  ", (verdict, "green")))
     for line in lines:
         console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def as_json(answer: Mapping[str, object], indent: int | None = 1) -> str:
+    """Return one JSON object; numbers that are not finite are null, because JSON has none."""
+    return to_json(answer, indent=indent, inf_nan_mode="null").decode()

@@ -15,11 +15,10 @@ from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.halt import Halt
 from cli.observed.files import read_files
-from cli.observed.observe import Observer, folder_of, job_of, named
-from cli.observed.paths import JOBSETS
-from cli.observed.snapshot import Job, State
-from cli.status.command import answered
+from cli.observed.observe import Observer, folder_of
+from cli.observed.snapshot import Job
 from infra.api_server import UNREACHABLE, ApiError, ApiServer
+from infra.job_state import JOBSETS
 from infra.jobs import MOST_GRACE_SECONDS
 from workloads.spec import Spec
 
@@ -47,10 +46,9 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     Raises:
         Halt: there is no such job, it has ended, the user did not confirm, or the cluster refuses.
     """
-    snapshot = answered(Observer(deployed).look(*named(deployed, name)))
-    job = job_of(deployed, snapshot, name)
+    snapshot, job = Observer(deployed).job(name)
     place = job.place
-    if job.state in (State.MISSING, State.COMPLETED, State.FAILED):
+    if job.state.is_end:
         raise Halt(f"expected a job that waits or runs, but {place.name} is {job.state}; nothing was changed", REFUSED)
     if not yes:
         _agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")

@@ -1,32 +1,35 @@
-"""A stack that stands, as commands see it: what it tells of itself, its cluster and its files.
-
-Owns the way from a stack's name to these; what is asked of them is each command's affair.
-"""
+"""A deployed stack as commands see it: its outputs, its cluster, its files and its jobs."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
-from cli.environments.files import OURS
 from cli.halt import Halt
-from cli.sandbox_folder import SANDBOX, existing
+from cli.sandbox_folder import SANDBOX
 from infra import folders
-
-if TYPE_CHECKING:
-    from infra.api_server import ApiServer
+from infra.api_server import ApiError, ApiServer
+from infra.cluster_queues import QUEUE_LABEL, team_of
+from infra.job_state import JOBSETS, Object
+from infra.stacks import Stacks, StacksError
+from sandbox.stacks import stacks_in
 
 
 @dataclass(frozen=True)
 class JobPlace:
-    """A job of a stack."""
+    """Where a job is."""
 
     name: str
     namespace: str
     queue: str
-    """The ClusterQueue of its team, which has the team's name."""
+    """The ClusterQueue of its team, which has the team's name; empty if the job names no queue."""
+
+    @classmethod
+    def of(cls, jobset: Object, namespace: str) -> "JobPlace":
+        """Return where a JobSet is."""
+        metadata = jobset["metadata"]
+        return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))
 
     @property
     def full_name(self) -> str:
@@ -36,18 +39,18 @@ class JobPlace:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A stack that stands."""
+    """A deployed stack."""
 
     stack: str
     outputs: Mapping[str, Any]
-    """Of its last update."""
-    api: "ApiServer"
-    """Of its cluster, as the user who asks."""
+    """Outputs of its last update."""
+    api: ApiServer
+    """Its cluster, as the user who asks."""
     storage: str
     """Root of its checkpoint bucket: `gs://BUCKET`, or a folder of the sandbox."""
     jobs: tuple[JobPlace, ...]
     sandbox: Path | None = None
-    """Folder of the one that it stands in; None: it stands in Google Cloud."""
+    """Folder of the sandbox that has it; None: it is in Google Cloud."""
 
     @property
     def options(self) -> str:
@@ -60,79 +63,112 @@ class Deployed:
 
     @property
     def namespaces(self) -> list[str]:
-        """Where its jobs may be: those of its teams."""
+        """Where its jobs may be: the namespaces of its teams."""
         queues: Mapping[str, str] = self.outputs.get("queues", {})
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
 
     def job(self, name: str | None) -> JobPlace:
-        """The job of that name; None: the only one.
+        """Return the stack's own job of that name; None: the only one.
 
         Raises:
-            Halt: there is no such job, or it takes a name to know; names those there are.
+            Halt: there is no such job, or a name is needed; lists the names.
         """
-        found = [job for job in self.jobs if name in (None, job.name)]
-        if len(found) != 1:
-            names = ", ".join(job.name for job in self.jobs) or "none"
-            got = "got no name" if name is None else f"got {name!r}"
-            raise Halt(f"expected one of stack {self.stack}'s jobs ({names}), {got}; name one of them")
-        return found[0]
+        return one_of(self.stack, self.jobs, name)
+
+    def find(self, name: str | None) -> JobPlace:
+        """Return the job that `NAME` or `NAMESPACE/NAME` means, of the stack or submitted by hand; None: the only one.
+
+        Raises:
+            Halt: there is no such job, several namespaces have one of that name, or a name is needed.
+            urllib3.exceptions.HTTPError, OSError: the cluster does not answer.
+        """
+        if name is None:
+            return self.job(None)
+        namespace, _, short = name.rpartition("/")
+        own = [job for job in self.jobs if job.name == short]
+        others = {each for each in self.namespaces if namespace in ("", each)} - {job.namespace for job in own}
+        submitted = [found for each in sorted(others) if (found := self._submitted(each, short))]
+        return one_of(self.stack, [*own, *submitted] or self.jobs, name)
 
     def job_folder(self, job: JobPlace) -> str:
-        """Where the job keeps its runs."""
+        """Return the folder of the job's runs."""
         return f"{self.storage}/{job.name}"
 
     def call_folder(self, job: JobPlace) -> str:
-        """Where the hosts of a call leave what they have to tell; the call is the job."""
+        """Return the folder of what the hosts of a call write; the call is the job."""
         return f"{self.storage}/{folders.of_call(job.namespace, job.name)}"
+
+    def _submitted(self, namespace: str, name: str) -> JobPlace | None:
+        try:
+            found = self.api.find(f"{JOBSETS.format(namespace)}/{name}")
+        except ApiError:
+            return None  # A namespace that this user may not read has no job of theirs.
+        return JobPlace.of(found, namespace) if found else None
+
+
+def one_of(stack: str, jobs: Sequence[JobPlace], name: str | None) -> JobPlace:
+    """Return the job that `NAME` or `NAMESPACE/NAME` means; None: the only one.
+
+    Raises:
+        Halt: there is no such job, several namespaces have one of that name, or a name is needed.
+    """
+    found = [job for job in jobs if name in (None, job.name, job.full_name)]
+    if name is not None and len(found) > 1:
+        names = " or ".join(job.full_name for job in found)
+        raise Halt(f"expected the name of one job, got {name!r}, which several namespaces have; use {names}")
+    if len(found) != 1:
+        names = ", ".join(job.name for job in jobs) or "none"
+        got = "got no name" if name is None else f"got {name!r}"
+        raise Halt(f"expected one of stack {stack}'s jobs ({names}), {got}; name one of them")
+    return found[0]
+
+
+def stacks(sandbox: Path | None) -> Stacks:
+    """Return the stacks of the sandbox in a folder, or of the user's own Pulumi (None).
+
+    Raises:
+        Halt: there is no such sandbox.
+    """
+    try:
+        return stacks_in(sandbox)
+    except StacksError as error:
+        raise Halt(str(error)) from None
 
 
 def deployed(stack: str, sandbox: Path | None) -> Deployed:
-    """The stack of that name, in the sandbox in a folder, or of the user's own Pulumi (None).
+    """Return the stack of that name, in the sandbox in a folder or of the user's own Pulumi (None).
 
     Raises:
-        Halt: there is no such stack, it is not up, or its cluster cannot be asked.
+        Halt: there is no such stack, it is not up, or there are no credentials for its cluster.
     """
-    backend = PulumiBackend(OURS) if sandbox is None else SandboxBackend(sandbox, OURS)
+    where = stacks(sandbox)
     try:
-        outputs = backend.outputs(stack)
-    except BackendError as error:
-        choice = "--engine sandbox" if sandbox is None else "--engine pulumi"
+        outputs = where.outputs(stack)
+    except StacksError as error:
+        other = "--engine sandbox" if sandbox is None else "--engine pulumi"
         raise Halt(
-            f"expected stack {stack!r} to be up, but Pulumi cannot tell: {error}\nBring it up",
-            options=f", or look elsewhere: {choice}",
+            f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\n"
+            f"Bring it up, or look elsewhere: {other}"
         ) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
         raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `pulumi up --stack {stack}`")
+    return of_outputs(stack, outputs, where)
+
+
+def of_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deployed:
+    """Return the stack that has these outputs.
+
+    Raises:
+        Halt: they are of another version, or there are no credentials for its cluster.
+    """
     try:
         jobs = tuple(JobPlace(job["name"], job["namespace"], job["queue"]) for job in outputs["jobs"])
-        storage = _storage(outputs, sandbox)
+        files = where.files(outputs["checkpoint_bucket"])
+        return Deployed(stack, outputs, where.api(outputs), files, jobs, where.sandbox)
     except (KeyError, TypeError) as error:
         raise Halt(
-            f"expected stack {stack!r} to tell what this version reads, got no {error}; another version brought it up:"
-            f" run `pulumi up --stack {stack}`"
+            f"expected stack {stack!r} to have the outputs of this version, got no {error}; another version brought it"
+            f" up: run `pulumi up --stack {stack}`"
         ) from None
-    return Deployed(stack, outputs, _api(outputs, sandbox), storage, jobs, sandbox)
-
-
-def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":
-    if sandbox is not None:
-        from sandbox.site import administrator
-
-        return administrator(existing(sandbox))
-    from kubernetes.config import ConfigException
-
-    from infra.api_server import ApiServer
-
-    try:
-        return ApiServer.at(outputs["endpoint"])
-    except ConfigException as error:
-        raise Halt(
-            f"expected credentials for the cluster {outputs['cluster']}, got: {error}\n"
-            "Log in with `gcloud auth login`, and install the plugin:"
-            " `gcloud components install gke-gcloud-auth-plugin`"
-        ) from None
-
-
-def _storage(outputs: Mapping[str, Any], sandbox: Path | None) -> str:
-    bucket = outputs["checkpoint_bucket"]
-    return bucket if sandbox is None else str(existing(sandbox).buckets / bucket.removeprefix("gs://"))
+    except StacksError as error:
+        raise Halt(str(error)) from None

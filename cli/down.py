@@ -1,24 +1,24 @@
 """`make down`: remove the stack, stop every process, keep the checkpoints and say where they are.
 
-Works from any state: when the servers are dead but the stack is not, they are started for the
-destroy. With `--delete-checkpoints` nothing of the sandbox is left.
+It works from any state: servers that have stopped are started for the destroy. With `--delete-checkpoints` nothing of
+the sandbox is left.
 """
 
-import argparse
 import shutil
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from cli import stack_file
-from cli.halt import Halt, changing, exit_status
-from cli.phases import operate, phase, recover, start_control_plane
-from cli.sandbox_folder import SANDBOX
-from cli.view.display import Display
-from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
+from cli.halt import Halt, exit_status
+from cli.phases import Display, operate, phase, recover, start_control_plane
+from cli.progress import DOWN_PHASES, Phase, Progress
+from cli.sandbox_folder import SANDBOX, changing
 from infra.teardown import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
@@ -50,32 +50,32 @@ class Consent:
 
     delete_checkpoints: bool = False
     without_asking: bool = False
-    """Delete them though nobody is there to answer."""
+    """Delete them without a confirmation."""
     stop_jobs: bool = False
     foreign_objects: bool = False
     """Delete queues, flavors and namespaces that the stack did not make."""
 
     @property
     def policies(self) -> list[str]:
-        """Names of the policies that then only warn."""
+        """Names of the policies that only warn."""
         return [NO_JOB_RUNS] * self.stop_jobs + list(NO_FOREIGN) * self.foreign_objects
 
 
 def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
-    """Take the stack of the file `settings` down; the exit status.
+    """Destroy the stack of the file `settings`; return the exit status.
 
     Raises:
-        Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
+        Halt, ProgramsError, SandboxError: it fails; the message says why and what to do.
     """
     if not (root / "site.json").exists():
         _say(console, f"nothing to take down: there is no sandbox in {root}")
         return 0
     site = load(root)
     if consent.delete_checkpoints and not consent.without_asking:
-        _require_agreement(buckets(site), console)
+        _require_confirmation(buckets(site), console)
     with changing(site):
         title = f"tpu-multislice · {stack_file.stack_name(settings)}"
-        removed = _remove(site, settings, Display(console, Snapshot(title, DOWN_PHASES)), consent)
+        removed = _remove(site, settings, Display(console, Progress(title, DOWN_PHASES)), consent)
         left = buckets(site)
         if consent.delete_checkpoints:
             shutil.rmtree(site.root)
@@ -88,7 +88,7 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
 
 
 def buckets(site: Site) -> list[Bucket]:
-    """Buckets that hold files, by name."""
+    """Return the buckets that hold files, by name."""
     folders = sorted(folder for folder in site.buckets.glob("*") if folder.is_dir())
     found = [Bucket(folder.name, folder, _size(folder)) for folder in folders]
     return [bucket for bucket in found if bucket.size_bytes]
@@ -98,17 +98,17 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _require_agreement(found: list[Bucket], console: Console) -> None:
+def _require_confirmation(found: list[Bucket], console: Console) -> None:
     listed = "".join(f"\n  {bucket.line()}" for bucket in found) or "\n  (no checkpoints)"
     if not sys.stdin.isatty():
-        raise Halt(f"this would delete for good:{listed}\nNothing was touched. Add --yes to agree")
-    _say(console, f"This deletes for good:{listed}")
+        raise Halt(f"this would permanently delete:{listed}\nNothing was touched. Add --yes to confirm")
+    _say(console, f"This permanently deletes:{listed}")
     if input("Delete? [y/N] ").strip().lower() not in ("y", "yes"):
         raise Halt("nothing was touched")
 
 
 def _remove(site: Site, settings: Path, display: Display, consent: Consent) -> bool:
-    """Destroy and stop what there is; False when there was nothing."""
+    """Destroy the stack and stop the sandbox; return False when there was nothing to do."""
     # The Automation API takes a second to import.
     from sandbox.engine import Engine
 
@@ -130,22 +130,26 @@ def _say(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
-def main() -> int:
-    """The command; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m cli.down", description="Take the sandbox down.")
-    parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
-    parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
-    parser.add_argument("--delete-checkpoints", action="store_true", help="delete the whole folder of the sandbox")
-    parser.add_argument("--stop-jobs", action="store_true", help="also while a job is running")
-    parser.add_argument(
-        "--foreign-objects", action="store_true", help="also delete queues and namespaces that the stack did not make"
-    )
-    parser.add_argument("--yes", action="store_true", help="delete without asking")
-    given = parser.parse_args()
-    console = Terminal(highlight=False)
-    consent = Consent(given.delete_checkpoints, given.yes, given.stop_jobs, given.foreign_objects)
-    return exit_status(lambda: down(stack_file.find(given.stack), given.sandbox, consent, console))
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
+def main(
+    stack: Annotated[str, typer.Option(help="Name of the stack file stacks/Pulumi.STACK.yaml.")] = "local",
+    sandbox: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the sandbox.")] = SANDBOX,
+    delete_checkpoints: Annotated[
+        bool, typer.Option("--delete-checkpoints", help="Delete the whole folder of the sandbox.")
+    ] = False,
+    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="Go on if a job is running; it saves first.")] = False,
+    foreign_objects: Annotated[
+        bool, typer.Option("--foreign-objects", help="Delete queues and namespaces that the stack did not make, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete checkpoints without asking.")] = False,
+) -> None:
+    """Destroy a stack of the sandbox and stop the sandbox."""
+    consent = Consent(delete_checkpoints, yes, stop_jobs, foreign_objects)
+    raise typer.Exit(exit_status(lambda: down(stack_file.find(stack), sandbox, consent, Terminal(highlight=False))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app(prog_name="python -m cli.down")

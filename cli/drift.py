@@ -1,8 +1,7 @@
-"""`multislice drift`: what others have changed in a stack's objects, and what `up` would do about it.
+"""`multislice drift`: what was changed in a stack's objects outside of Pulumi, and what `up` would do about it.
 
-Owns which engine is asked and what its events mean. Nothing is changed, not the state either. The engine's refresh
-compares with what the program declares, so what it does not declare, such as a status, a JobSet's `suspend` or the
-node count of a pool that scales by itself, is no drift.
+Nothing is changed, not even the state. The engine's refresh compares with what the program declares, so other values,
+such as a status, a JobSet's `suspend` or the node count of a pool with autoscaling, are no drift.
 """
 
 import re
@@ -18,9 +17,8 @@ from rich.console import Console
 
 from cli import engine_events, stack_file
 from cli.answer import Form, write
-from cli.halt import changing
 from cli.pulumi_engine import PulumiEngine
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import changing, existing
 from infra.review.drift import Difference, Drift, Drifted, drift_tables
 from infra.review.previewed import Change
 from sandbox import programs
@@ -28,10 +26,10 @@ from sandbox.engine import Engine
 from workloads.terminal import Terminal
 
 DRIFTED = 2
-"""Exit status when something is not as declared."""
+"""Exit status when an object is not as declared."""
 
 _STEP = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<name>[^.\[\]]+)')
-"""Of a property path."""
+"""One step of a property path."""
 
 
 class Refreshing(Protocol):
@@ -43,17 +41,17 @@ class Refreshing(Protocol):
 
 
 def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int:
-    """Print the drift of a stack; the exit status.
+    """Print the drift of a stack; return the exit status.
 
-    `sandbox` is the folder of the one whose engine is asked; None: the user's own Pulumi.
+    `sandbox` is the folder of the sandbox whose engine is used; None: the user's own Pulumi.
 
     Raises:
-        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine to ask.
+        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine.
     """
     path = stack_file.find(stack)
     stack_file.read(path)
-    # Progress goes beside the answer, which another program may read.
-    waiting = Terminal(stderr=True).status(f"the engine looks at every object of {stack}")
+    # Progress goes to stderr, because another program may read the answer.
+    waiting = Terminal(stderr=True).status(f"the engine refreshes every object of {stack}")
     with _engine(path, sandbox) as engine, waiting:
         found = drifted(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
@@ -68,13 +66,13 @@ def _engine(path: Path, sandbox: Path | None) -> Generator[Refreshing]:
         yield PulumiEngine(stack_file.stack_name(path))
         return
     site = existing(sandbox)
-    # The engine renews its copy of the stack file, which an `up` may be reading.
+    # The engine replaces its copy of the stack file, which an `up` may be reading.
     with changing(site):
         yield Engine(site, programs.found(), path)
 
 
 def drifted(stack: str, engine: Refreshing) -> Drift:
-    """What the engine tells of the stack of that name."""
+    """Return the drift that the engine finds in the stack of that name."""
     events: list[EngineEvent] = []
     started, refusal = time.monotonic(), ""
     try:
@@ -93,7 +91,7 @@ def drifted(stack: str, engine: Refreshing) -> Drift:
 
 
 def _refreshed(events: Iterable[EngineEvent]) -> Mapping[str, StepEventMetadata]:
-    """By URN, what a refresh found to be gone or different."""
+    """Return what a refresh found to be gone or different, by URN."""
     reading: set[str] = set()
     found: dict[str, StepEventMetadata] = {}
     for event in events:
@@ -123,7 +121,7 @@ def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> D
 
 
 def _at(properties: Any, path: str) -> Any:
-    """What lies at a property path, None when nothing does."""
+    """The value at a property path; None: there is none."""
     found = properties
     for step in _STEP.finditer(path):
         key = step["quoted"] or step["name"]

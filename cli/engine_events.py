@@ -1,7 +1,4 @@
-"""What the events of a Pulumi engine tell of a plan: changes, broken rules, errors.
-
-Owns their meaning. Who runs the engine is no concern of this module, nor how the answer is shown.
-"""
+"""What the events of a Pulumi engine say of a plan: changes, broken rules, errors."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 _LEFT_ALONE = ("same", "read", "refresh")
 _OF_A_REPLACEMENT = ("replace", "-replacement", "-replaced", "-replace")
 _PROVIDER = "pulumi:providers:"
-"""Pulumi counts its own default ones neither as made nor as kept."""
+"""Type of providers. Pulumi does not count its default ones."""
 
 _STACK = "::pulumi:pulumi:Stack::"
 _TRACEBACK = "Traceback (most recent call last)"
@@ -25,16 +22,16 @@ _COLOUR = re.compile(r"<\{%.*?%\}>")
 _LEVELS = ("mandatory", "advisory")
 _SUMS_UP = ("preview failed", "update failed")
 _ONLY_PLANNED = "expected resource operations for "
-"""After the first failure of an `up` by a plan, Pulumi says this of every resource that comes later."""
+"""Pulumi's message about every later resource, after the first failure of an `up` by a plan."""
 
 
 def changes(events: Iterable["EngineEvent"]) -> tuple[Change, ...]:
-    """What is not left as it is, once per resource, however many steps it takes."""
+    """Return the changes, one per resource, however many steps it takes."""
     return tuple(changes_by_urn(events).values())
 
 
 def changes_by_urn(events: Iterable["EngineEvent"]) -> Mapping[str, Change]:
-    """The same, by the URN of the resource."""
+    """Return the changes by the URN of the resource."""
     found: dict[str, Change] = {}
     for step in _steps(events):
         operation = step.op.value
@@ -53,14 +50,14 @@ def changes_by_urn(events: Iterable["EngineEvent"]) -> Mapping[str, Change]:
 
 
 def unchanged(events: Iterable["EngineEvent"]) -> int:
-    """How many resources are left as they are."""
+    """Return the number of unchanged resources."""
     return len({step.urn for step in _steps(events) if step.op.value == "same"})
 
 
 def findings(events: Iterable["EngineEvent"], severities: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Rules that are broken, the mandatory ones first.
+    """Return the broken rules, mandatory ones first.
 
-    `severities` are by rule, for the Automation API leaves them out of its events.
+    `severities` are by rule, because the Automation API leaves them out of its events.
     """
     broken = [event.policy_event for event in events if event.policy_event]
     return tuple(
@@ -78,13 +75,13 @@ def findings(events: Iterable["EngineEvent"], severities: Mapping[str, str]) -> 
 
 
 def rules_were_asked(events: Iterable["EngineEvent"]) -> bool:
-    """Whether a policy pack ran to the end; that no rule is broken says little without it."""
+    """Return whether a policy pack ran to its end; without that, it means little that no rule is broken."""
     return any(event.summary_event.policy_packs for event in events if event.summary_event)
 
 
 def errors(events: Iterable["EngineEvent"]) -> tuple[str, ...]:
-    """Why the engine refuses the plan; what broken rules say is not among it."""
-    # After its summary the engine tells of plugins that were slow to end, as errors.
+    """Return why the engine refuses the plan, without the broken rules."""
+    # After its summary the engine reports plugins that were slow to end, as errors.
     planning = takewhile(lambda event: event.summary_event is None, events)
     told = (event.diagnostic_event for event in planning if event.diagnostic_event)
     texts = (
@@ -101,20 +98,20 @@ def _steps(events: Iterable["EngineEvent"]) -> Iterable["StepEventMetadata"]:
 
 
 def _differ(step: "StepEventMetadata") -> Iterable[str]:
-    """A provider tells it in one of three ways, the most exact first."""
+    """The paths that differ; a provider reports them in one of three ways, the most exact first."""
     return step.detailed_diff or step.diffs or step.keys or ()
 
 
 def _of_a_resource(urn: str | None) -> str | None:
-    """A rule on the stack as a whole is told of the resource that stands for it."""
+    """The resource of a finding; a finding about the whole stack has the stack's URN."""
     return name(urn) if urn and _STACK not in urn else None
 
 
 def name(urn: str) -> str:
-    """The resource's name within the program."""
+    """Return the resource's name within the program."""
     return urn.rpartition("::")[2]
 
 
 def _plain(message: str) -> str:
-    """Without colours, and without where in the program it was raised."""
+    """The message without colours and traceback."""
     return _COLOUR.sub("", message).partition(_TRACEBACK)[0].strip()

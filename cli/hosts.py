@@ -1,7 +1,7 @@
 """The host processes of one job on this machine, without a cluster.
 
-Owns addresses, environment, log files and the end of the processes. Each process gets the environment
-that GKE gives to a container of a multi-host slice, so JAX joins them by its own detection.
+Each process gets the environment that GKE gives to a container of a multi-host slice, so JAX's own detection joins
+them.
 """
 
 import os
@@ -26,7 +26,7 @@ from sandbox.tpu_environment import (
 from workloads.spec import JOB_SPEC_VARIABLE, RUN_ID_VARIABLE, START_VARIABLE, JobSpec, SliceSpec
 
 KILL_GRACE_SECONDS = 3.0
-"""Hosts of a broken job hang in a collective and cannot act on SIGTERM: do not wait long for them."""
+"""Time between SIGTERM and SIGKILL. Hosts of a broken job hang in a collective and cannot act on SIGTERM."""
 
 POLL_SECONDS = 0.1
 
@@ -60,7 +60,7 @@ class Hosts:
         return [host for host in self.all if host.process.poll() is None]
 
     def follow(self) -> Iterator[str]:
-        """The leader's output line by line, until every host has ended or one has failed."""
+        """Yield the leader's output line by line, until every host has ended or one has failed."""
         with self.leader.log.open() as log:
             while True:
                 ended = not self.running() or bool(self.failed())
@@ -98,7 +98,7 @@ class Program:
     module: str
     """Started as `python -m MODULE`."""
     variables: Mapping[str, str]
-    """Environment variables that tell it its task."""
+    """Environment variables with its task."""
 
 
 def start_hosts(spec: JobSpec, run_id: str, attempt: int, logs: Path, environment: Mapping[str, str]) -> Hosts:
@@ -112,7 +112,7 @@ def start_program(
 ) -> Hosts:
     """Start a program on every host of some slices; their output goes to `logs`.
 
-    Each gets this process's environment without what JAX would take for another cluster, then its place, then
+    Each gets this process's environment without the variables of another cluster, then its own place, then
     `environment`.
     """
     logs.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def start_program(
 def _start(module: str, address: str, log: Path, variables: dict[str, str]) -> Host:
     command = [sys.executable, "-m", module]
     with log.open("wb") as output:
-        # A group of its own: Ctrl-C reaches the command alone, which then stops the hosts in order.
+        # A group of its own: Ctrl-C reaches only this command, which then stops the hosts in order.
         process = subprocess.Popen(command, env=variables, stdout=output, stderr=subprocess.STDOUT, process_group=0)
     return Host(address, log, process)
 
@@ -155,7 +155,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Loopback addresses, one per host, on whose first the coordinator's port is free."""
+    """Loopback addresses, one per host; the coordinator's port is free on the first one."""
     for block in random.sample(range(1, 64), k=63):
         first = f"127.{block}.0.1"
         if can_listen(first, JAX_COORDINATOR_PORT):

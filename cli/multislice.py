@@ -1,8 +1,4 @@
-"""`multislice`: the commands about a stack, beside those of Pulumi.
-
-Owns their order. Names, options and help texts lie in `cli.commands`; what a command does lies in the module of its
-name, which is loaded when it runs.
-"""
+"""`multislice`: the commands about a stack, in addition to those of Pulumi."""
 
 import tomllib
 from collections.abc import Generator
@@ -13,12 +9,12 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from cli.commands import control, environments, operate, plans
+from cli import job_commands, plan_commands
 from sandbox.daemon import CHECKOUT
 
 
 class _Commands(TyperGroup):
-    """A wrong command line ends with 1, as all that has no answer, and not with typer's 2, which is an answer here."""
+    """A wrong command line ends with 1, as every error does, and not with typer's 2, which is an answer here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _without_answer():
@@ -48,7 +44,7 @@ def _version(asked: bool) -> None:
 app = typer.Typer(
     cls=_Commands,
     name="multislice",
-    help="What a stack of TPU slices will cost, whether it goes, how fast, and what became of it.",
+    help="Price, check, watch and control a stack of TPU slices.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -64,10 +60,9 @@ def _options(
     """Options of the command without a subcommand."""
 
 
-app.add_typer(plans.commands)
-app.add_typer(environments.commands)
-app.add_typer(operate.commands)
-app.add_typer(control.commands)
+app.add_typer(plan_commands.commands)
+app.add_typer(plan_commands.environments)
+app.add_typer(job_commands.commands)
 
 if __name__ == "__main__":
     app(prog_name="multislice")

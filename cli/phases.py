@@ -1,24 +1,25 @@
 """The phases that `make up` and `make down` share, each shown while it goes on.
 
-Owns what Ctrl-C means in them: the control plane is taken down again, Pulumi finishes the
-operations in progress and stops.
+After Ctrl-C the control plane is stopped again, and Pulumi finishes the operations in progress.
 """
 
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
+from rich.console import Console
+from rich.live import Live
 
+from cli import progress
 from cli.halt import INTERRUPTED, Halt
-from cli.view import reduce
-from cli.view.display import Display
-from cli.view.snapshot import Phase
+from cli.progress import Phase, Progress
 from sandbox import builds, daemon, programs
 from sandbox.builds import BuildProgress
 from sandbox.site import Site
@@ -27,7 +28,44 @@ if TYPE_CHECKING:
     # The Automation API takes a second to import.
     from sandbox.engine import Engine
 
-_ERRORS_TOLD = 5
+_ERRORS_SHOWN = 5
+_REFRESHES_PER_SECOND = 8
+
+
+class Display:
+    """Shows the changing progress: a live screen on a terminal, timestamped lines anywhere else.
+
+    Any thread may change it.
+    """
+
+    def __init__(self, console: Console, shown: Progress) -> None:
+        """Show nothing yet."""
+        self.console = console
+        self.progress = shown
+        self._lock = threading.Lock()
+        self._live = Live(
+            get_renderable=lambda: progress.screen(self.progress, time.time(), console.width),
+            console=console,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+        )
+
+    @contextmanager
+    def shown(self) -> Generator[Self]:
+        """Show it until the context ends; the last screen stays."""
+        if not self.console.is_terminal:
+            yield self
+            return
+        with self._live:
+            yield self
+
+    def change(self, change: Callable[[Progress], Progress]) -> None:
+        """Replace the progress."""
+        with self._lock:
+            before, self.progress = self.progress, change(self.progress)
+            if not self.console.is_terminal:
+                stamp = time.strftime("%H:%M:%S")
+                for line in progress.lines(before, self.progress):
+                    self.console.print(f"{stamp}  {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -56,7 +94,7 @@ def prepare_programs(display: Display) -> programs.Programs:
 
 
 def start_control_plane(display: Display, site: Site) -> None:
-    """Start the sandbox's servers, or find them running."""
+    """Start the sandbox's servers unless they run."""
     ran = daemon.running(site) is not None
     with phase(display, Phase.CONTROL_PLANE):
         try:
@@ -70,24 +108,24 @@ def start_control_plane(display: Display, site: Site) -> None:
 
 
 def recover(display: Display, engine: "Engine") -> None:
-    """Complete the stack's state after a command was killed, and say so beside the control plane.
+    """Complete the stack's state after a command was killed, and say so in the line of the control plane.
 
     Raises:
-        Halt: that fails, with Pulumi's errors.
+        Halt: Pulumi fails, with its errors.
     """
-    # Imported by whoever runs the engine.
+    # The caller has imported it to make the engine.
     from pulumi.automation import CommandError
 
     try:
-        told = engine.recover()
+        message = engine.recover()
     except CommandError as error:
         raise Halt(
             f"an earlier command was killed, and Pulumi cannot complete the stack's state: {error}\n"
             "Run this command again. If it fails again, `make down ARGS=--delete-checkpoints` removes the sandbox and"
             " its checkpoints"
         ) from None
-    if told:
-        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, told))
+    if message:
+        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, message))
 
 
 def operate[Result](
@@ -98,22 +136,22 @@ def operate[Result](
     Raises:
         Halt: it failed, with Pulumi's errors; or Ctrl-C cancelled it.
     """
-    # Imported by whoever runs the engine; reading a stack's state needs none of it.
+    # The caller has imported it to make the engine; reading a stack's state needs none of it.
     from pulumi.automation import CommandError
 
     with phase(display, name):
         try:
             result = _cancellable(display, name, lambda: operation(lambda event: _show(display, name, event)))
         except CommandError as error:
-            errors = display.snapshot.resources.errors[:_ERRORS_TOLD] or (str(error),)
-            told = "\n".join(f"  {text}" for text in errors)
-            raise Halt(f"Pulumi's {name} failed:\n{told}\n{advice}") from None
-        display.change(lambda now: reduce.engine_done(now, name))
+            errors = display.progress.resources.errors[:_ERRORS_SHOWN] or (str(error),)
+            listed = "\n".join(f"  {text}" for text in errors)
+            raise Halt(f"Pulumi's {name} failed:\n{listed}\n{advice}") from None
+        display.change(lambda now: progress.engine_done(now, name))
     return result
 
 
 def _show(display: Display, name: Phase, event: Any) -> None:
-    display.change(lambda now: reduce.engine(now, name, event))
+    display.change(lambda now: progress.engine(now, name, event))
 
 
 def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Result]) -> Result:

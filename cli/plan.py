@@ -1,7 +1,4 @@
-"""`multislice plan`: the slices that train a preset on so many tokens in so many days, by dollars or by days.
-
-Owns what is shown: a table, one JSON object, and a chart of cost against time. The answer is that of `infra.shapes`.
-"""
+"""`multislice plan`: the slices that train a preset on a number of tokens by a deadline, as a table or a chart."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ from workloads.spec import TrainingSpec, preset_names
 _NOTHING_IN_TIME = 2
 _COLOURS = 8
 _LONGEST_SHOWN = 2
-"""Of the chart, in times of the days wanted."""
+"""End of the chart, as a multiple of the deadline."""
 _DAYS_WITHOUT_TENTHS = 100
 _USUAL_REMAT = TrainingSpec.model_fields["remat"].default
 _COLUMNS = (
@@ -34,24 +31,24 @@ _COLUMNS = (
 )
 
 type RateOf = Callable[[str], Rate]
-"""By generation."""
+"""Price by generation."""
 
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """What a chip costs, and the words for it."""
+    """What a chip costs, and how it is described."""
 
     of: RateOf
-    told: str
+    words: str
     """Such as `on-demand in us-east5`."""
 
     def usd(self, generation: str) -> float | None:
-        """Per chip-hour; None when unknown."""
+        """Return the price of a chip-hour; None: unknown."""
         return self.of(generation).usd_per_chip_hour
 
 
 def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
-    """List prices of a zone, or the lowest of all when no zone is named.
+    """Return the list prices of a zone, or the lowest of all zones.
 
     Raises:
         Halt: no list price is known in the region of that zone.
@@ -68,10 +65,10 @@ def chip_prices(zone: str | None, kind: ListedKind) -> ChipPrices:
 
 
 def goal(preset: str, tokens: float, days: float) -> Goal:
-    """What is wanted.
+    """Return the goal of the plan.
 
     Raises:
-        Halt: it cannot be; names every fault.
+        Halt: it is not valid; lists every error.
     """
     known, meant = preset_names(), nearest(preset, preset_names())
     suggested = f"did you mean {meant}? " if meant else ""
@@ -88,14 +85,14 @@ def goal(preset: str, tokens: float, days: float) -> Goal:
 
 
 def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: Form, console: Console) -> int:
-    """Print the plan; 0 when some slices do it in time, else 2.
+    """Print the plan; return 0 when some slices meet the deadline, else 2.
 
     Raises:
-        Halt: nothing is known about the preset, or a chart is asked for and no price is known; says what to do.
+        Halt: nothing is known about the preset, or a chart is wanted and no price is known; says what to do.
     """
     try:
         found = planned(rows(TABLE.read_text()), goal, prices.usd)
-        drawn = chart(found, prices.told) if svg else ""
+        drawn = chart(found, prices.words) if svg else ""
     except (ValueError, OSError) as error:
         raise Halt(str(error)) from None
     if svg:
@@ -108,13 +105,13 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
 
 
 def chart(found: Plan, priced_as: str) -> str:
-    """Dollars over days, a line for each kind of slices, as the text of an SVG file.
+    """Return dollars over days, a line for each kind of slices, as the text of an SVG file.
 
     Raises:
         ValueError: no price is known.
     """
     priced = [option.days for option in found.options if option.usd is not None]
-    # When none is in time, the nearest still has to be seen.
+    # When none meets the deadline, the nearest must still be visible.
     longest = _LONGEST_SHOWN * max(found.goal.days, min(priced, default=0))
     lines: list[Line] = []
     for options in found.kinds():
@@ -124,17 +121,19 @@ def chart(found: Plan, priced_as: str) -> str:
     if not lines:
         raise ValueError(f"expected the price of a chip for a chart of dollars, got none {priced_as}; leave --svg out")
     name = f"{found.goal.preset}, {amount(found.goal.tokens)} tokens: US dollars {priced_as}, by days; estimates"
-    wanted = Mark(found.goal.days, f"{found.goal.days:g} days are wanted", "restart")
+    wanted = Mark(found.goal.days, f"{found.goal.days:g} days is the deadline", "restart")
     return document(name, line_chart(name, "days", lines, [wanted]), WIDTH, HEIGHT)
 
 
 def table(found: Plan, prices: ChipPrices, order: Order) -> Table:
-    """The options that are in time, or the nearest to it."""
+    """Return the options that meet the deadline, or the nearest ones."""
     goal, answers = found.goal, found.answers(order)
     wanted = f"{goal.preset}, {amount(goal.tokens)} tokens in {goal.days:g} days"
     return Table(
         title=wanted,
-        verdict=f"by {order}, all times ESTIMATES" if answers else "nothing in the table does it in time; the most:",
+        verdict=f"by {order}, all times ESTIMATES"
+        if answers
+        else "no slices in the table meet the deadline; the nearest:",
         state="good" if answers else "bad",
         columns=("slices", "chips", "seq/chip", "batch", "step s", "MFU", "days", "25 to 50 %", "$", "binds"),
         rows=[[*_cells(option)] for option in answers or found.nearest(order)],
@@ -164,6 +163,6 @@ def _days(days: float) -> str:
 def _priced(found: Plan, prices: ChipPrices) -> Iterator[str]:
     for generation in dict.fromkeys(option.compiled.generation for option in found.options):
         rate = prices.of(generation)
-        told = rate.source if rate.usd_per_chip_hour is None else f"${rate.usd_per_chip_hour} in {rate.place}"
+        price = rate.source if rate.usd_per_chip_hour is None else f"${rate.usd_per_chip_hour} in {rate.place}"
         dated = f" ({rate.source}, {rate.date})" if rate.date else ""
-        yield f"a chip-hour of {generation}, {prices.told}: {told}{dated}"
+        yield f"a chip-hour of {generation}, {prices.words}: {price}{dated}"

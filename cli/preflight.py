@@ -1,7 +1,6 @@
-"""`multislice preflight`: whether a stack's training jobs fit their chips, and what a step takes; compiled, not run.
+"""`multislice preflight`: whether a stack's training jobs fit their chips, and how long a step takes.
 
-Owns the process that compiles, which loads the TPU compiler, and what is shown while it works. The answer is part of
-the stack's review, `infra.review`.
+The jobs are compiled, not run, by a process of its own, because it loads the TPU compiler.
 """
 
 import os
@@ -29,29 +28,27 @@ from workloads.spec import JobSpec
 from workloads.terminal import Terminal
 
 _STOP_SECONDS = 10
-_TOLD_LINES = 12
+_LINES_SHOWN = 12
 
 
 def preflight(stack: str, form: Form, compile_cache: str | None, console: Console, compare: bool = False) -> int:
-    """Print the preflight of the training jobs of `stack`: 0 when they fit, 2 when one does not, 1 without an answer.
+    """Print the preflight of the training jobs of `stack`; return 0 when they fit, 2 when one does not, 1 if unknown.
 
     With `compile_cache`, a folder or `gs://BUCKET/FOLDER`, the compiled programs are written there. With `compare`,
     each step is also compiled with the other choice of `compile`.
 
     Raises:
-        Halt: the settings are wrong, the stack has no training job, or the compiler's process came to grief.
+        Halt: the settings are wrong, the stack has no training job, or the compiler's process failed.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
     specs = job_specs(settings)
     if not specs:
-        raise Halt(
-            f"{path} must have a training job, for no other has a step to compile, got {', '.join(settings.jobs)}"
-        )
-    # Progress goes beside the answer, which another program may read.
-    beside = Terminal(stderr=True, highlight=False)
+        raise Halt(f"{path} must have a training job, which has a step to compile, got {', '.join(settings.jobs)}")
+    # Progress goes to stderr, because another program may read the answer.
+    progress = Terminal(stderr=True, highlight=False)
     folder = cache_folder(os.environ)
-    found = {name: run(spec, folder, compile_cache, beside, compare) for name, spec in specs.items()}
+    found = {name: run(spec, folder, compile_cache, progress, compare) for name, spec in specs.items()}
     known = Known(at=datetime.now(UTC), preflights=found, deployed=None, workloads=None)
     reviewed = review(stack_file.stack_name(path), settings, known)
     write(reviewed.model_dump_json(indent=1), preflight_tables(reviewed), form, console)
@@ -63,7 +60,7 @@ def preflight(stack: str, form: Form, compile_cache: str | None, console: Consol
 def run(
     spec: JobSpec, folder: Path, compile_cache: str | None, console: Console, compare: bool = False
 ) -> PreflightResult:
-    """The result for the step of `spec`: from `folder`, or compiled now and kept there.
+    """Return the result for the step of `spec`: from `folder`, or compiled now and kept there.
 
     Raises:
         Halt: the compiler's process ended without one.
@@ -82,15 +79,15 @@ def run(
         command = [sys.executable, "-m", "workloads.preflight", str(written), *keep, *cache, *other]
         status = _follow(command, errors, console)
         found = cached(spec, folder)
-        # What is found may be older than a process that failed, such as one that cannot write the compiled programs.
+        # The result may be older than a process that failed, such as one that cannot write the compiled programs.
         if found is None or not (found.unsupported or status in (0, DOES_NOT_GO)):
-            told = "\n".join(errors.read_text(errors="replace").splitlines()[-_TOLD_LINES:])
-            raise Halt(f"the compiler's process ended with exit status {status} and without a result:\n{told}")
+            last = "\n".join(errors.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
+            raise Halt(f"the compiler's process ended with exit status {status} and without a result:\n{last}")
     return found
 
 
 def _follow(command: Sequence[str], errors: Path, console: Console) -> int:
-    """Run the process, with what it compiles and for how long on the console; its exit status."""
+    """Run the process and show what it compiles, and for how long; return its exit status."""
     columns = (SpinnerColumn(), TextColumn("compiling: {task.description}"), TimeElapsedColumn())
     with (
         errors.open("w") as written,

@@ -1,7 +1,7 @@
-"""`multislice preview`: everything that is known of a plan before it is carried out, on a real Pulumi engine.
+"""`multislice preview`: everything that is known of a plan before it is carried out, from a real Pulumi engine.
 
-Owns which engine runs and how what it tells becomes one object. What the plan costs and whether its job goes is found
-out by the program itself (`infra.review`), what may not be by the rules (`policy`).
+The program itself finds out what the plan costs and whether its jobs can run (`infra.review`), and the policy pack what
+is not allowed.
 """
 
 import json
@@ -20,10 +20,10 @@ from rich.console import Console
 from cli import engine_events, stack_file
 from cli.answer import Form, write
 from cli.environments.files import OURS, POLICY
-from cli.halt import Halt, changing
+from cli.halt import Halt
 from cli.pulumi_engine import PulumiEngine
 from cli.review import DOES_NOT_GO
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import changing, existing
 from infra.review.comment import comment
 from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
@@ -37,7 +37,7 @@ from sandbox.site import create
 from workloads.terminal import Terminal
 
 _NOT_ASKED = (
-    "expected the engine to ask the policy pack, got a preview without it; what it prints in full, with"
+    "expected the engine to run the policy pack, got a preview without it; the full output of"
     " `pulumi preview --policy-pack policy`, says why"
 )
 
@@ -48,10 +48,10 @@ class Asked:
 
     stack: str
     engine: Literal["sandbox", "pulumi"]
-    """That of the sandbox, offline; or the user's own with its backend, against what is deployed."""
+    """`sandbox`: offline; `pulumi`: the user's own with its backend, against what is deployed."""
     save_plan: Path | None
     sandbox: Path | None
-    """Folder of a sandbox that exists; its state is what the plan is compared with."""
+    """Folder of an existing sandbox, whose state the plan is compared with."""
 
 
 class Previewing(Protocol):
@@ -63,15 +63,15 @@ class Previewing(Protocol):
 
 
 def preview(asked: Asked, form: Form, console: Console) -> int:
-    """Print the preview of a stack; the exit status.
+    """Print the preview of a stack; return the exit status.
 
     Raises:
-        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine to run.
+        Halt, ProgramsError: there is no such stack, its settings are wrong, or there is no engine.
     """
     path = stack_file.find(asked.stack)
     stack_file.read(path)
     policy = _policy(asked.stack)
-    # Progress goes beside the answer, which another program may read.
+    # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"the engine plans {asked.stack}")
     with _engine(asked, path, policy) as engine, waiting:
         plan = previewed(asked.stack, engine, asked.save_plan)
@@ -84,7 +84,7 @@ def preview(asked: Asked, form: Form, console: Console) -> int:
 
 
 def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Previewed:
-    """What the engine tells of the stack of that name."""
+    """Return the engine's preview of the stack of that name."""
     events: list[EngineEvent] = []
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
 
 
 def _refusal(engine: Previewing, events: list[EngineEvent], save_plan: Path | None) -> str | None:
-    """What Pulumi says when it refuses the plan."""
+    """Pulumi's error if it refuses the plan."""
     try:
         engine.preview(events.append, save_plan)
     except CommandError as error:
@@ -120,7 +120,7 @@ def _refusal(engine: Previewing, events: list[EngineEvent], save_plan: Path | No
 
 @contextmanager
 def _review_goes_to(file: Path) -> Generator[None]:
-    """The program runs in this process or below it."""
+    """Have the program write its review to `file`; it runs in this process or below it."""
     os.environ[REVIEW_FILE] = str(file)
     try:
         yield
@@ -147,8 +147,8 @@ def _policy(stack: str) -> PolicyPack:
     settings = OURS.policy(stack)
     if not settings.is_file():
         raise Halt(
-            f"the rules of stack {stack!r} must stand in {settings}, got no such file;"
-            " write {} there, and every rule has its own level"
+            f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
+            " write {} there to give every rule its default level"
         )
     return PolicyPack(POLICY, settings)
 

@@ -18,11 +18,10 @@ from cli.answer import tell
 from cli.cancel import REFUSED
 from cli.deployed import Deployed
 from cli.halt import Halt
-from cli.observed.kind import Kind
-from cli.observed.observe import Observer, job_of, named
-from cli.observed.snapshot import Job, State
+from cli.observed.observe import Observer
+from cli.observed.snapshot import Job, Snapshot
 from cli.sandbox_folder import existing
-from cli.status.command import answered
+from infra.job_state import Kind, State
 from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
 from workloads.spec import PROFILE_REQUEST, Spec
@@ -76,8 +75,8 @@ def profile(
     Raises:
         Halt: the job does not train, its files cannot be read or written, or the profile does not come in time.
     """
-    observer, names = Observer(deployed), named(deployed, name)
-    job = job_of(deployed, answered(observer.look(*names)), name)
+    observer = Observer(deployed)
+    snapshot, job = observer.job(name)
     if job.kind is not Kind.TRAINING:
         raise Halt(f"expected a training job, but {job.place.name} runs another program; nothing was recorded", REFUSED)
     _require_running(job)
@@ -87,7 +86,7 @@ def profile(
         before = captures(run)
         with _request(deployed, run):
             sys.stderr.write(f"asked job {job.place.name}: its {job.hosts} hosts record the same steps within 10 s\n")
-            found = _awaited(observer, job, run, before, wait_seconds)
+            found = _awaited(observer, snapshot, job, run, before, wait_seconds)
         copy = download(run, found, target)
     except NoReport as fault:
         raise Halt(f"{fault}; a profile takes a job that trains", REFUSED) from None
@@ -145,7 +144,12 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
 
 
 def _awaited(
-    observer: Observer, job: Job, run: epath.Path, before: Mapping[str, Capture], wait_seconds: float
+    observer: Observer,
+    snapshot: Snapshot,
+    job: Job,
+    run: epath.Path,
+    before: Mapping[str, Capture],
+    wait_seconds: float,
 ) -> Capture:
     """Return the new capture once all hosts have left their files and none of them grows.
 
@@ -159,8 +163,8 @@ def _awaited(
         if found and found == seen and found.hosts >= job.hosts:
             return found
         seen = found
-        now = answered(observer.look(job.place.name))
-        _require_running(next((each for each in now.jobs if each.place == job.place), Job(job.place)))
+        snapshot, job = observer.again(snapshot, job)
+        _require_running(job)
         time.sleep(min(_POLL_SECONDS, wait_seconds))
     raise Halt(
         f"expected profiles of {job.hosts} hosts within {wait_seconds:.0f} s, got {seen.hosts if seen else 0}; steps"

@@ -1,20 +1,23 @@
 """`make programs`: find or build the Go programs, with a line of progress."""
 
-import argparse
-import sys
+from typing import Annotated
+
+import typer
 
 from sandbox.builds import BuildProgress, prepare, prepare_copy, prepare_one, prepare_previous
 from sandbox.programs import ACTIONLINT, API_DOCUMENTS, PROMTOOL, ProgramsError, cache_folder
 from workloads.terminal import Terminal
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
-def main() -> int:
-    """Exit status 0 when every program is there."""
-    parser = argparse.ArgumentParser(prog="python -m cli.programs", description="Build the sandbox's programs.")
-    parser.add_argument(
-        "--previous", action="store_true", help="also JobSet and Kueue of the minor before, for upgrades"
-    )
-    previous = parser.parse_args().previous
+
+@app.command()
+def main(
+    previous: Annotated[
+        bool, typer.Option("--previous", help="Build JobSet and Kueue of the minor before too, for upgrades.")
+    ] = False,
+) -> None:
+    """Find or build the sandbox's programs."""
     console = Terminal()
     told: set[tuple[str, str]] = set()
 
@@ -39,10 +42,9 @@ def main() -> int:
                 prepare_previous(report)
     except ProgramsError as error:
         console.print(f"[red]error:[/] {error}")
-        return 1
+        raise typer.Exit(1) from None
     console.print(f"programs: {cache_folder()}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app(prog_name="python -m cli.programs")

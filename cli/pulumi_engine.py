@@ -1,7 +1,7 @@
-"""The Pulumi engine on the user's own Pulumi: its plugins, its backend, and the stack that lies there.
+"""The engine of the user's own Pulumi, with its plugins and backend.
 
-Owns what is told to Pulumi. The program is that of `Pulumi.yaml`, the settings are the stack file of the checkout;
-credentials, backend and everything else of the environment are the user's.
+The program is that of `Pulumi.yaml`, the settings are the stack file of the checkout; credentials, backend and the rest
+of the environment are the user's.
 """
 
 import subprocess
@@ -19,17 +19,17 @@ OnEvent = Callable[[automation.EngineEvent], None]
 
 
 class PulumiEngine:
-    """Previews of a stack that exists already."""
+    """Previews of a stack that exists."""
 
     def __init__(self, stack: str, policy: PolicyPack | None = None) -> None:
-        """Previews are held to `policy`, if there is one."""
+        """Previews run the policy pack `policy`, if there is one."""
         self._name = stack
         self._packs = [str(policy.folder)] if policy else None
         self._pack_settings = [str(policy.settings)] if policy else None
         self._selected: automation.Stack | None = None
 
     def preview(self, on_event: OnEvent, save_plan: Path | None = None) -> automation.PreviewResult:
-        """What `up` would do, also written to `save_plan`. Raises CommandError when the plan is refused."""
+        """Preview what `up` would do, and write the plan to `save_plan`. Raises CommandError when it is refused."""
         return self._stack().preview(
             on_event=on_event,
             policy_packs=self._packs,
@@ -38,7 +38,7 @@ class PulumiEngine:
         )
 
     def preview_after_refresh(self, on_event: OnEvent) -> None:
-        """What a refresh would find, and what `up` would do then. Raises CommandError when the plan is refused."""
+        """Preview what a refresh would find, and what `up` would then do. Raises CommandError when it is refused."""
         self._stack().preview(on_event=on_event, refresh=True)
 
     def _stack(self) -> automation.Stack:
@@ -50,10 +50,10 @@ class PulumiEngine:
         try:
             return automation.Stack.select(self._name, _Checkout(work_dir=str(CHECKOUT)))
         except (OSError, subprocess.CalledProcessError, automation.InvalidVersionError) as error:
-            got = "none" if isinstance(error, FileNotFoundError) else f"one that does not tell its version: {error}"
+            got = "none" if isinstance(error, FileNotFoundError) else f"one that does not print its version: {error}"
             raise Halt(
                 f"--engine pulumi needs the program `pulumi` on PATH, got {got}; install it"
-                " (https://www.pulumi.com/docs/install/) or take --engine sandbox"
+                " (https://www.pulumi.com/docs/install/) or use --engine sandbox"
             ) from None
         except automation.StackNotFoundError:
             raise Halt(
@@ -67,5 +67,5 @@ class _Checkout(automation.LocalWorkspace):
 
     @override
     def select_stack(self, stack_name: str) -> None:
-        """Only look whether it exists: which stack the user has selected in this checkout stays as it is."""
+        """Only check that it exists: the stack that the user has selected in this checkout stays selected."""
         self._run_pulumi_cmd_sync(["stack", "--stack", stack_name])

@@ -1,7 +1,7 @@
 """`multislice review`: what a stack costs, whether its queues admit the jobs, whether they fit and how fast they are.
 
-Owns where the answers come from: the stack file, the preflight's cache, and what the caller knows of the stack that
-stands. No engine runs and no cluster is asked. What is found out is the business of `infra.review`.
+It reads the stack file, the cache of preflights, and files that describe the deployed stack. No engine runs and no
+cluster is used.
 """
 
 import json
@@ -31,12 +31,12 @@ _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
 
 
 def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form, console: Console) -> int:
-    """Print the review of a stack; the exit status.
+    """Print the review of a stack; return the exit status.
 
-    `outputs` is what `pulumi stack output --json` printed, `workloads` what `kubectl get workloads -A -o json` did.
+    `outputs` is the output of `pulumi stack output --json`, `workloads` that of `kubectl get workloads -A -o json`.
 
     Raises:
-        Halt: there is no such stack, its settings are wrong, or a file is not what it should be.
+        Halt: there is no such stack, its settings are wrong, or a file has something else.
     """
     path = stack_file.find(stack)
     settings = stack_file.read(path)
@@ -57,7 +57,7 @@ def _deployed(path: Path) -> Bill:
     if found is None:
         raise Halt(
             f"{path} must hold the output {OUTPUT!r} as this version of the program writes it, got"
-            f" {'another form of it' if OUTPUT in content else _listed(content)}; bring the stack up, or leave it out"
+            f" {'another form of it' if OUTPUT in content else _listed(content)}; bring the stack up, or omit this"
         )
     return found
 
@@ -68,7 +68,7 @@ def _workloads(path: Path) -> Sequence[Mapping[str, Any]]:
     if not isinstance(items, list):
         raise Halt(f"{path} must be a list of objects, got {_listed(content)}; make one: {_MAKE_WORKLOADS}")
     if [item for item in items if not isinstance(item, dict) or item.get("kind") != "Workload"]:
-        raise Halt(f"{path} must be a list of Workloads alone, got something else too; make one: {_MAKE_WORKLOADS}")
+        raise Halt(f"{path} must be a list of Workloads and nothing else; make one: {_MAKE_WORKLOADS}")
     return items
 
 

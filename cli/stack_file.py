@@ -1,7 +1,4 @@
-"""Finds a stack's settings file and reads it before anything starts.
-
-What settings mean and which are valid is `infra.settings`' affair.
-"""
+"""Finds a stack file and reads it before anything starts."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,19 +15,19 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 FOLDER = CHECKOUT / "stacks"
-"""Of the settings files."""
+"""Folder of the stack files."""
 PREFIX = "tpu-multislice:"
-"""Of the program's own keys below `config`."""
-_ADVICE = "Nothing was started. Repair the file and run the command again"
+"""Prefix of the program's own keys below `config`."""
+_ADVICE = "Nothing was started. Fix the file and run the command again"
 _MOST_BYTES, _MOST_VALUES = 1 << 20, 100_000
-"""Of a stack file, aliases counted as what they stand for. The largest that makes sense has some thousands."""
+"""Limits of a stack file; an alias counts as the values that it stands for. The largest useful file has thousands."""
 
 
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads numbers and truth values as the YAML library of Pulumi does, so that `1e9` is one and `yes` is a text."""
+    """Reads numbers and truth values as Pulumi's YAML library does, so that `1e9` is a number and `yes` is a text."""
 
 
 _SCALARS = {
@@ -50,15 +47,15 @@ for _tag, (_form, _first) in _SCALARS.items():
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """The stacks that have a settings file, in the checkout's folder unless another one is meant."""
+    """Return the stacks that have a file in a folder, by default that of the checkout."""
     return sorted(stack_name(path) for path in (folder or FOLDER).glob("Pulumi.*.yaml") if path.is_file())
 
 
 def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Path:
-    """The settings file of `stack`, which `option` of the command line names.
+    """Return the stack file of `stack`, which `option` of the command line names.
 
     Raises:
-        Halt: there is none; the message lists the stacks there are.
+        Halt: there is no such file; lists the stacks.
     """
     folder = folder or FOLDER
     path = folder / f"Pulumi.{stack}.yaml"
@@ -76,22 +73,22 @@ def find(stack: str, folder: Path | None = None, option: str = "--stack") -> Pat
 
 
 def stack_name(path: Path) -> str:
-    """The stack that the file `Pulumi.STACK.yaml` is for."""
+    """Return the stack of a file `Pulumi.STACK.yaml`."""
     return path.name.removeprefix("Pulumi.").removesuffix(".yaml")
 
 
 def sections(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The program's own values of a stack file's `config`, by section."""
+    """Return the program's own values of a stack file's `config`, by section."""
     return {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
 
 
 def read(path: Path) -> "Settings":
-    """The settings, as the program will read them.
+    """Return the settings as the program will read them.
 
     Raises:
-        Halt: they are wrong; the message names every fault.
+        Halt: they are not valid; lists every error.
     """
-    # Imports Pulumi's SDK, which takes a second; `make down` does without it.
+    # Imports Pulumi's SDK, which takes a second; `make down` does not need it.
     from infra.hidden import of_file
     from infra.settings import KEYS, SettingsError, parse
 
@@ -110,7 +107,7 @@ def read(path: Path) -> "Settings":
 
 
 def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[Fault]:
-    """Sections that lack what tells the program's keys from those of providers, or have it misspelt."""
+    """Sections that lack the prefix, which tells the program's keys from those of providers, or misspell it."""
     for key in config:
         prefix, _, name = str(key).rpartition(":")
         meant = f"{PREFIX}{name}"
@@ -120,10 +117,10 @@ def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iter
 
 
 def content(path: Path) -> dict[str, Any]:
-    """What stands in the file, with a mapping `config`.
+    """Return the content of the file, which has a mapping `config`.
 
     Raises:
-        Halt: it is no such file.
+        Halt: it has none.
     """
     found = loaded(path)
     config = found.get("config") if isinstance(found, dict) else None
@@ -136,17 +133,17 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def loaded(path: Path) -> object:
-    """What stands in the file, whatever that is: one that `pulumi stack init` wrote has no settings yet.
+    """Return the content of the file, whatever it is: one that `pulumi stack init` wrote has no settings yet.
 
     Raises:
-        Halt: it is no YAML, has a key twice, or is larger than any stack file.
+        Halt: it is not YAML, has a key twice, or is larger than any stack file.
     """
     try:
         return _loaded(path)
     except RecursionError:
-        raise Halt(f"{path} must be YAML, got mappings or lists too deep in each other\n{_ADVICE}") from None
+        raise Halt(f"{path} must be YAML, got mappings or lists that are nested too deep\n{_ADVICE}") from None
     except (yaml.YAMLError, LookupError, AttributeError, ValueError, OSError) as error:
-        # PyYAML looks up and takes apart what a tag such as `!!int` promises without asking whether it is there.
+        # PyYAML does not check that a value is what its tag, such as `!!int`, says.
         raise Halt(f"{path} must be YAML with a mapping `config`, got: {error}\n{_ADVICE}") from None
 
 
@@ -154,7 +151,7 @@ def _loaded(path: Path) -> Any:
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"a file that is larger than {_MOST_BYTES >> 20} MiB; no stack file is")
     loader = _Loader(path.read_bytes())
-    # Of bytes PyYAML does not know the name, which stands in its errors.
+    # PyYAML does not know the file name of bytes, which its errors contain.
     loader.name = path.name
     try:
         node = loader.get_single_node()
@@ -171,9 +168,9 @@ def _loaded(path: Path) -> Any:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Values in a node, each alias counted as what it stands for."""
+    """Number of values in a node; an alias counts as what it stands for."""
     if id(node) not in sizes:
-        sizes[id(node)] = _MOST_VALUES  # Where it is found within itself, it has no end.
+        sizes[id(node)] = _MOST_VALUES  # A node within itself has no end.
         sizes[id(node)] = 1 + sum(_size(child, sizes) for child in _children(node))
     return sizes[id(node)]
 
@@ -191,7 +188,7 @@ def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
     if isinstance(node, yaml.MappingNode):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                # As Pulumi reads it, every key is a text: 7 is '7'.
+                # Pulumi reads every key as a text: 7 is '7'.
                 key.tag = _TEXT
         yield node
     for child in _children(node):
@@ -199,7 +196,7 @@ def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
 
 
 def _repeated(node: yaml.MappingNode) -> Iterator[str]:
-    """Keys that stand more than once: PyYAML would take the last without a word."""
+    """Keys that occur more than once: PyYAML would silently take the last."""
     lines: dict[tuple[str, str], list[int]] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):

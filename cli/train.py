@@ -1,22 +1,20 @@
-"""`make train`: the trainer as slices x hosts processes on this machine, without a cluster.
+"""`make train`: the trainer that the image ships, as slices x hosts processes on this machine, without a cluster."""
 
-Owns the command line and what people see. The processes are `cli.hosts`; the trainer is the one that the
-image ships.
-"""
-
-import argparse
 import json
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cli.halt import INTERRUPTED, Halt, exit_status
 from cli.hosts import Hosts, start_hosts
 from workloads.progress import RunStarted, RunSummary, StepProgress
 from workloads.spec import (
@@ -35,12 +33,19 @@ from workloads.spec import (
 )
 from workloads.terminal import Terminal
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+STORAGE = Path(__file__).resolve().parent.parent / ".sandbox" / "train"
 
 STOP_GRACE_SECONDS = 20.0
 """On Ctrl-C the hosts get this long to save their state."""
 
 LOG_TAIL_LINES = 15
+
+
+class Existing(StrEnum):
+    """What to do with a run that is in the storage."""
+
+    RESUME = "resume"
+    ANEW = "anew"
 
 
 @dataclass
@@ -52,93 +57,22 @@ class Seen:
     summary: RunSummary | None = None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    try:
-        spec = job_spec(options)
-    except ValidationError as fault:
-        parser.error("; ".join(error["msg"] for error in fault.errors()))
-    except ValueError as fault:
-        parser.error(str(fault))
-    console = Terminal(highlight=False)
+def train(spec: JobSpec, storage: Path, console: Console) -> int:
+    """Train a job in processes of this machine; return the exit status."""
     console.print(_plan(spec), soft_wrap=True)
     began = time.monotonic()
-    logs = options.storage / "logs"
     run_id = datetime.now().strftime("%Y%m%d-%H%M%S")
-    with start_hosts(spec, run_id, 0, logs, {}) as hosts:
+    with start_hosts(spec, run_id, 0, storage / "logs", {}) as hosts:
         try:
             seen = _show(hosts, spec, console, began)
         except KeyboardInterrupt:
             console.print("stopping; the hosts save their state first")
             hosts.stop(STOP_GRACE_SECONDS)
             console.print("go on with: make train")
-            return 130
-        failure = _failure(hosts, options.storage / "failures" / run_id) if hosts.failed() else None
+            return INTERRUPTED
+        failure = _failure(hosts, storage / "failures" / run_id) if hosts.failed() else None
     console.print(failure or _summary(seen, spec), markup=False, soft_wrap=True)
     return 1 if failure else 0
-
-
-def job_spec(options: argparse.Namespace) -> JobSpec:
-    """The job that the command line asks for.
-
-    Raises:
-        ValueError: no such preset, no data, or sizes that do not fit together.
-    """
-    preset = load_preset(options.preset)
-    return JobSpec(
-        name="train",
-        preset=options.preset,
-        slices=SliceSpec.of_cpu(options.slices, options.hosts, options.chips),
-        mesh=options.mesh or MeshSpec(replica=options.slices, fsdp=options.hosts * options.chips),
-        model=preset.model,
-        data=_data(options, preset),
-        optimizer=preset.optimizer,
-        training=_training(options, preset),
-        storage=StorageSpec(path=str(options.storage.resolve()), existing_run=options.existing_run),
-        initial_weights=None if options.initial_weights is None else _absolute(options.initial_weights),
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m cli.train", description=__doc__)
-    parser.add_argument("--preset", default="tiny", help=f"job to train: {', '.join(preset_names())} (%(default)s)")
-    parser.add_argument(
-        "--data", metavar="FOLDER", help="token folder made by workloads.data prepare, instead of the preset's data"
-    )
-    parser.add_argument(
-        "--held-out-fraction", type=float, default=0.05, help="share of --data kept for evaluation (%(default)s)"
-    )
-    parser.add_argument(
-        "--initial-weights", metavar="FOLDER", help="begin with weights that workloads.weights import or an export made"
-    )
-    parser.add_argument("--steps", type=_positive, help="optimizer steps, instead of the preset's")
-    parser.add_argument("--slices", type=_positive, default=2, help="TPU slices (%(default)s)")
-    parser.add_argument("--hosts", type=_positive, default=2, help="hosts per slice, one process each (%(default)s)")
-    parser.add_argument("--chips", type=_positive, default=4, help="chips per host, CPU devices here (%(default)s)")
-    parser.add_argument(
-        "--mesh",
-        type=_mesh,
-        metavar="AXIS=SIZE,...",
-        help="of replica, stage, fsdp and tensor (a replica on each slice, fsdp within it)",
-    )
-    parser.add_argument(
-        "--storage", type=Path, default=CHECKOUT / ".sandbox" / "train", help="folder for checkpoints (%(default)s)"
-    )
-    parser.add_argument(
-        "--existing-run",
-        choices=("resume", "anew"),
-        default="resume",
-        help="go on with the run in storage, or begin a new one beside it (%(default)s)",
-    )
-    return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return int(text)
 
 
 def _mesh(text: str) -> MeshSpec:
@@ -150,19 +84,16 @@ def _mesh(text: str) -> MeshSpec:
         return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | {axis: int(size) for axis, size in sizes.items()})
     except ValueError:
         axes = ", ".join(MeshSpec.model_fields)
-        raise argparse.ArgumentTypeError(
-            f"must be AXIS=SIZE,... of the axes {axes}, each at most once, got {text!r}"
-        ) from None
+        raise typer.BadParameter(f"must be AXIS=SIZE,... of the axes {axes}, each at most once, got {text!r}") from None
 
 
-def _data(options: argparse.Namespace, preset: Preset) -> DataSpec:
-    if options.data is not None:
-        fraction = options.held_out_fraction
-        return TokenFileSpec(source="token-file", path=_absolute(options.data), held_out_fraction=fraction)
+def _data(name: str, preset: Preset, folder: str | None, held_out_fraction: float) -> DataSpec:
+    if folder is not None:
+        return TokenFileSpec(source="token-file", path=_absolute(folder), held_out_fraction=held_out_fraction)
     if preset.data is None:
         raise ValueError(
-            f"--data must name a token folder, since the preset {options.preset} has no data of its own;"
-            " make one by python -m workloads.data prepare"
+            f"--data must name a token folder, because the preset {name} has no data of its own;"
+            " make one with python -m workloads.data prepare"
         )
     return preset.data
 
@@ -171,10 +102,10 @@ def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).resolve())
 
 
-def _training(options: argparse.Namespace, preset: Preset) -> TrainingSpec:
-    changes: dict[str, object] = {} if options.steps is None else {"steps": options.steps}
-    if options.mesh and options.mesh.stage > 1:
-        # The one way that a pipeline can have, and no preset asks for it.
+def _training(preset: Preset, steps: int | None, mesh: MeshSpec | None) -> TrainingSpec:
+    changes: dict[str, object] = {} if steps is None else {"steps": steps}
+    if mesh and mesh.stage > 1:
+        # A pipeline can gather only like this, and no preset does.
         changes["gather_weights"] = "each-step"
     return preset.training.model_copy(update=changes)
 
@@ -242,11 +173,73 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
             *lines,
             f"next: python -m cli.train --steps {more}              train on from here",
             f"      python -m workloads.training report {spec.storage.path}",
-            "      python -m cli.train --existing-run anew     a new run beside it",
+            "      python -m cli.train --existing-run anew     a new run",
             "      make up                                     the same job on a cluster of this machine",
         ]
     )
 
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+_Data = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Token folder made by workloads.data prepare, instead of the preset's data."),
+]
+_Weights = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Weights to begin with, made by workloads.weights import or an export."),
+]
+_Mesh = Annotated[
+    MeshSpec | None,
+    typer.Option(
+        parser=_mesh,
+        metavar="AXIS=SIZE,...",
+        help="Sizes of the axes replica, stage, fsdp and tensor. Default: a replica on each slice, fsdp within it.",
+    ),
+]
+
+
+@app.command()
+def main(
+    preset: Annotated[str, typer.Option(help=f"Job to train: {', '.join(preset_names())}.")] = "tiny",
+    data: _Data = None,
+    held_out_fraction: Annotated[float, typer.Option(help="Share of --data to keep for evaluation.")] = 0.05,
+    initial_weights: _Weights = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps, instead of the preset's.")] = None,
+    slices: Annotated[int, typer.Option(min=1, help="TPU slices.")] = 2,
+    hosts: Annotated[int, typer.Option(min=1, help="Hosts per slice, one process each.")] = 2,
+    chips: Annotated[int, typer.Option(min=1, help="Chips per host, CPU devices here.")] = 4,
+    mesh: _Mesh = None,
+    storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
+    existing_run: Annotated[
+        Existing, typer.Option(help="Resume the run in storage, or begin a new one (anew).")
+    ] = Existing.RESUME,
+) -> None:
+    """Run the trainer as slices x hosts processes on this machine, without a cluster."""
+
+    def answer() -> int:
+        try:
+            known = load_preset(preset)
+            spec = JobSpec(
+                name="train",
+                preset=preset,
+                slices=SliceSpec.of_cpu(slices, hosts, chips),
+                mesh=mesh or MeshSpec(replica=slices, fsdp=hosts * chips),
+                model=known.model,
+                data=_data(preset, known, data, held_out_fraction),
+                optimizer=known.optimizer,
+                training=_training(known, steps, mesh),
+                storage=StorageSpec(path=str(storage.resolve()), existing_run=existing_run.value),
+                initial_weights=None if initial_weights is None else _absolute(initial_weights),
+            )
+        except ValidationError as error:
+            raise Halt("; ".join(each["msg"] for each in error.errors())) from None
+        except ValueError as error:
+            raise Halt(str(error)) from None
+        return train(spec, storage, Terminal(highlight=False))
+
+    raise typer.Exit(exit_status(answer))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    app(prog_name="python -m cli.train")

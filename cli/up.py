@@ -1,72 +1,85 @@
-"""`make up`: the whole stack on this machine, followed until the job has ended.
+"""`make up`: deploy a stack in the sandbox on this machine, and follow its job until it has ended.
 
 Exit status: 0 when the job is complete or paused, or the stack has none, 1 when it failed or could not be started, 130
-after Ctrl-C. What it looks like is `cli.view`'s affair, what runs is `sandbox`'s.
+after Ctrl-C.
 """
 
-import argparse
-import sys
-from collections.abc import Mapping
-from dataclasses import replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
+from rich.text import Text
 
 from cli import stack_file
-from cli.halt import INTERRUPTED, Halt, changing, exit_status
-from cli.phases import operate, prepare_programs, recover, start_control_plane
-from cli.sandbox_folder import SANDBOX
-from cli.view import closing
-from cli.view.display import Display
-from cli.view.snapshot import UP_PHASES, Phase, Snapshot
-from cli.watch import Target, Watcher
+from cli.deployed import of_outputs, stacks
+from cli.halt import INTERRUPTED, Halt, exit_status
+from cli.observed.first_cause import first_cause
+from cli.observed.snapshot import Job
+from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
+from cli.progress import UP_PHASES, Phase, Progress, named_rows, times
+from cli.render import exit_words
+from cli.sandbox_folder import SANDBOX, changing
+from cli.status import Watch, restart_lines
+from infra.job_state import DELETED, Outcome, Pod, State
 from sandbox import daemon
 from sandbox.programs import Programs
-from sandbox.site import Site, create
+from sandbox.site import Site, create, pod_folder
 from workloads.terminal import Terminal
 
-_APPLY_ADVICE = (
-    "The sandbox goes on running. Repair the cause and run `make up` again; `make down` removes what is there"
-)
-_ALIVE_CHECK_SECONDS = 2
-_DRAIN_SECONDS = 5
+_APPLY_ADVICE = "The sandbox goes on running. Fix the cause and run `make up` again; `make down` removes what is there"
+_LOG_LINES_SHOWN = 30
+
+_Rows = list[tuple[str, str]]
 
 
 def up(settings: Path, root: Path, console: Console) -> int:
-    """Bring the stack of the file `settings` up and follow its job, if it has one; the exit status.
+    """Bring the stack of the file `settings` up and follow its job, if it has one; return the exit status.
 
     Raises:
-        Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
+        Halt, ProgramsError, SandboxError: it fails; the message says why and what to do.
     """
     jobs = stack_file.read(settings).jobs
     site = _site(root)
-    display = Display(console, Snapshot(f"tpu-multislice · {stack_file.stack_name(settings)}", UP_PHASES))
-    with display.shown():
-        with changing(site):
-            found = prepare_programs(display)
-            start_control_plane(display, site)
-            outputs = _apply(display, site, found, settings)
-        paused = [name for name, job in jobs.items() if job.paused]
-        follows = outputs["jobs"] and outputs["job"]["name"] not in paused
-        place = _follow_job(display, site, found, outputs) if follows else None
+    stack = stack_file.stack_name(settings)
+    display = Display(console, Progress(f"tpu-multislice · {stack}", UP_PHASES))
+    with display.shown(), changing(site):
+        found = prepare_programs(display)
+        start_control_plane(display, site)
+        outputs = _apply(display, site, found, settings)
     if not console.is_terminal:
-        # On a terminal the last live screen stays, and tells them.
-        console.print(closing.times(display.snapshot))
-    if place is None:
-        end = closing.paused(paused) if paused else closing.without_jobs(site, found.path("kubectl"), outputs["queues"])
-        console.print(end, soft_wrap=True)
-        return 0
-    return _close(console, display.snapshot, place)
+        # On a terminal the last live screen stays, which has them.
+        console.print(times(display.progress))
+    paused = [name for name, job in jobs.items() if job.paused]
+    if outputs["jobs"] and outputs["job"]["name"] not in paused:
+        return _follow(stack, outputs, root, Place(site, found.path("kubectl")), console)
+    place = Place(site, found.path("kubectl"))
+    console.print(_paused(paused) if paused else without_jobs(place, outputs["queues"]), soft_wrap=True)
+    return 0
 
 
-def _follow_job(display: Display, site: Site, found: Programs, outputs: Mapping[str, Any]) -> closing.Place:
-    job: Mapping[str, str] = outputs["job"]
-    storage = f"{outputs['checkpoint_bucket']}/{job['name']}"
-    place = closing.Place(site, found.path("kubectl"), job["namespace"], storage)
-    display.change(lambda now: replace(now, job=job["name"], queue=job["queue"], hint=place.kill_command()))
-    follow(display, Target(site, job["namespace"], job["name"], place.folder(storage)))
-    return place
+@dataclass(frozen=True)
+class Place:
+    """The sandbox, for the commands and folders that the last lines name. Lines are never wrapped: they are copied."""
+
+    site: Site
+    kubectl: Path
+
+    @property
+    def kill_command(self) -> str:
+        """A command that ends the process of one host as a crash would."""
+        return f"kill -9 $(cat {_short(self.site.pods)}/*-slice-1-0-*/pid)"
+
+    def kubectl_command(self, namespace: str, words: str) -> str:
+        """Return a command of kubectl in a namespace."""
+        return f"KUBECONFIG={_short(self.site.kubeconfig)} {_short(self.kubectl)} -n {namespace} {words}"
+
+    def log_folder(self, pod: Pod) -> Path:
+        """Return where the node agent keeps the pod's logs."""
+        return self.site.pod_logs(pod_folder(pod.namespace, pod.name, pod.uid))
 
 
 def _site(root: Path) -> Site:
@@ -77,7 +90,7 @@ def _site(root: Path) -> Site:
 
 
 def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Mapping[str, Any]:
-    # The Automation API takes a second to import; faults of the settings are told before that.
+    # The Automation API takes a second to import; errors in the settings are reported before that.
     from sandbox.engine import Engine
 
     engine = Engine(site, found, settings)
@@ -86,17 +99,35 @@ def _apply(display: Display, site: Site, found: Programs, settings: Path) -> Map
     return operate(display, Phase.INFRASTRUCTURE, engine.up, _APPLY_ADVICE)
 
 
-def follow(display: Display, target: Target) -> None:
+def _follow(stack: str, outputs: Mapping[str, Any], root: Path, place: Place, console: Console) -> int:
+    deployed = of_outputs(stack, outputs, stacks(root))
+    name = next(job for job in deployed.jobs if job.name == outputs["job"]["name"]).full_name
+    console.print()
+    job = follow(Watch(deployed, name, console, hint=place.kill_command), place.site)
+    complete = job.state is State.COMPLETED
+    folder = f"{outputs['checkpoint_bucket']}/{job.place.name}"
+    console.print(completed(job, folder, place) if complete else failed(job, place), soft_wrap=True)
+    return 0 if complete else 1
+
+
+def follow(watch: Watch, site: Site) -> Job:
     """Show the job until it has ended.
 
     Raises:
         Halt: Ctrl-C, or the sandbox stopped.
     """
+
+    def wait(seconds: float) -> None:
+        time.sleep(seconds)
+        if daemon.running(site) is None:
+            raise Halt(
+                f"the sandbox stopped while the job was running; {site.logs / 'daemon.log'} says why.\n"
+                "Run `make up` again: the job resumes from its last checkpoint"
+            )
+
+    watch.wait = wait
     try:
-        with Watcher(target, display).watching() as watcher:
-            while not display.wait_until(lambda now: now.outcome is not None, _ALIVE_CHECK_SECONDS):
-                _require_daemon(target.site)
-            watcher.drain_log(_DRAIN_SECONDS)
+        return watch.follow()[1]
     except KeyboardInterrupt:
         raise Halt(
             "the view is closed; the job goes on.\n"
@@ -105,28 +136,102 @@ def follow(display: Display, target: Target) -> None:
         ) from None
 
 
-def _require_daemon(site: Site) -> None:
-    if daemon.running(site) is None:
-        raise Halt(
-            f"the sandbox stopped while the job was running; {site.logs / 'daemon.log'} says why.\n"
-            "Run `make up` again: the job resumes from its last checkpoint"
-        )
+def completed(job: Job, folder: str, place: Place) -> Text:
+    """Return the last lines about a job that is complete; `folder` is where it keeps its runs, `gs://BUCKET/JOB`."""
+    training = job.files.training
+    results: _Rows = []
+    if training.losses:
+        results.append(("loss", f"{training.losses[-1][1]:.4f}"))
+    if training.held_out_loss is not None:
+        results.append(("held-out loss", f"{training.held_out_loss:.4f}"))
+    if training.run:
+        results.append(("run", f"{training.run_id}, {training.run}"))
+    results.append(("restarts", str(job.restarts)))
+    if training.run:
+        checkpoints = f"{folder}/runs/{training.run_id}/checkpoints"
+        local = place.site.buckets / checkpoints.removeprefix("gs://")
+        results += [("checkpoints", checkpoints), ("on this machine", _short(local))]
+    tries = [
+        ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
+        ("train from scratch", "set `existing_run: anew` in the stack file, then make up"),
+        ("kill a host while it trains", place.kill_command),
+        ("remove all but the checkpoints", "make down"),
+    ]
+    return _join(Text(f"{job.place.name} is complete", "bold green"), named_rows(results), _next(tries))
 
 
-def _close(console: Console, snapshot: Snapshot, place: closing.Place) -> int:
-    complete = snapshot.outcome is not None and snapshot.outcome.state == "Completed"
-    console.print((closing.completed if complete else closing.failed)(snapshot, place), soft_wrap=True)
-    return 0 if complete else 1
+def failed(job: Job, place: Place) -> Text:
+    """Return the last lines about a job that failed: the reason, the host that failed and the end of its log."""
+    said = job.said("Failed")
+    outcome = Outcome("Failed", said.reason, said.message) if said else DELETED
+    parts = [Text.assemble((f"{job.place.name} failed: {outcome.reason}", "bold red"), f"\n{outcome.message}")]
+    if job.restarts:
+        parts.append(Text("\n".join(restart_lines(job))))
+    if cause := first_cause(job, job.restarts):
+        pods = [pod for pod in job.pods if (pod.attempt, pod.host) == (job.restarts, cause.host)]
+        ended = f"host {cause.host} exited {exit_words(cause.code, job.kind)}"
+        if pods:
+            folder = place.log_folder(pods[0])
+            parts.append(Text(f"{ended}; its log ends, in {_short(folder)}:"))
+            parts.append(Text("\n".join(f"  {line}" for line in _last_lines(folder)), "dim"))
+        else:
+            parts.append(Text(f"{ended}; {'; '.join(cause.evidence)}"))
+    tries = [
+        ("look at the cluster", place.kubectl_command(job.place.namespace, "get jobset,pods")),
+        ("try again", "make down, then make up: the job goes on from its last checkpoint"),
+    ]
+    return _join(*parts, _next(tries))
 
 
-def main() -> int:
-    """The command; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m cli.up", description="Bring a stack up in the sandbox.")
-    parser.add_argument("--stack", default="local", help="name of the file stacks/Pulumi.STACK.yaml")
-    parser.add_argument("--sandbox", type=Path, default=SANDBOX, help="folder of the sandbox")
-    options = parser.parse_args()
-    return exit_status(lambda: up(stack_file.find(options.stack), options.sandbox, Terminal(highlight=False)))
+def without_jobs(place: Place, queues: Mapping[str, str]) -> Text:
+    """Return the last lines about a stack without jobs; `queues` are the namespaces of its queues, by name."""
+    submit = [
+        (f"submit to {queue}", place.kubectl_command(namespace, "apply -f FILE")) for queue, namespace in queues.items()
+    ]
+    return _join(
+        Text("the stack is up and has no jobs", "bold green"),
+        Text("FILE is a JobSet with the label kueue.x-k8s.io/queue-name, the name of the queue."),
+        _next([*submit, ("remove the stack", "make down")]),
+    )
+
+
+def _paused(jobs: Sequence[str]) -> Text:
+    tries = [("go on with a job", "set its `paused` to false in the stack file, then make up")]
+    return _join(Text(f"the stack is up; paused: {', '.join(jobs)}", "bold green"), _next(tries))
+
+
+def _last_lines(folder: Path) -> list[str]:
+    lines = [line for log in sorted(folder.glob("*.log")) for line in log.read_text(errors="replace").splitlines()]
+    return lines[-_LOG_LINES_SHOWN:] or ["(there is no log)"]
+
+
+def _next(tries: _Rows) -> Text:
+    return Text.assemble(("next\n", "bold"), named_rows(tries))
+
+
+def _join(*blocks: Text) -> Text:
+    return Text("\n\n").join([Text(), *blocks])
+
+
+def _short(path: Path) -> str:
+    """The path as one would type it: relative below the current folder, with ~ below home."""
+    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base):
+            return f"{prefix}{path.relative_to(base)}"
+    return str(path)
+
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
+def main(
+    stack: Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")] = "local",
+    sandbox: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the sandbox.")] = SANDBOX,
+) -> None:
+    """Deploy a stack in the sandbox and follow its job."""
+    raise typer.Exit(exit_status(lambda: up(stack_file.find(stack), sandbox, Terminal(highlight=False))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app(prog_name="python -m cli.up")

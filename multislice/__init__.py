@@ -1,10 +1,11 @@
 """Functions on TPU slices: `@multislice.run(stack="dev", slices="trillium")` in front of a Python function.
 
-See docs/functions.md. Everything that people use is named here.
+See docs/functions.md. This lists everything that users need.
 """
 
+from infra.job_state import State
 from multislice.attaching import attach, forget
-from multislice.call import Call
+from multislice.call import Call, Status
 from multislice.errors import (
     BucketFailed,
     CallError,
@@ -18,7 +19,6 @@ from multislice.errors import (
 )
 from multislice.function import Function, run
 from multislice.outcome import Outcome
-from multislice.status import State, Status
 
 __all__ = [
     "BucketFailed",

@@ -1,17 +1,16 @@
-"""The way back to a call that was submitted before, by its name."""
+"""Find a call again that was submitted before, by its name."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError
 from infra.calls import spec_of
+from infra.job_state import JOBSETS
 from multislice.call import Call
-from multislice.errors import CallError, CallGone, Refused
+from multislice.errors import CallError, CallGone, Refused, bucket, cluster
 from multislice.place import Place, place
-from multislice.reaching import bucket, cluster
 from multislice.submission import is_call_name
 from workloads.spec import CallSpec
 
@@ -19,31 +18,31 @@ _FORBIDDEN = 403
 
 
 def attach(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> Call:
-    """The call of that name, from any process or machine that can ask the stack.
+    """Return the call of that name, from any process or machine that can reach the stack.
 
     Args:
         call: its `id`.
-        stack: the stack that took it.
-        team: whose call it is; unset, that of the only team whose namespace you may look into. A JobSet says where
-            its result lies and with which key it is sealed, so one of another team must not be taken for it.
+        stack: the stack that runs it.
+        team: the team of the call; unset, the only team whose namespace you may read. A JobSet says where its result
+            is and with which key it is sealed, so the JobSet of another team must not be used in its place.
         sandbox: folder of the sandbox that has the stack; unset, your own Pulumi has it.
 
     Raises:
-        multislice.Refused: there is no such team, or it takes a team to know.
+        multislice.Refused: there is no such team, or a team is needed.
         multislice.CallGone: the team has no such call.
-        multislice.NoSuchStack: the stack cannot be asked.
+        multislice.NoSuchStack: the stack cannot be reached.
     """
     return found_call(call, place(stack, None if sandbox is None else Path(sandbox)), team)
 
 
 def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Path | None = None) -> None:
-    """Cancel the call of that name and remove all its files, also if it ended so long ago that they alone are left.
+    """Cancel the call of that name and remove all its files, also those of a call that is gone.
 
     The arguments are those of `attach`.
 
     Raises:
-        multislice.Refused: no call has such a name, there is no such team, or it takes a team to know.
-        multislice.NoSuchStack: the stack cannot be asked.
+        multislice.Refused: no call has such a name, there is no such team, or a team is needed.
+        multislice.NoSuchStack: the stack cannot be reached.
         multislice.BucketFailed: the bucket cannot be written.
     """
     if not is_call_name(call):
@@ -52,24 +51,24 @@ def forget(call: str, *, stack: str, team: str | None = None, sandbox: str | Pat
 
 
 def found_call(call: str, stack: Place, team: str | None = None) -> Call:
-    """The call of that name on a stack; raises as `attach` does."""
+    """Return the call of that name on a stack; raises as `attach` does."""
     namespaces = _namespaces(stack, team)
     seen, hidden = _seen(stack, namespaces, call)
     if len(seen) > 1:
         teams = ", ".join(name for name, namespace in namespaces.items() if namespace in seen)
         raise Refused(
-            f"expected the team that call {call!r} is of, since you may see those of several teams of stack"
-            f" {stack.stack} ({teams}); say team="
+            f"expected the team of call {call!r}, because several teams have such a call in stack"
+            f" {stack.stack} ({teams}); pass team="
         )
     for namespace, spec in seen.items():
         if spec is not None:
             return Call(call, namespace, stack, spec)
-    besides = f" that you may see; not yours to look into: {', '.join(hidden)}" if hidden else ""
+    besides = f"; namespaces that you may not read: {', '.join(hidden)}" if hidden else ""
     raise CallGone(f"stack {stack.stack} has no call {call!r}{besides}; it was cancelled, or ended more than a day ago")
 
 
 def forget_call(call: str, stack: Place, team: str | None = None) -> None:
-    """Remove what is left of the call of that name on a stack; raises as `forget` does."""
+    """Remove what is left of a call of that name on a stack; raises as `forget` does."""
     try:
         found_call(call, stack, team).forget()
     except CallGone:
@@ -84,7 +83,7 @@ def _namespaces(stack: Place, team: str | None) -> Mapping[str, str]:
 
 
 def _seen(stack: Place, namespaces: Mapping[str, str], call: str) -> tuple[dict[str, CallSpec | None], list[str]]:
-    """What the teams' namespaces that one may look into have under that name, and the other namespaces."""
+    """The calls of that name by namespace, and the namespaces that this user may not read."""
     seen: dict[str, CallSpec | None] = {}
     hidden: list[str] = []
     for namespace in sorted(set(namespaces.values())):
@@ -92,7 +91,7 @@ def _seen(stack: Place, namespaces: Mapping[str, str], call: str) -> tuple[dict[
             try:
                 seen[namespace] = _spec(stack, namespace, call)
             except ApiError as error:
-                # Members of one team may not look into the namespaces of others.
+                # Members of one team may not read the namespaces of others.
                 if error.status != _FORBIDDEN:
                     raise
                 hidden.append(namespace)

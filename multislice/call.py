@@ -1,57 +1,76 @@
-"""A call that was submitted: its state, its output, its result, its end.
-
-Owns what a JobSet and the bucket say of a call. How it came there is up to `multislice.submission`.
-"""
+"""A call that was submitted: its state, its output, its result, its end."""
 
 import math
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.logs.pod_log import Source
-from cli.logs.reading import WHOLE
-from cli.observed.paths import JOBSETS, WORKLOADS
-from cli.observed.pod import LEADER, host_of, newest, pods_of
 from infra.api_server import UNREACHABLE, Json
 from infra.calls import KEPT_SECONDS
-from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack
-from multislice.failures import host_failure
-from multislice.function_log import of_function
-from multislice.outcome import Outcome, found_outcome
+from infra.job_logs import WHOLE, Source
+from infra.job_state import (
+    JOBSETS,
+    LEADER,
+    WORKLOADS,
+    State,
+    Workload,
+    host_of,
+    newest,
+    outcome_of,
+    pods_of,
+    state_of,
+    workload_of,
+)
+from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
+from multislice.outcome import Outcome, found_outcome, host_failure
 from multislice.place import Place
-from multislice.reaching import bucket, cluster
-from multislice.status import State, Status, queued, starting, status_of
 from workloads.call.folder import OUTPUT, CallFolder, Seals
+from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec
 
 _POLL_SECONDS = 0.5
 _FIRST_LOOK_SECONDS, _LAST_LOOK_SECONDS = 0.1, 5.0
-"""Into the bucket, where every look costs a request, while other hosts are still at work."""
+"""Time between looks into the bucket, each of which costs a request, while other hosts still run."""
+_NOISE = re.compile(r"\[Gloo\]|.* peer ranks\. Expected number of connected peer ranks")
+"""A line that Gloo prints, in pieces, for every group of processes it connects; its beginning may be lost."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """Status of a call at one moment."""
+
+    state: State
+    reason: str = ""
+    """Why it waits, does not start or failed, in the cluster's words."""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}" if self.reason else str(self.state)
 
 
 def ignore(_: object) -> None:
-    """Hears of a state and says nothing."""
+    """Ignore a change of state."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a function on slices. It runs on whether or not anybody holds this."""
+    """One call of a function on slices. It does not depend on this object."""
 
     id: str
-    """Name of the call, by which `multislice.attach` finds it again."""
+    """Name of the call, with which `multislice.attach` finds it again."""
     namespace: str
-    """Of its JobSet."""
+    """Namespace of its JobSet."""
     place: Place = field(repr=False)
-    """The stack that has it."""
+    """The stack that runs it."""
     spec: CallSpec = field(repr=False)
-    """What its hosts were told."""
+    """Specification that its hosts got."""
 
     @property
     def again(self) -> str:
-        """The expression by which any process finds it again."""
+        """The expression with which any process finds it again."""
         return self.place.again(self.id, self.namespace)
 
     @property
@@ -61,29 +80,27 @@ class Call:
 
     @property
     def output(self) -> str:
-        """Folder for what the function writes, which it finds in `os.environ["MULTISLICE_OUTPUT"]`."""
+        """Folder for the files that the function writes, which it finds in `os.environ["MULTISLICE_OUTPUT"]`."""
         return f"{self.spec.folder}/{OUTPUT}"
 
     def status(self) -> Status:
-        """Where the call is now.
+        """Return the status of the call now.
 
         Raises:
-            NoSuchStack: the cluster cannot be asked.
+            NoSuchStack: the cluster cannot be reached.
         """
         with cluster(self.place.stack):
             jobset = self.place.api.find(self._path)
-            if jobset is None:
-                return Status(State.GONE)
-            return status_of(jobset, lambda: self._waits_for(jobset), self._starts)
+            return Status(State.MISSING) if jobset is None else self._status(jobset)
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the function returned on the first host of the first slice; waits for it, at most `timeout` seconds.
+        """Return the value of the first host of the first slice; wait at most `timeout` seconds for it.
 
-        It can be had once: it and what was sent to the hosts is removed, what the function wrote stays.
+        It can be fetched once: then it is removed, with what was sent to the hosts. Files of the function stay.
 
         Raises:
             TimeoutError: it has not ended by then. It runs on.
-            CallError: there is no result to come; see `multislice.errors`.
+            CallError: there will be no result; see `multislice.errors`.
             BaseException: what the function raised.
         """
         return self.taken(self.outcome(timeout)).result()
@@ -91,17 +108,17 @@ class Call:
     def outcome(
         self,
         timeout: float | None = None,
-        told: Callable[[Status], None] = ignore,
+        on_status: Callable[[Status], None] = ignore,
         ended: threading.Event | None = None,
     ) -> Outcome:
-        """What became of the call: its value or its error, removing nothing; waits as `result` does.
+        """Return the value or the error of the call without removing it; wait as `result` does.
 
-        `told` hears of every change of state. `ended` says that the function has ended on the first host, so that the
-        result may be there before the hosts are gone.
+        `on_status` is called with every change of state. `ended` is set when the function has ended on the first host,
+        so that the result may be there before the hosts are gone.
 
         Raises:
             TimeoutError: it has not ended by then. It runs on.
-            BucketFailed: it has ended, and what it left cannot be read from here.
+            BucketFailed: it has ended, and its result cannot be read from here.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         ended = ended or threading.Event()
@@ -112,10 +129,10 @@ class Call:
                 return found
             status = self._status_or_unknown()
             if _is_news(status, before):
-                told(status)
+                on_status(status)
                 before = status
             if status.state.is_end:
-                return self._found(seals) or self._without_word(status)
+                return self._found(seals) or self._without_result(status)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"call {self.id} has not ended within {timeout:g} s ({status}); it runs on")
@@ -126,18 +143,18 @@ class Call:
                 ended.wait(min(_POLL_SECONDS, left))
 
     def taken(self, found: Outcome) -> Outcome:
-        """The outcome, whose value needs no second copy in the bucket: what the function wrote stays there alone."""
+        """Return the outcome, and remove the copy of its value from the bucket; files of the function stay."""
         if found.error is None:
-            # Whoever has the value shall not lose it because a copy of it stays.
+            # The caller must not lose the value because its copy cannot be removed.
             with suppress(BucketFailed), bucket(self.place.settings.bucket):
                 self.files.remove(keep=OUTPUT)
         return found
 
     def logs(self, host: str = LEADER) -> str:
-        """What the function printed so far on a host such as `slice-1-0`, by default the one whose value is the result.
+        """Return what the function printed so far on a host such as `slice-1-0`, by default the one with the result.
 
         Raises:
-            CallGone: the host has no log, or none any more.
+            CallGone: the host has no log, or no longer.
         """
         try:
             there = pods_of(self.place.api, self.namespace, self.id)
@@ -147,22 +164,22 @@ class Call:
                 return "\n".join(of_function(self.id, (line.text for line in lines)))
         except UNREACHABLE as error:
             raise CallGone(f"{host} of call {self.id} has no log yet: {error}") from None
-        raise CallGone(f"{host} of call {self.id} has no log: it has not begun, or is gone ({self.status()})")
+        raise CallGone(f"{host} of call {self.id} has no log: it has not started, or is gone ({self.status()})")
 
     def cancel(self) -> None:
-        """End the call and remove it, whatever its state; its chips are free then. Its files stay.
+        """End the call and remove it in any state, which frees its chips. Its files stay.
 
         Raises:
-            NoSuchStack: the cluster cannot be asked.
+            NoSuchStack: the cluster cannot be reached.
         """
         with cluster(self.place.stack):
             self.place.api.delete(self._path, {"propagationPolicy": "Background"})
 
     def forget(self) -> None:
-        """Cancel the call and remove all its files, what the function wrote too.
+        """Cancel the call and remove all its files, also those of the function.
 
         Raises:
-            NoSuchStack: the cluster cannot be asked.
+            NoSuchStack: the cluster cannot be reached.
             BucketFailed: the bucket cannot be written.
         """
         self.cancel()
@@ -176,50 +193,96 @@ class Call:
     def _status_or_unknown(self) -> Status:
         try:
             return self.status()
-        except NoSuchStack as fault:
-            return Status(State.UNKNOWN, str(fault))
+        except NoSuchStack as error:
+            return Status(State.UNKNOWN, str(error))
 
     def _found(self, seals: Seals) -> Outcome | None:
-        """What the hosts wrote."""
+        """The outcome that the hosts wrote."""
         try:
             with bucket(self.place.settings.bucket):
                 return found_outcome(seals)
-        except BucketFailed as fault:
-            fault.add_note(f"call {self.id} has ended; later, {self.again}.result() may give its result")
+        except BucketFailed as error:
+            error.add_note(f"call {self.id} has ended; later, {self.again}.result() may give its result")
             raise
 
     def _found_early(self, seals: Seals) -> Outcome | None:
-        """The same, of which there will be another look."""
+        """The same; errors are ignored because it is read again later."""
         with suppress(BucketFailed):
             return self._found(seals)
         return None
 
-    def _waits_for(self, jobset: Json) -> Status:
-        """The state of a call that Kueue holds back, and why."""
-        found = self.place.api.request("GET", WORKLOADS.format(self.namespace))["items"]
+    def _status(self, jobset: Json) -> Status:
+        ended, suspended = outcome_of(jobset), bool(jobset["spec"].get("suspend"))
+        workload = self._workload(jobset) if suspended and not ended else None
+        state = state_of(ended.state if ended else "", workload, suspended=suspended, all_run=_all_run(jobset))
+        said = workload.said("QuotaReserved" if state is not State.DEACTIVATED else "Evicted") if workload else None
+        match state:
+            case State.FAILED if ended:
+                return Status(state, ended.message)
+            case State.DEACTIVATED:
+                # A call is never activated again.
+                return Status(State.FAILED, f"Kueue deactivated it: {said.message if said else 'it gives no reason'}")
+            case State.STARTING:
+                pods = newest(pods_of(self.place.api, self.namespace, self.id), time.time())
+                return Status(state, next((f"{pod.host}: {pod.held_up}" for pod in pods if pod.held_up), ""))
+            case _:
+                return Status(state, said.message if said and not said.holds else "")
+
+    def _workload(self, jobset: Json) -> Workload | None:
         uid = jobset["metadata"]["uid"]
-        for workload in found:
+        for workload in self.place.api.request("GET", WORKLOADS.format(self.namespace))["items"]:
             if any(owner["uid"] == uid for owner in workload["metadata"].get("ownerReferences", [])):
-                return queued(workload)
-        return Status(State.QUEUED)
+                return workload_of(workload)
+        return None
 
-    def _starts(self) -> Status:
-        """The state of a call that is admitted and does not run on all hosts, and what holds one up."""
-        return starting(newest(pods_of(self.place.api, self.namespace, self.id), time.time()))
-
-    def _without_word(self, status: Status) -> Outcome:
-        if status.state is State.GONE:
+    def _without_result(self, status: Status) -> Outcome:
+        if status.state is State.MISSING:
             hours = KEPT_SECONDS // 3600
             return Outcome(None, error=CallGone(f"call {self.id} was cancelled, or ended more than {hours} hours ago"))
-        if status.state is State.RETURNED:
-            return Outcome(
-                None, error=CallGone(f"the result of call {self.id} was fetched before; it is kept no longer")
-            )
+        if status.state is State.COMPLETED:
+            return Outcome(None, error=CallGone(f"the result of call {self.id} was fetched before, and then removed"))
         with bucket(self.place.settings.bucket):
-            told = host_failure(self.files) or status.reason or "no host says why"
-        return Outcome(None, error=HostFailed(f"call {self.id}: {told}"))
+            why = host_failure(self.files) or status.reason or "no host says why"
+        return Outcome(None, error=HostFailed(f"call {self.id}: {why}"))
+
+
+def _all_run(jobset: Json) -> bool:
+    """Whether all slices run, or have run to their end."""
+    found = jobset.get("status", {}).get("replicatedJobsStatus", [])
+    up = sum(entry.get("ready", 0) + entry.get("succeeded", 0) for entry in found)
+    return up >= sum(job.get("replicas", 1) for job in jobset["spec"]["replicatedJobs"])
 
 
 def _is_news(status: Status, before: Status | None) -> bool:
-    """Whether there is something to tell. Why a cluster cannot be asked is put into other words every time."""
+    """Whether the status has changed. Why a cluster cannot be reached is worded differently every time."""
     return status != before and {status.state, before and before.state} != {State.UNKNOWN}
+
+
+class FunctionLog:
+    """The part of one host's log that the function of a call printed."""
+
+    def __init__(self, call: str) -> None:
+        """Start before the log's first line."""
+        self._begins, self._ends = FunctionBegins(call).line(), FunctionEnded(call).line()
+        self._open = False
+        self.ended = False
+        """The function has ended."""
+
+    def line(self, text: str) -> str | None:
+        """Return the log's next line as far as the function printed it; None: it did not."""
+        if text.endswith(self._begins):
+            self._open = True
+            return None
+        if self._open and text.endswith(self._ends):
+            self._open, self.ended = False, True
+            # A function need not end its last line, as progress bars do not.
+            return text.removesuffix(self._ends) or None
+        return text if self._open and not _NOISE.match(text) else None
+
+
+def of_function(call: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a host that the function printed."""
+    log = FunctionLog(call)
+    for text in lines:
+        if (line := log.line(text)) is not None:
+            yield line

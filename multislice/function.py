@@ -109,8 +109,8 @@ def _awaited(call: Call) -> Outcome:
     """What became of one call of many, which stops no other, whatever it was."""
     try:
         return call.outcome(None, functools.partial(tell, call))
-    except CallError as fault:
-        return Outcome(None, error=fault)
+    except CallError as error:
+        return Outcome(None, error=error)
 
 
 def run[**P, R](
@@ -144,20 +144,20 @@ def run[**P, R](
         Refused: an argument is none of those, or what is decorated cannot be called so.
     """
     wish = Wish(slices, count, team, priority, max_hours, check_slices)
-    if faults := list(_faults(wish, hosts)):
-        raise Refused("\n".join(faults))
+    if errors := list(_errors(wish, hosts)):
+        raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
     target = Target(stack, wish, hosts, folders, None if sandbox is None else Path(sandbox))
 
     def decorated(function: Callable[P, R]) -> Function[P, R]:
-        if fault := _decoration_fault(function):
-            raise Refused(fault)
+        if error := _decoration_error(function):
+            raise Refused(error)
         return Function(function, target)
 
     return decorated
 
 
-def _faults(wish: Wish, hosts: object) -> Iterator[str]:
+def _errors(wish: Wish, hosts: object) -> Iterator[str]:
     """What of a wish no stack has, whichever it is."""
     if not isinstance(wish.count, int) or wish.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         yield f"count must be a number of slices from 1 on, got {wish.count!r}"
@@ -168,7 +168,7 @@ def _faults(wish: Wish, hosts: object) -> Iterator[str]:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"
 
 
-def _decoration_fault(function: object) -> str | None:
+def _decoration_error(function: object) -> str | None:
     """Why calls of what is decorated could not work, which would show on the hosts alone."""
     name = function_name(function)
     if isinstance(function, staticmethod | classmethod):

@@ -1,7 +1,4 @@
-"""Where calls go: a stack's cluster, bucket and slices, found by the stack's name.
-
-Owns the way from `cli.deployed` to these, and the look whether a call can be placed there at all.
-"""
+"""A stack as calls use it: its cluster, bucket, slices and teams."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,38 +6,37 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cli.deployed import Deployed, deployed
-from cli.halt import Halt
 from infra import folders
 from infra.api_server import ApiServer
 from infra.calls import OUTPUT, CallSettings
+from infra.stacks import Stacks, StacksError
 from multislice.errors import NoSuchStack, Refused
-from sandbox.site import load
+from sandbox.stacks import SandboxStacks, stacks_in
 from workloads.call.folder import CallFolder, gcs
 
 
 @dataclass(frozen=True)
 class Place:
-    """A stack as calls see it."""
+    """A stack as calls use it."""
 
     stack: str
     api: ApiServer
     settings: CallSettings
     filesystem: Any
-    """Of fsspec, for the bucket."""
+    """File system of fsspec for the bucket."""
     sandbox: Path | None
-    """Folder of the sandbox that has the stack; None: it is one of the user's own Pulumi."""
+    """Folder of the sandbox that has the stack; None: the user's own Pulumi has it."""
 
     def folder(self, namespace: str, call: str) -> CallFolder:
-        """Of a call's files."""
+        """Return the folder of a call's files."""
         return CallFolder(self.filesystem, f"{self.settings.bucket}/{folders.of_call(namespace, call)}")
 
     def url(self, namespace: str, call: str) -> str:
-        """The same folder, as hosts find it."""
+        """Return the same folder as hosts find it."""
         return f"gs://{self.folder(namespace, call).path}"
 
     def again(self, call: str, namespace: str) -> str:
-        """The expression by which a call is found again."""
+        """Return the expression that finds a call again."""
         teams = self.settings.namespaces
         team = next((team for team in teams if teams[team] == namespace), "")
         whose = f", team={team!r}" if len(teams) > 1 else ""
@@ -48,7 +44,7 @@ class Place:
         return f"multislice.attach({call!r}, stack={self.stack!r}{whose}{where})"
 
     def require(self, group: str, count: int) -> None:
-        """See that the stack has the slices.
+        """Check that the stack has the slices.
 
         Raises:
             Refused: it has no such group, or not so many.
@@ -65,48 +61,43 @@ class Place:
             )
 
     def team(self, name: str | None) -> str:
-        """The team of that name; None: the only one.
+        """Return the team of that name; None: the only one.
 
         Raises:
-            Refused: there is no such team, or it takes a name to know.
+            Refused: there is no such team, or a name is needed.
         """
         teams = self.settings.namespaces
         found = [team for team in teams if name in (None, team)]
         if len(found) != 1:
             got = "got no name" if name is None else f"got {name!r}"
-            raise Refused(f"expected a team of stack {self.stack} ({', '.join(teams)}), {got}; say team=")
+            raise Refused(f"expected a team of stack {self.stack} ({', '.join(teams)}), {got}; pass team=")
         return found[0]
 
 
 def place(stack: str, sandbox: Path | None) -> Place:
-    """The stack of that name, in the sandbox in a folder or of the user's own Pulumi.
+    """Return the stack of that name, in the sandbox in a folder or of the user's own Pulumi.
 
     Raises:
-        NoSuchStack: it is not up, cannot be asked, or tells nothing of calls.
+        NoSuchStack: it is not up, cannot be reached, or has no outputs for calls.
     """
     try:
-        found = deployed(stack, sandbox)
-        settings = _settings(found)
-        filesystem = _filesystem(sandbox)
-    except Halt as halt:
+        stacks = stacks_in(sandbox)
+        outputs = stacks.outputs(stack)
+        settings = CallSettings.model_validate(outputs.get(OUTPUT))
+        return Place(stack, stacks.api(outputs), settings, _filesystem(stacks), sandbox)
+    except ValidationError:
+        raise NoSuchStack(
+            f"expected stack {stack} to have the output {OUTPUT} of this version; run `pulumi up --stack {stack}`"
+        ) from None
+    except StacksError as error:
         here = "without sandbox=" if sandbox is None else f"with sandbox={str(sandbox)!r}"
         raise NoSuchStack(
-            f"{halt}\n(asked {here}, which says where the stack is: a sandbox's folder, or none)"
-        ) from None
-    return Place(stack, found.api, settings, filesystem, sandbox)
-
-
-def _settings(found: Deployed) -> CallSettings:
-    try:
-        return CallSettings.model_validate(found.outputs.get(OUTPUT))
-    except ValidationError:
-        raise Halt(
-            f"expected stack {found.stack} to tell what calls need, got none that this version reads;"
-            f" run `pulumi up --stack {found.stack}`"
+            f"stack {stack} cannot be read: {error}\n(looked {here}; sandbox= is the folder of the sandbox that has the"
+            " stack, or None for your own Pulumi)"
         ) from None
 
 
-def _filesystem(sandbox: Path | None) -> Any:
-    if sandbox is None:
-        return gcs()
-    return gcs(endpoint_url=load(sandbox).gcs_url, token="anon", project="sandbox")
+def _filesystem(stacks: Stacks) -> Any:
+    if isinstance(stacks, SandboxStacks):
+        return gcs(endpoint_url=stacks.site.gcs_url, token="anon", project="sandbox")
+    return gcs()

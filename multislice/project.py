@@ -53,8 +53,8 @@ class Project:
             return None
         try:
             return _zipped(self._by_name())
-        except OSError as fault:
-            raise Refused(f"expected folders of ships= that can be read, got {fault}; ship others") from None
+        except OSError as error:
+            raise Refused(f"expected folders of ships= that can be read, got {error}; ship others") from None
 
     def _by_name(self) -> dict[str, Path]:
         """The files by their names on the hosts, in the order of these."""
@@ -112,8 +112,8 @@ def _travels(folder: Path) -> bool:
     return not hidden and folder.name not in _LEFT_OUT and not (folder / _ENVIRONMENT).exists()
 
 
-def _raise(fault: OSError) -> NoReturn:
-    raise fault
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def module_of(value: object) -> ModuleType | None:

@@ -6,15 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cli.observed.paths import JOBSETS, SECRETS
 from infra.api_server import UNREACHABLE, ApiError
 from infra.calls import CallJob, call_jobset, call_secret
+from infra.job_state import JOBSETS, SECRETS
 from infra.jobs import HOURS_PER_YEAR, Priority
 from multislice.call import Call
-from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused
+from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused, bucket
 from multislice.packing import Packed
 from multislice.place import Place
-from multislice.reaching import bucket
 from workloads.call.folder import new_keys
 from workloads.call.parcel import Parcel
 from workloads.spec import CallSpec

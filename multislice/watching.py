@@ -1,7 +1,7 @@
-"""A call that somebody waits for: its output on the screen, its states on stderr, and what Ctrl-C does.
+"""A call in the foreground: its output on the screen, its states on stderr, and what Ctrl-C does.
 
-Ctrl-C cancels the call, for chips that nobody waits for cost money. A second one while that is under way leaves the
-call to itself, and says how to find it again.
+Ctrl-C cancels the call, because its chips cost money. A second Ctrl-C while it is being cancelled leaves the call
+running, and says how to find it again.
 """
 
 import sys
@@ -10,22 +10,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
-from cli.logs.following import follow, hosts, leader
-from cli.logs.reading import Line
-from cli.observed.pod import LEADER
 from infra.api_server import UNREACHABLE
-from multislice.call import Call
+from infra.job_logs import Line, follow, hosts, leader
+from infra.job_state import LEADER, State
+from multislice.call import Call, FunctionLog, Status
 from multislice.errors import CallError
-from multislice.function_log import FunctionLog
 from multislice.outcome import Outcome
-from multislice.status import State, Status
 from workloads.terminal import inert
 
 Shown = Literal["leader", "all"]
-"""The first host of the first slice, whose value is the result; or every host, with its name."""
+"""Hosts to show: the first host of the first slice, whose value is the result; or all hosts, with their names."""
 
 _LAST_LINES_SECONDS = 3.0
-"""For the last lines of a log to arrive, when the result is there already."""
+"""Time for the last lines of a log to arrive after the result."""
 
 
 class Screen:
@@ -52,11 +49,11 @@ class Screen:
 
 
 def watched(call: Call, shown: Shown) -> Outcome:
-    """What became of the call; shows what it prints until then."""
+    """Return the outcome of the call; show what it prints until then."""
     screen = Screen(call.id, shown)
 
     def read() -> None:
-        # The state of the call is asked beside this, and says what there is to say.
+        # The status of the call, which is read at the same time, reports these errors.
         with suppress(LookupError, *UNREACHABLE):
             follow(call.place.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
 
@@ -75,9 +72,9 @@ def watched(call: Call, shown: Shown) -> Outcome:
 
 
 def cancel(calls: Sequence[Call]) -> None:
-    """Cancel calls that nobody waits for any more, and say how to come by the results of those that have ended.
+    """Cancel calls, and say how to get the results of those that have ended.
 
-    An interruption leaves those that are not cancelled yet to themselves.
+    An interruption leaves those running that are not cancelled yet.
     """
     left = list(calls)
     try:
@@ -86,30 +83,30 @@ def cancel(calls: Sequence[Call]) -> None:
             left.pop(0)
     except KeyboardInterrupt:
         for call in left:
-            _say(f"call {call.id} may run on; find it by {call.again}")
+            _say(f"call {call.id} may still run; find it with {call.again}")
         raise
 
 
 def _cancel(call: Call) -> None:
     again = call.again
     try:
-        if (status := call.status()).state in (State.RETURNED, State.FAILED):
-            _say(f"call {call.id} has ended ({status.state}); {again}.result() tells how")
+        if (status := call.status()).state in (State.COMPLETED, State.FAILED):
+            _say(f"call {call.id} has ended ({status.state}); {again}.result() returns its result")
             return
         call.cancel()
         _say(f"call {call.id} is cancelled")
-    except CallError as fault:
-        _say(f"call {call.id} is not cancelled and may run on: {fault}; end it by {again}.cancel()")
+    except CallError as error:
+        _say(f"call {call.id} is not cancelled and may still run: {error}; end it with {again}.cancel()")
 
 
 def tell(call: Call, status: Status) -> None:
-    """Say the state of a call, and once it runs, how long it may."""
+    """Print the state of a call, and its time limit once it runs."""
     limit = f", for at most {call.spec.max_hours:g} hours (max_hours)" if status.state is State.RUNNING else ""
     _say(f"call {call.id} {status}{limit}")
 
 
 def tell_input(call: Call, value: str) -> None:
-    """Say which of many inputs a call is for."""
+    """Print which of many inputs a call is for."""
     _say(f"call {call.id} is for input {value}")
 
 

@@ -118,7 +118,7 @@ COMMANDS = (
         },
     ),
     *_of(
-        "cli/explain/ends.py",
+        "cli/explain/hosts.py",
         "tests/cli/explain",
         {
             "explain-silence": Change("quiet > max(", "quiet > min("),
@@ -126,7 +126,7 @@ COMMANDS = (
     ),
     *_of(
         "cli/observed/first_cause.py",
-        "tests/cli/explain tests/cli/view",
+        "tests/cli/explain tests/cli/observed",
         {
             "explain-victim-as-the-cause": Change("(*cause_order(end.code, end.at), end.host)", "(end.at, end.host)"),
             "explain-words-of-an-earlier-start": Change(" and fail.at >= since", ""),

@@ -1,7 +1,4 @@
-"""`python -m cli.ci`: what the workflows of `.github` do besides the commands of `multislice`.
-
-Owns names and options; what a command does lies in the module that it loads when it runs.
-"""
+"""`python -m cli.ci`: what the workflows of `.github` do in addition to the commands of `multislice`."""
 
 import os
 from collections.abc import Callable
@@ -15,12 +12,12 @@ from cli.halt import exit_status
 app = typer.Typer(name="cli.ci", help="What the workflows call.", no_args_is_help=True, pretty_exceptions_enable=False)
 
 STACKS = ("dev", "staging", "prod")
-"""Those that `deploy.yml` brings up, in its order."""
+"""Stacks that `deploy.yml` deploys, in its order."""
 
 _PLUGINS = Path(__file__).parent.parent.parent / "requirements" / "plugins.json"
 
 Stack = Annotated[str, typer.Option(help="Name of the file stacks/Pulumi.STACK.yaml.")]
-Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to post.")]
+Text = Annotated[Path, typer.Option(metavar="FILE", help="Markdown to github.")]
 
 
 @app.command()
@@ -28,9 +25,9 @@ def comment(
     stack: Stack, text: Text, pull_request: Annotated[int, typer.Option(help="Number of the pull request.")]
 ) -> None:
     """Post a preview on its pull request, over the one posted before."""
-    from cli.ci import github, post
+    from cli.ci import github
 
-    _run(lambda: post.comment(stack, text, pull_request, github.current_run(os.environ)))
+    _run(lambda: github.comment(stack, text, pull_request, github.current_run(os.environ)))
 
 
 @app.command()
@@ -38,17 +35,17 @@ def drift_issue(
     stack: Stack, text: Text, status: Annotated[int, typer.Option(help="Exit status of `multislice drift`.")]
 ) -> None:
     """Open, update or close the issue about a stack's drift."""
-    from cli.ci import github, post
+    from cli.ci import github
 
-    _run(lambda: post.drift_issue(stack, text, status, github.current_run(os.environ)))
+    _run(lambda: github.drift_issue(stack, text, status, github.current_run(os.environ)))
 
 
 @app.command()
 def newest(branch: Annotated[str, typer.Option(help="Branch that is deployed.")]) -> None:
     """Fail unless this run is of the branch's newest commit."""
-    from cli.ci import github, post
+    from cli.ci import github
 
-    _run(lambda: post.require_newest(branch, github.current_run(os.environ)))
+    _run(lambda: github.require_newest(branch, github.current_run(os.environ)))
 
 
 @app.command()
@@ -56,7 +53,7 @@ def set_up(
     repository: Annotated[str, typer.Option(help="OWNER/NAME on GitHub.")],
     reviewer: Annotated[list[str], typer.Option(help="Login or ORGANIZATION/TEAM; may be repeated.")],
     stack: Annotated[
-        list[str] | None, typer.Option(help="One that is deployed; may be repeated.", show_default=", ".join(STACKS))
+        list[str] | None, typer.Option(help="Stack that is deployed; may be repeated.", show_default=", ".join(STACKS))
     ] = None,
     ephemeral: Annotated[str, typer.Option(help="The stack that pull requests get copies of.")] = STACKS[0],
     unattended: Annotated[list[str] | None, typer.Option(help="A stack that is deployed without a review.")] = None,
@@ -64,14 +61,13 @@ def set_up(
         bool, typer.Option("--apply", help="Do what is printed. Without this option, nothing changes.")
     ] = False,
 ) -> None:
-    """Set up the GitHub environments, and the accounts and rights of Google Cloud that their jobs act with."""
+    """Set up the GitHub environments, and the Google Cloud accounts and rights of their jobs."""
     from cli import stack_file
-    from cli.ci import github
     from cli.ci import set_up as command
 
     def done() -> None:
-        wish = command.Wish(stack or STACKS, ephemeral, reviewer, unattended or ())
-        for line in command.set_up(wish, stack_file.FOLDER, github.desk(repository, os.environ), apply=apply):
+        wish = command.Wish(repository, stack or STACKS, ephemeral, reviewer, unattended or ())
+        for line in command.set_up(wish, stack_file.FOLDER, apply=apply):
             print(line, flush=True)
 
     _run(done)
@@ -93,10 +89,10 @@ def licences() -> None:
 
 @app.command()
 def sbom() -> None:
-    """The bill of materials of the image's Python packages, CycloneDX as JSON."""
-    from cli.ci import licences, sbom
+    """Print the bill of materials of the image's Python packages, CycloneDX as JSON."""
+    from cli.ci import licences as of_image
 
-    _run(lambda: sbom.bill_of_materials(licences.IMAGE_LOCK, licences.licences()).rstrip())
+    _run(lambda: of_image.bill_of_materials(of_image.IMAGE_LOCK, of_image.licences()).rstrip())
 
 
 @app.command()
@@ -117,19 +113,19 @@ def lock_plugins() -> None:
 
 @app.command()
 def pulumi_version() -> None:
-    """Version of the Pulumi engine that the tests run, as a step's output `version`."""
+    """Print the version of the Pulumi engine that the tests run, as a step's output `version`."""
     from sandbox.programs import versions
 
     _run(lambda: f"version={versions()['pulumi']}")
 
 
 def _run(command: Callable[[], str | None]) -> None:
-    def told() -> int:
-        if said := command():
-            print(said)
+    def answer() -> int:
+        if text := command():
+            print(text)
         return 0
 
-    raise typer.Exit(exit_status(told))
+    raise typer.Exit(exit_status(answer))
 
 
 if __name__ == "__main__":

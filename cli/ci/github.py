@@ -1,166 +1,160 @@
-"""GitHub's REST API, as far as the workflows need it: comments and issues that a later run finds again.
+"""What workflows post on GitHub: the comment with a stack's preview, and the issue about a stack's drift.
 
-By the standard library, not by the `gh` command: a test can serve it on loopback, and nothing need be installed.
-What a text says is its author's business.
+Requests go through GitHub's own program `gh`, which has the login, the pages of a listing and the errors. Each stack
+has one comment and one issue: a hidden first line, the mark, finds the one that an earlier run wrote.
 """
 
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
 
 from cli.halt import Halt
+from infra.review.comment import MOST_CHARACTERS, mark
+from workloads.terminal import inert
 
-_API_URL = "https://api.github.com"
-_API_VERSION = "2022-11-28"
-_PER_PAGE = 100
-"""The most that GitHub gives: https://docs.github.com/rest/using-the-rest-api/using-pagination-in-the-rest-api"""
-_TIMEOUT_SECONDS = 30
+LABEL = "drift"
 _BOT = "Bot"
-"""Type of the user as whom a workflow writes. What a person wrote is never overwritten, whatever it begins with."""
-_NEXT_STEP = {
-    401: "pass the workflow's token, `env: GITHUB_TOKEN: ${{ github.token }}`, or at a desk that of `gh auth token`",
-    403: "give the job the right that it lacks: `pull-requests: write` for comments, `issues: write` for issues;"
-    " environments are an administrator's of the repository",
-    404: "check the name or number and that the token may read this repository",
-}
+"""Type of the user that a workflow writes as. A text by a person is never overwritten, whatever its first line is."""
+_NO_TEXT = "The command ended before it printed anything; see the messages of the run."
 
 Item = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Access:
-    """A repository on GitHub, and the token with which it is called."""
+class Drift(IntEnum):
+    """Exit status of `multislice drift`."""
 
-    api_url: str
-    repository: str
-    """OWNER/NAME."""
-    token: str
-
-    def call(self, method: str, path: str, content: Mapping[str, object] | None = None) -> Any:
-        """Return GitHub's answer, None if empty. `path` is relative to the repository's unless it begins with /.
-
-        Raises:
-            Halt: it refuses, or does not answer.
-        """
-        place = path if path.startswith("/") else f"/repos/{self.repository}/{path}".rstrip("/")
-        request = urllib.request.Request(
-            f"{self.api_url}{place}",
-            method=method,
-            data=None if content is None else json.dumps(content).encode(),
-            headers={
-                "Accept": "application/vnd.github+json",
-                "Authorization": f"Bearer {self.token}",
-                "Content-Type": "application/json",
-                "X-GitHub-Api-Version": _API_VERSION,
-            },
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-                said = answer.read()
-                return json.loads(said) if said else None
-        except urllib.error.HTTPError as error:
-            said = error.read().decode(errors="replace")
-            next_step = _NEXT_STEP.get(error.code, "try again; https://www.githubstatus.com tells of outages")
-            raise Halt(f"GitHub refused {method} {place}: {error.code} {said}\n{next_step}") from error
-        except (urllib.error.URLError, TimeoutError) as error:
-            raise Halt(f"no answer from {self.api_url} to {method} {place}: {error}\ntry again") from error
-
-    def listed(self, path: str, key: str | None = None) -> Iterator[Item]:
-        """Everything on all pages of a listing, which GitHub's answer may hold under a key."""
-        joint = "&" if "?" in path else "?"
-        page = 1
-        while True:
-            answer = self.call("GET", f"{path}{joint}per_page={_PER_PAGE}&page={page}")
-            items = cast("list[Item]", answer[key] if key else answer)
-            yield from items
-            if len(items) < _PER_PAGE:
-                return
-            page += 1
+    NONE = 0
+    FOUND = 2
 
 
 @dataclass(frozen=True)
 class Run:
     """The run of a workflow that this process is part of."""
 
-    access: Access
+    repository: str
+    """OWNER/NAME."""
     server_url: str
     run_id: str
     commit: str
 
     @property
     def link(self) -> str:
-        return f"{self.server_url}/{self.access.repository}/actions/runs/{self.run_id}"
+        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
 
 
 def current_run(environment: Mapping[str, str]) -> Run:
-    """The run that the environment of a GitHub runner tells of.
+    """Return the run that the environment of a GitHub runner describes.
 
     Raises:
-        Halt: variables are missing; the message names them.
+        Halt: variables are missing; lists them.
     """
-    of_access = ("GITHUB_API_URL", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
-    of_run = ("GITHUB_SERVER_URL", "GITHUB_RUN_ID", "GITHUB_SHA")
-    names = (*of_access, *of_run)
-    missing = [name for name in names if not environment.get(name)]
-    if missing:
+    names = ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_RUN_ID", "GITHUB_SHA")
+    if missing := [name for name in names if not environment.get(name)]:
+        raise Halt(f"expected the variables of a GitHub workflow; these are missing: {', '.join(missing)}")
+    return Run(*(environment[name] for name in names))
+
+
+def comment(stack: str, text: Path, pull_request: int, run: Run) -> str:
+    """Post the preview of a stack on its pull request, over the earlier comment if there is one; return its address."""
+    marked, repository = mark("preview", stack), f"repos/{run.repository}"
+    comments = f"{repository}/issues/{pull_request}/comments"
+    earlier = _written(comments, marked)
+    body = {"body": _body(marked, text, run)}
+    if earlier:
+        return api(f"{repository}/issues/comments/{earlier['id']}", "PATCH", body)["html_url"]
+    return api(comments, "POST", body)["html_url"]
+
+
+def drift_issue(stack: str, text: Path, status: int, run: Run) -> str:
+    """Open or update the issue about a stack's drift, or close it when the drift is gone; return what was done.
+
+    Raises:
+        Halt: `multislice drift` failed, so it is unknown whether there is drift.
+    """
+    marked, issues = mark("drift", stack), f"repos/{run.repository}/issues"
+    if status not in set(Drift):
         raise Halt(
-            f"expected the variables of a GitHub workflow, these are missing: {', '.join(missing)}.\n"
-            "A runner sets all but the token; the step passes that: `env: GITHUB_TOKEN: ${{ github.token }}`"
+            f"`multislice drift -s {stack}` ended with status {status}, so it is unknown whether there is drift;"
+            " the step before has its messages",
+            status,
         )
-    return Run(Access(*(environment[name] for name in of_access)), *(environment[name] for name in of_run))
+    earlier = _written(f"{issues}?state=open&labels={LABEL}", marked)
+    if status == Drift.FOUND:
+        content = {"title": f"{stack} differs from what was declared", "body": _body(marked, text, run)}
+        if earlier:
+            return f"drift: {api(f'{issues}/{earlier["number"]}', 'PATCH', content)['html_url']}"
+        return f"drift: {api(issues, 'POST', content | {'labels': [LABEL]})['html_url']}"
+    if not earlier:
+        return "no drift"
+    api(f"{issues}/{earlier['number']}/comments", "POST", {"body": f"[This run]({run.link}) found no drift."})
+    return f"no drift; closed {api(f'{issues}/{earlier["number"]}', 'PATCH', {'state': 'closed'})['html_url']}"
 
 
-def desk(repository: str, environment: Mapping[str, str]) -> Access:
-    """The access of a person, whose token is in the environment.
+def require_newest(branch: str, run: Run) -> None:
+    """Check that the run is of the branch's newest commit: the plan of an older one would undo newer changes.
 
     Raises:
-        Halt: there is no token.
+        Halt: the branch has a newer commit.
     """
-    token = environment.get("GITHUB_TOKEN")
-    if not token:
-        raise Halt("expected a token in GITHUB_TOKEN, got none; run `export GITHUB_TOKEN=$(gh auth token)`")
-    return Access(environment.get("GITHUB_API_URL") or _API_URL, repository, token)
+    newest = api(f"repos/{run.repository}/commits/{branch}")["sha"]
+    if newest != run.commit:
+        raise Halt(
+            f"expected the newest commit of {branch}, {newest}, got {run.commit}.\n"
+            "Approve the run of the newest commit: it has a plan of its own, and this plan would undo its changes"
+        )
 
 
-class Repository:
-    """Comments, issues and branches of a repository."""
+def api(path: str, method: str = "GET", content: Mapping[str, object] | None = None) -> Any:
+    """Call GitHub's REST API and return its answer; None if it is empty.
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    Raises:
+        Halt: GitHub refuses, or `gh` is not there.
+    """
+    body = () if content is None else ("--input", "-")
+    answer = gh("api", path, "--method", method, *body, stdin="" if content is None else json.dumps(content))
+    return json.loads(answer) if answer.strip() else None
 
-    def put_comment(self, number: int, marker: str, body: str) -> str:
-        """Write the comment of that marker on a pull request, over the earlier one if there is one; its address."""
-        comments = f"issues/{number}/comments"
-        earlier = self._written(comments, marker)
-        if earlier:
-            return self._access.call("PATCH", f"issues/comments/{earlier['id']}", {"body": body})["html_url"]
-        return self._access.call("POST", comments, {"body": body})["html_url"]
 
-    def put_issue(self, marker: str, title: str, body: str, label: str) -> str:
-        """Write the open issue of that marker and label, over the earlier text if there is one; its address."""
-        earlier = self._written(f"issues?state=open&labels={label}", marker)
-        if earlier:
-            return self._access.call("PATCH", f"issues/{earlier['number']}", {"title": title, "body": body})["html_url"]
-        return self._access.call("POST", "issues", {"title": title, "body": body, "labels": [label]})["html_url"]
+def listed(path: str, key: str | None = None) -> list[Item]:
+    """Return all items of a listing, which GitHub's answer may hold under a key; raises as `api`."""
+    pages = json.loads(gh("api", path, "--paginate", "--slurp"))
+    return [item for page in pages for item in (page[key] if key else page)]
 
-    def close_issue(self, marker: str, label: str, why: str) -> str | None:
-        """Close the open issue of that marker and label, saying why; its address, None if there is none."""
-        earlier = self._written(f"issues?state=open&labels={label}", marker)
-        if not earlier:
-            return None
-        self._access.call("POST", f"issues/{earlier['number']}/comments", {"body": why})
-        return self._access.call("PATCH", f"issues/{earlier['number']}", {"state": "closed"})["html_url"]
 
-    def head(self, branch: str) -> str:
-        """The newest commit of a branch."""
-        return self._access.call("GET", f"commits/{branch}")["sha"]
+def gh(*words: str, stdin: str = "") -> str:
+    """Run `gh` and return its output.
 
-    def _written(self, listing: str, marker: str) -> Item | None:
-        """The first of the listing that a workflow wrote under that marker; the user of a deleted account is null."""
-        for item in self._access.listed(listing):
-            if (item["user"] or {}).get("type") == _BOT and (item["body"] or "").startswith(marker):
-                return item
-        return None
+    Raises:
+        Halt: it fails, or is not on the PATH.
+    """
+    try:
+        ended = subprocess.run(["gh", *words], input=stdin, capture_output=True, text=True, check=False)
+    except OSError:
+        raise Halt("expected the program gh on the PATH, got none; install it from https://cli.github.com") from None
+    if ended.returncode:
+        raise Halt(
+            f"`gh {' '.join(words)}` failed: {ended.stderr.strip()}\n"
+            "A workflow passes `env: GITHUB_TOKEN: ${{ github.token }}` and has the right `pull-requests: write` for"
+            " comments, `issues: write` for issues; a person runs `gh auth login` as an administrator of the repository"
+        )
+    return ended.stdout
+
+
+def _written(listing: str, marked: str) -> Item | None:
+    """Return the first of the listing that a workflow wrote under that mark; a deleted account has no user."""
+    for item in listed(listing):
+        if (item["user"] or {}).get("type") == _BOT and (item["body"] or "").startswith(marked):
+            return item
+    return None
+
+
+def _body(marked: str, text: Path, run: Run) -> str:
+    read = inert(text.read_text()) if text.exists() else ""
+    content = read.removeprefix(marked).strip() or _NO_TEXT
+    if len(content) > MOST_CHARACTERS:
+        content = f"{content[:MOST_CHARACTERS]}\n\n(cut here; the run has all of it)"
+    return f"{marked}\n{content}\n\n[run]({run.link}) of commit {run.commit[:8]}\n"

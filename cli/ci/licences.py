@@ -1,16 +1,19 @@
-"""The licence of every package that the image ships, and whether it may.
+"""The licence of every package that the image ships, whether it is allowed, and the image's bill of materials.
 
-What a package says of itself is read from its installed metadata; what may be shipped, and what a person read where
-the metadata does not tell, stands in `requirements/licences.yaml`.
+Licences are read from the metadata of installed packages. `requirements/licences.yaml` says which ones are allowed,
+and which licence a person read where the metadata has none.
 """
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import yaml
 
@@ -21,25 +24,30 @@ CHECKOUT = Path(__file__).parent.parent.parent
 IMAGE_LOCK = CHECKOUT / "requirements" / "image.txt"
 _LICENCES = CHECKOUT / "requirements" / "licences.yaml"
 _CLASSIFIER = "License :: "
+_BILL = (
+    *(sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--short-PURLs", "--no-validate"),
+    *("--pyproject", str(CHECKOUT / "pyproject.toml")),
+)
 
 
 class Licences(Spec):
-    """What the file of licences says."""
+    """The file of licences."""
 
     allowed: frozenset[str]
+    """SPDX identifiers."""
     spoken: Mapping[str, str]
-    """What packages say, in SPDX's words."""
+    """SPDX identifiers by the names that packages use."""
     read: Mapping[str, str]
-    """By package."""
+    """SPDX expressions by package, as a person read them in the licence file."""
 
 
 def licences() -> Licences:
-    """Of the repository."""
+    """Return the repository's file of licences."""
     return Licences.model_validate(yaml.safe_load(_LICENCES.read_text()))
 
 
 def own_licence(checkout: Path, known: Licences) -> str:
-    """The licence of the project itself, as its `pyproject.toml` states it.
+    """Return the licence of the project itself, as its `pyproject.toml` states it.
 
     Raises:
         Halt: it states none or one that is not allowed, or there is no file `LICENSE` next to it.
@@ -56,44 +64,72 @@ def own_licence(checkout: Path, known: Licences) -> str:
 
 
 def locked(lock: Path) -> list[str]:
-    """Names of the packages of a lock."""
+    """Return the names of the packages of a lock."""
     return re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE)
 
 
 def licence_of(package: str, known: Licences) -> str | None:
-    """SPDX expression of an installed package; None when nobody can tell."""
+    """Return the SPDX expression of an installed package; None if it is unknown."""
     if package in known.read:
         return known.read[package]
     try:
-        # The metadata of a package is an email's header, which its published type does not say.
+        # The metadata of a package is the header of an email, which its published type does not say.
         return _stated(cast("Message", metadata.metadata(package)), known)
     except metadata.PackageNotFoundError:
         return None
 
 
 def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
-    """Whether all that must be kept of an SPDX expression without brackets may be."""
+    """Return whether an SPDX expression without brackets leaves a choice of licences that are all allowed."""
     return any(all(part in allowed for part in choice.split(" AND ")) for choice in expression.split(" OR "))
 
 
 def require_allowed(packages: Iterable[str], known: Licences) -> int:
-    """How many packages there are, each under a licence that is allowed.
+    """Check that each package has a licence that is allowed, and return the number of packages.
 
     Raises:
-        Halt: some are not; the message names each with its licence.
+        Halt: some have not; lists each with its licence.
     """
     found = {package: licence_of(package, known) for package in packages}
-    faults = [_fault(package, licence) for package, licence in found.items() if not _passes(licence, known)]
-    faults += [
-        f"{package}: stands under `read`, and no lock names it; remove it" for package in known.read.keys() - found
+    errors = [
+        f"{package}: {licence or 'no licence in its metadata'}"
+        for package, licence in found.items()
+        if licence is None or not is_allowed(licence, known.allowed)
     ]
-    if faults:
+    errors += [f"{package}: listed under `read`, but in no lock; remove it" for package in known.read.keys() - found]
+    if errors:
         raise Halt(
             "expected a licence of requirements/licences.yaml for each package of the image, got\n  "
-            + "\n  ".join(sorted(faults))
+            + "\n  ".join(sorted(errors))
             + "\nRead the package's licence file; then allow the licence there, or do without the package"
         )
     return len(found)
+
+
+def bill_of_materials(lock: Path, known: Licences) -> str:
+    """Return the bill of materials of a lock: CycloneDX as JSON, with hashes and licences.
+
+    It has no time and no serial number, so it changes only with the lock. `cyclonedx-py` makes it; licences are added
+    here, because a lock has none. Packages of the base image are not in it.
+
+    Raises:
+        Halt: the tool refuses the lock.
+    """
+    made = subprocess.run([*_BILL, str(lock)], capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise Halt(f"cyclonedx-py refuses {lock}:\n{made.stderr.strip()}\nMake the lock again: make lock")
+    bill = json.loads(made.stdout)
+    bill["components"] = [_component(each, known) for each in bill["components"]]
+    # A lock does not say which package needs which.
+    del bill["dependencies"]
+    return json.dumps(bill, indent=2, sort_keys=True) + "\n"
+
+
+def _component(component: dict[str, Any], known: Licences) -> dict[str, Any]:
+    # The tool names and describes a component by its line in the lock, which any change above it moves.
+    kept = {key: value for key, value in component.items() if key != "description"} | {"bom-ref": component["purl"]}
+    licence = licence_of(component["name"], known)
+    return kept if licence is None else {**kept, "licenses": [{"expression": licence}]}
 
 
 def _stated(header: Message, known: Licences) -> str | None:
@@ -104,13 +140,5 @@ def _stated(header: Message, known: Licences) -> str | None:
         return licence
     classifiers = [entry for entry in header.get_all("Classifier", []) if entry.startswith(_CLASSIFIER)]
     spoken = [known.spoken.get(entry.split(" :: ")[-1]) for entry in classifiers]
-    told = [licence for licence in spoken if licence is not None]
-    return " AND ".join(told) if told and len(told) == len(spoken) else None
-
-
-def _passes(licence: str | None, known: Licences) -> bool:
-    return licence is not None and is_allowed(licence, known.allowed)
-
-
-def _fault(package: str, licence: str | None) -> str:
-    return f"{package}: {'no licence that its metadata tells' if licence is None else licence}"
+    named = [licence for licence in spoken if licence is not None]
+    return " AND ".join(named) if named and len(named) == len(spoken) else None

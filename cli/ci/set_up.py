@@ -6,14 +6,15 @@ the workflows use the cloud only at the end. It can be repeated.
 
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cli import stack_file
-from cli.ci import accounts, protection
+from cli.ci import accounts
 from cli.ci.accounts import MAIN, Command, Environment, Place
-from cli.ci.github import Access
+from cli.ci.github import api, gh, listed
 from cli.halt import Halt
 from infra.faults import Fault
 from infra.readiness import EXAMPLES
@@ -28,6 +29,8 @@ _SWITCH = {"CLOUD": "true"}
 class Wish:
     """Options of the command."""
 
+    repository: str
+    """OWNER/NAME."""
     stacks: Sequence[str]
     ephemeral: str
     """Stack that pull requests get copies of."""
@@ -43,47 +46,49 @@ class Plan:
     environments: Sequence[Environment]
     numbers: dict[str, str]
     """Project numbers, by project."""
-    reviewers: Sequence[protection.Reviewer]
+    reviewers: Sequence[Mapping[str, Any]]
+    """`type` and `id` of users and teams, as in GitHub's API."""
     repository_id: int
 
 
-def set_up(wish: Wish, folder: Path, access: Access, *, apply: bool) -> Iterator[str]:
+def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
     """Yield each step as a line of text, and carry it out if `apply`.
 
     Raises:
         Halt: the stack files, the repository or the projects are not ready, with every reason; or a call failed.
     """
     places = _places(wish, folder)
-    protection.require_protected(access, MAIN)
+    _require_protected(wish.repository, MAIN)
     plan = Plan(
         accounts.environments(places, wish.ephemeral, wish.unattended),
         {place.project: _number(place.project) for place in places},
-        protection.reviewers(access, wish.reviewers),
-        protection.repository_id(access),
+        [_reviewer(name) for name in wish.reviewers],
+        # The number stays the same when the repository is renamed.
+        api(f"repos/{wish.repository}")["id"],
     )
     for place in places:
         yield f"{place.project}, of the stack {place.stack}"
         yield from _carried_out(accounts.of_project(place.project, plan.repository_id), apply=apply)
         for environment in plan.environments:
             if environment.place == place:
-                yield from _environment(environment, plan, access, wish, apply=apply)
+                yield from _environment(environment, plan, wish, apply=apply)
     if apply:
-        protection.put_variables(access, _SWITCH)
+        _set_variables(_SWITCH, wish.repository)
     yield "Done; it may be repeated." if apply else "Nothing was changed. Add --apply to do this."
 
 
-def _environment(environment: Environment, plan: Plan, access: Access, wish: Wish, *, apply: bool) -> Iterator[str]:
+def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: bool) -> Iterator[str]:
     number = plan.numbers[environment.place.project]
     by = f"after a review by {' or '.join(wish.reviewers)}" if environment.reviewed else "without a review"
     yield f"  environment {environment.name}: for {' and '.join(environment.branches)}, {by}"
     if apply:
         reviewed_by = plan.reviewers if environment.reviewed else ()
-        protection.protect(access, environment.name, environment.branches, reviewed_by)
-    yield from _carried_out(accounts.of_environment(environment, number, access.repository), apply=apply)
+        _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
+    yield from _carried_out(accounts.of_environment(environment, number, wish.repository), apply=apply)
     values = accounts.variables(environment, number)
     yield from (f"    {name}={value}" for name, value in values.items())
     if apply:
-        protection.put_variables(access, values, environment.name)
+        _set_variables(values, wish.repository, "--env", environment.name)
 
 
 def _places(wish: Wish, folder: Path) -> list[Place]:
@@ -127,6 +132,49 @@ def _faults(places: Sequence[Place], key: str) -> Iterator[Fault]:
             key or "nothing",
             f"`pulumi stack init {place.stack} --secrets-provider=...`, as docs/backends.md says",
         )
+
+
+def _require_protected(repository: str, branch: str) -> None:
+    """Check that every push to the branch needs a review, because the accounts trust it.
+
+    Raises:
+        Halt: the branch is not protected.
+    """
+    if not api(f"repos/{repository}/branches/{branch}")["protected"]:
+        raise Halt(
+            f"expected a protected branch {branch}, got one to which everybody with write access may push;"
+            " require pull requests with an approval in the repository's settings (Rules, or Branches)"
+        )
+
+
+def _reviewer(name: str) -> Mapping[str, Any]:
+    """Look up a person by login, or a team by ORGANIZATION/TEAM."""
+    organization, _, team = name.rpartition("/")
+    path = f"orgs/{organization}/teams/{team}" if organization else f"users/{name}"
+    return {"type": "Team" if organization else "User", "id": api(path)["id"]}
+
+
+def _protect(environment: str, branches: Sequence[str], reviewed_by: Sequence[Mapping[str, Any]]) -> None:
+    """Create or change the environment: only jobs on these branches can use it, after a review by one of `reviewed_by`.
+
+    Without reviewers there is no review. Nobody can approve a run that they started. An environment never exists
+    without protection: the call that creates it names the reviewers and allows no branch yet
+    (https://docs.github.com/rest/deployments/environments).
+    """
+    policy = {"protected_branches": False, "custom_branch_policies": True}
+    own = {"reviewers": reviewed_by, "prevent_self_review": bool(reviewed_by), "deployment_branch_policy": policy}
+    api(environment, "PUT", own)
+    policies = f"{environment}/deployment-branch-policies"
+    allowed = {each["name"]: each["id"] for each in listed(policies, "branch_policies")}
+    for name in allowed.keys() - set(branches):
+        api(f"{policies}/{allowed[name]}", "DELETE")
+    for name in sorted(set(branches) - allowed.keys()):
+        api(policies, "POST", {"name": name})
+
+
+def _set_variables(values: Mapping[str, str], repository: str, *where: str) -> None:
+    for name, value in values.items():
+        gh("variable", "set", name, "--body", value, "--repo", repository, *where)
 
 
 def _number(project: str) -> str:

@@ -1,4 +1,4 @@
-"""`multislice doctor`: what is in the way of a stack that stands, in eight groups of checks.
+"""`multislice doctor`: what keeps a deployed stack from working, in eight groups of checks.
 
-Each check says ok, what is at fault and what repairs it, or why nobody was asked. Nothing is changed.
+A check passes, fails and says what repairs it, or is skipped and says why. Nothing is changed.
 """

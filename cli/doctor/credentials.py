@@ -1,10 +1,11 @@
-"""Who asks, and what the cluster and the bucket allow."""
+"""Who asks, what the cluster, the bucket and the project allow, and which APIs there are."""
 
 import os
 from typing import Any
 
-from cli.doctor.check import Findings, Scope, fault, not_asked, ok
-from cli.doctor.google import NotAsked, NotLoggedIn, token
+from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, ok, skipped, token
+from infra.flavors import API_VERSION
+from infra.job_state import JOBSET_API
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -22,22 +23,24 @@ _RIGHTS = (
     ("cancel jobs", "jobset.x-k8s.io", "jobsets", "delete"),
 )
 """In words; API group, resource and verb."""
+_GROUPS = {"JobSet": JOBSET_API, "Kueue": API_VERSION}
+_MOST_SERVICES = "200"
 
 
 def stack(scope: Scope) -> Findings:
-    """Whether the stack stands and its cluster takes the credentials."""
+    """Whether the stack is deployed and its cluster accepts the credentials."""
     if scope.deployed is None:
         says, _, fix = scope.missing.partition("\n")
-        yield fault("stack", says, fix or f"pulumi up --stack {scope.stack}")
+        yield failed("stack", says, fix or f"pulumi up --stack {scope.stack}")
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     name = scope.api.request("POST", _REVIEWS, review)["status"]["userInfo"]["username"]
-    yield ok("cluster", f"it knows this user as {name}")
+    yield ok("cluster", f"this user is {name}")
 
 
 def rights(scope: Scope) -> Findings:
     """What this user may do to the stack's jobs."""
-    for namespace in sorted({job.namespace for job in scope.standing.jobs}):
+    for namespace in sorted({job.namespace for job in scope.up.jobs}):
         may = {words: _allowed(scope, namespace, *asked) for words, *asked in _RIGHTS}
         said = f"may {', '.join(words for words, allowed in may.items() if allowed) or 'do nothing'}"
         refused = [words for words, allowed in may.items() if not allowed]
@@ -46,31 +49,31 @@ def rights(scope: Scope) -> Findings:
         if may[_RIGHTS[0][0]]:
             yield ok(subject, said)
         else:
-            yield fault(
+            yield failed(
                 subject, said, f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
             )
 
 
 def bucket(scope: Scope) -> Findings:
     """Whether the checkpoints can be read."""
-    storage = scope.standing.storage
+    storage = scope.up.storage
     try:
         found = answering(storage).exists()
     except ImportError as error:
-        yield not_asked("bucket", f"reading gs:// takes the package gcsfs: {error}")
+        yield skipped("bucket", f"reading gs:// takes the package gcsfs: {error}")
     except faults_of_storage() as error:
-        yield fault("bucket", f"{storage}: {error}", "gcloud auth application-default login")
+        yield failed("bucket", f"{storage}: {error}", "gcloud auth application-default login")
     else:
         if found:
             yield ok("bucket", f"{storage} can be read")
         else:
-            yield fault("bucket", f"{storage} is not there", f"pulumi up --refresh --stack {scope.stack}")
+            yield failed("bucket", f"{storage} is missing", f"pulumi up --refresh --stack {scope.stack}")
 
 
 def gcloud(scope: Scope) -> Findings:
     """Whether Google Cloud takes the credentials of gcloud."""
     if isinstance(scope.google, NotLoggedIn):
-        yield fault("gcloud", str(scope.google), "gcloud auth login")
+        yield failed("gcloud", str(scope.google), "gcloud auth login")
         return
     found = scope.in_google()
     found.get("cloudresourcemanager", f"/v1/projects/{found.project}")
@@ -87,7 +90,7 @@ def application_default(scope: Scope) -> Findings:
     try:
         token("auth", "application-default")
     except NotLoggedIn as why:
-        yield fault("application default", str(why), "gcloud auth application-default login")
+        yield failed("application default", str(why), "gcloud auth application-default login")
     else:
         yield ok("application default", "Pulumi's provider has credentials")
 
@@ -99,7 +102,7 @@ def billing(scope: Scope) -> Findings:
         yield ok("billing", f"project {found.project} has a billing account")
     else:
         fix = f"gcloud billing projects link {found.project} --billing-account ACCOUNT"
-        yield fault("billing", f"project {found.project} has no billing account", fix)
+        yield failed("billing", f"project {found.project} has no billing account", fix)
 
 
 def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str) -> bool:
@@ -111,3 +114,34 @@ def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str)
         "spec": {"resourceAttributes": {**wanted, **({"subresource": sub} if sub else {})}},
     }
     return scope.api.request("POST", _ACCESS, review)["status"]["allowed"]
+
+
+def kinds(scope: Scope) -> Findings:
+    """Whether the cluster has the kinds of JobSet and Kueue."""
+    for name, version in _GROUPS.items():
+        if scope.api.find(f"/apis/{version}") is None:
+            yield failed(name, f"the cluster does not serve {version}", f"pulumi up --refresh --stack {scope.stack}")
+        else:
+            yield ok(name, f"the cluster serves {version}")
+
+
+def services(scope: Scope) -> Findings:
+    """Whether the project has the services on."""
+    # Imports Pulumi's SDK.
+    from infra.apis import APIS
+
+    google = scope.in_google()
+    path, query = f"/v1/projects/{google.project}/services", {"filter": "state:ENABLED", "pageSize": _MOST_SERVICES}
+    enabled: set[str] = set()
+    while True:
+        page = google.get("serviceusage", path, query)
+        enabled |= {each["config"]["name"].removesuffix(".googleapis.com") for each in page.get("services", [])}
+        if not (token := page.get("nextPageToken")):
+            break
+        query = {**query, "pageToken": token}
+    off = [api for api in APIS if api not in enabled]
+    if off:
+        names = " ".join(f"{api}.googleapis.com" for api in off)
+        yield failed("services", f"off: {', '.join(off)}", f"gcloud services enable {names} --project {google.project}")
+    else:
+        yield ok("services", f"all {len(APIS)} are on")

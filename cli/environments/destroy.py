@@ -1,7 +1,7 @@
 """`multislice env destroy`: one environment, or all that have expired.
 
-Owns the order: what stands, then the stack, then its files. It begins wherever an earlier one has stopped, and works
-without the stack file, which the backend still knows. A stack that is no environment is never touched.
+Resources are destroyed first, then the stack, then its files. It goes on where an earlier one has stopped, and does not
+need the stack file, which the backend has. A stack that is no environment is never touched.
 """
 
 from collections.abc import Sequence
@@ -12,38 +12,38 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from cli.answer import Form, write
-from cli.environments.backend import Backend, BackendError
+from cli.environments.backend import Backend
 from cli.environments.files import Files
-from cli.environments.known import look
-from cli.environments.listing import listing
+from cli.environments.listing import listing, look
 from cli.halt import Halt
 from infra.review.table import Table
+from infra.stacks import StacksError
 from workloads.spec import Spec
 
-_MOST_TOLD = 5
-"""Of the resources that remain, in a table."""
+_MOST_LISTED = 5
+"""Remaining resources that a table lists."""
 
 
 class Destroyed(Spec):
-    """What became of an environment."""
+    """The result for one environment."""
 
     name: str
     result: Literal["destroyed", "absent", "failed"]
     """`absent`: there was nothing."""
     remaining: tuple[str, ...] = ()
-    """Resources that still stand and may be billed."""
+    """Resources that still exist and may be billed."""
     message: str = ""
     """Why it failed, and what to do."""
 
 
 class Report(Spec):
-    """What became of all of them."""
+    """The results for all environments."""
 
     environments: tuple[Destroyed, ...]
 
 
 def destroy(name: str | None, backend: Backend, files: Files, now: datetime, form: Form, console: Console) -> int:
-    """Destroy the environment of that name, or without a name all that have expired; exit status 1 if any is left.
+    """Destroy the environment of that name, or all that have expired (None); return 1 if any is left, else 0.
 
     Raises:
         Halt: the backend does not say which stacks it has.
@@ -55,11 +55,11 @@ def destroy(name: str | None, backend: Backend, files: Files, now: datetime, for
 
 
 def end(name: str, backend: Backend, files: Files) -> Destroyed:
-    """Destroy one environment and forget it."""
+    """Destroy one environment and remove its stack and files."""
     try:
         if name in backend.names():
             return _end_stack(name, backend, files)
-    except (BackendError, Halt) as error:
+    except (StacksError, Halt) as error:
         return Destroyed(name=name, result="failed", message=str(error))
     if not files.stack(name).exists():
         return Destroyed(name=name, result="absent")
@@ -70,7 +70,7 @@ def end(name: str, backend: Backend, files: Files) -> Destroyed:
         message = f"the section environment of {files.stack(name)} cannot be read: {error.errors()[0]['msg']}"
         return Destroyed(name=name, result="failed", message=message)
     files.remove(name)
-    return Destroyed(name=name, result="destroyed", message="its files alone: it was never brought up")
+    return Destroyed(name=name, result="destroyed", message="only its files: it was never deployed")
 
 
 def _expired(backend: Backend, files: Files, now: datetime) -> Sequence[str]:
@@ -86,11 +86,11 @@ def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
             backend.restore(name)
         try:
             backend.destroy(name)
-        except BackendError as error:
+        except StacksError as error:
             return Destroyed(name=name, result="failed", remaining=tuple(backend.resources(name)), message=str(error))
     remaining = tuple(backend.resources(name))
     if remaining:
-        message = f"these resources are still in the stack's state; look at them: pulumi stack export --stack {name}"
+        message = f"these resources are still in the stack's state; list them: pulumi stack export --stack {name}"
         return Destroyed(name=name, result="failed", remaining=remaining, message=message)
     backend.remove(name)
     files.remove(name)
@@ -98,7 +98,7 @@ def _end_stack(name: str, backend: Backend, files: Files) -> Destroyed:
 
 
 def _no_environment(name: str) -> Destroyed:
-    message = f"expected an environment, got the stack {name}, which stays; destroy it with pulumi if it must go"
+    message = f"expected an environment, got the permanent stack {name}; use pulumi to destroy it"
     return Destroyed(name=name, result="failed", message=message)
 
 
@@ -109,12 +109,12 @@ def _table(done: Sequence[Destroyed]) -> Table:
         title="Environments",
         verdict=f"{gone} destroyed, {len(failed)} failed" if done else "none has expired",
         state="bad" if failed else "good",
-        columns=("name", "result", "what remains"),
+        columns=("name", "result", "remaining"),
         rows=[(each.name, each.result, _remaining(each.remaining)) for each in done],
         notes=[f"{each.name}: {each.message}" for each in done if each.message],
     )
 
 
 def _remaining(resources: Sequence[str]) -> str:
-    more = f" and {len(resources) - _MOST_TOLD} more" if len(resources) > _MOST_TOLD else ""
-    return f"{', '.join(resources[:_MOST_TOLD])}{more}" or "nothing"
+    more = f" and {len(resources) - _MOST_LISTED} more" if len(resources) > _MOST_LISTED else ""
+    return f"{', '.join(resources[:_MOST_LISTED])}{more}" or "nothing"

@@ -1,8 +1,4 @@
-"""The files of a stack: its settings and what it asks of the policy pack.
-
-Owns where they lie, and reading what tells stacks of a project apart without judging the rest. What settings mean is
-`infra.settings`' affair.
-"""
+"""The files of a stack: its settings and its settings of the policy pack."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +28,7 @@ class _Team(BaseModel):
 
 
 class Names(BaseModel):
-    """What a stack calls its own in its project."""
+    """Names by which a stack is distinct in its project."""
 
     cloud: _Place
     cluster: _Named
@@ -40,45 +36,45 @@ class Names(BaseModel):
 
     @property
     def namespaces(self) -> set[str]:
-        """Of its teams."""
+        """Namespaces of its teams."""
         return {team.namespace for team in self.teams.values()}
 
 
 @dataclass(frozen=True)
 class Files:
-    """The folders that hold them."""
+    """The folders of the files."""
 
     stacks: Path
     policies: Path
 
     def stack(self, name: str) -> Path:
-        """The settings of a stack."""
+        """Return the stack file."""
         return self.stacks / f"Pulumi.{name}.yaml"
 
     def policy(self, name: str) -> Path:
-        """Levels and exceptions of the rules; without such a file nothing is held to them."""
+        """Return the file with levels and exceptions of the rules; without it no rule is checked."""
         return self.policies / f"{name}.json"
 
     def environment(self, name: str) -> Environment | None:
-        """What the stack's file says of its end; None when there is no file, or no end."""
+        """Return the section environment of the stack file; None if there is no file, or no such section."""
         path = self.stack(name)
         return environment_in(_config(path)) if path.is_file() else None
 
     def encryption(self, name: str) -> tuple[str, ...]:
-        """How `pulumi stack init` is told what the file's secrets are encrypted with: without it, a key is dropped."""
+        """Return the argument of `pulumi stack init` with the key of the file's secrets, or it drops the key."""
         provider = _content(self.stack(name)).get("secretsprovider")
         return (f"--secrets-provider={provider}",) if provider else ()
 
     def others(self) -> Iterator[tuple[str, Names]]:
-        """Names of all stacks whose files can be read, by stack."""
+        """Yield the names of all stacks whose files can be read, by stack."""
         for path in sorted(self.stacks.glob("Pulumi.*.yaml")):
             try:
                 yield stack_file.stack_name(path), Names.model_validate(stack_file.sections(_config(path)))
             except ValidationError:
-                continue  # Whoever brings that stack up is told what is wrong with it.
+                continue  # An update of that stack reports what is wrong with it.
 
     def remove(self, name: str) -> None:
-        """Remove what there is of a stack."""
+        """Remove the files of a stack."""
         self.stack(name).unlink(missing_ok=True)
         self.policy(name).unlink(missing_ok=True)
 
@@ -89,10 +85,10 @@ OURS = Files(CHECKOUT / "stacks", POLICY / "stacks")
 
 
 def environment_in(config: Mapping[str, object]) -> Environment | None:
-    """The section of a stack's configuration.
+    """Return the section environment of a stack's configuration; None if there is none.
 
     Raises:
-        ValidationError: there is one, and it is not valid.
+        ValidationError: it is not valid.
     """
     return Environment.model_validate(config[_KEY]) if _KEY in config else None
 

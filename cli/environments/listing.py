@@ -1,26 +1,77 @@
-"""`multislice env list`: the environments that the backend knows, on whatever machine they were made.
+"""`multislice env list`: the environments that the backend knows, whichever machine they were made on.
 
-Owns what is told of each. A stack that cannot be read is told with the reason, never left out.
+They are known by the configuration of a stack's last update, which the backend keeps also of one that failed. Only a
+stack that was never updated is known by its file. A stack that cannot be read is listed with the reason.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from cli.answer import Form, write
-from cli.environments.backend import Backend, BackendError
-from cli.environments.files import Files
-from cli.environments.known import Known, look
+from cli.environments.backend import Backend, Update
+from cli.environments.files import Files, environment_in
 from cli.halt import Halt
 from infra.bill import OUTPUT, Bill, read_bill
+from infra.environment import Environment
 from infra.review.table import UNKNOWN, Table
+from infra.stacks import StacksError
 from workloads.spec import Spec
 
 SOME_UNREADABLE, SOME_EXPIRED = 1, 2
 """Exit statuses: not every stack could be read; of `--expired`, some have."""
 
 _MINUTE = timedelta(minutes=1)
+_KEPT = (
+    "its file here has no section environment, so it is meant to be permanent, but no update has stored that yet: run"
+    " pulumi up; or, to destroy it, remove that file"
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A stack of the backend."""
+
+    name: str
+    environment: Environment | None
+    """None: it is permanent, or `trouble` says why that is unknown."""
+    updates: Sequence[Update] = ()
+    """Updates, the newest first."""
+    trouble: str | None = None
+
+    @property
+    def permanent(self) -> bool:
+        """Whether it is certainly no environment."""
+        return self.environment is None and self.trouble is None
+
+
+def look(name: str, backend: Backend, files: Files) -> Known:
+    """Return what is known of a stack, and the reason for what is unknown."""
+    try:
+        updates = backend.updates(name)
+    except StacksError as error:
+        return Known(name, None, trouble=f"its updates cannot be read: {error}")
+    try:
+        if updates:
+            last = updates[0]
+            trouble = None if last.result == "succeeded" else f"its last {last.kind} {_words(last.result)}"
+            environment = environment_in(last.config)
+            if environment and files.stack(name).exists() and files.environment(name) is None:
+                return Known(name, None, updates, _KEPT)
+            return Known(name, environment, updates, trouble if environment else None)
+        environment = files.environment(name)
+    except ValidationError as error:
+        return Known(name, None, trouble=f"its section environment cannot be read: {error.errors()[0]['msg']}")
+    if environment is None and not files.stack(name).exists():
+        return Known(name, None, trouble="it was never deployed and has no file here, so nothing is known of it")
+    return Known(name, environment, trouble="it was never deployed" if environment else None)
+
+
+def _words(result: str) -> str:
+    return "is in progress, or was interrupted" if result == "in-progress" else result
 
 
 class Listed(Spec):
@@ -29,34 +80,34 @@ class Listed(Spec):
     name: str
     source: str | None
     expires_at: str | None
-    """Both None: it cannot be read, and `trouble` says why."""
+    """Both are None if it cannot be read; `trouble` says why."""
     expired: bool
     age_seconds: int | None
-    """Since its first update; None before that."""
+    """Time since its first update; None before that."""
     usd_per_hour: float | None
-    """Of its chips, when all are there that it may ask for. None: it exported no bill."""
+    """Price of all chips that it may ask for. None: it has no output of its bill."""
     unpriced: tuple[str, ...]
-    """Slice groups that come on top, at a price that is not known."""
+    """Slice groups in addition, whose price is unknown."""
     file: bool
     """Whether its stack file is here."""
     trouble: str | None
 
 
 class Listing(Spec):
-    """All that are asked for."""
+    """The environments of the answer."""
 
     environments: tuple[Listed, ...]
 
 
 def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> Listing:
-    """The environments of the backend, those that expire first before the others; or the expired ones alone.
+    """Return the environments of the backend, or only the expired ones, in the order in which they expire.
 
     Raises:
         Halt: the backend does not say which stacks it has.
     """
     try:
         known = [look(name, backend, files) for name in backend.names()]
-    except BackendError as error:
+    except StacksError as error:
         raise Halt(str(error)) from None
     found = [_listed(stack, backend, files, now) for stack in known if not stack.permanent]
     wanted = [each for each in found if each.expired or each.source is None or not expired]
@@ -64,7 +115,7 @@ def listing(backend: Backend, files: Files, now: datetime, *, expired: bool) -> 
 
 
 def show(backend: Backend, files: Files, now: datetime, form: Form, console: Console, *, expired: bool) -> int:
-    """Print them; the exit status."""
+    """Print them; return the exit status."""
     found = listing(backend, files, now, expired=expired)
     write(found.model_dump_json(indent=1), [_table(found.environments)], form, console)
     if any(each.source is None for each in found.environments):
@@ -77,7 +128,7 @@ def _listed(stack: Known, backend: Backend, files: Files, now: datetime) -> List
     bill: Bill | None = None
     try:
         bill = read_bill(backend.outputs(stack.name).get(OUTPUT)) if environment and stack.updates else None
-    except BackendError as error:
+    except StacksError as error:
         trouble = f"its outputs cannot be read: {error}"
     return Listed(
         name=stack.name,

@@ -1,19 +1,58 @@
-"""All that can be said of one job: a pure function of a snapshot."""
+"""`multislice explain`: why a job waits, was put back, restarted or failed."""
 
-from cli.explain import ends, placing, queueing
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from cli.answer import as_json
+from cli.deployed import Deployed
+from cli.explain import hosts, queueing
 from cli.explain.finding import Finding
-from cli.observed.snapshot import Job, Snapshot, State
+from cli.observed.observe import Observer
+from cli.observed.snapshot import Job, Snapshot
+from cli.render import duration
+from infra.job_state import State
+
+
+def command(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
+    """Print what holds a job up or ended it; return the exit status.
+
+    Raises:
+        Halt: there is no such job, or the cluster does not answer.
+    """
+    snapshot, job = Observer(deployed).job(name)
+    found = explain(snapshot, job)
+    if json:
+        console.out(as_json({"job": job.place.name, "state": job.state, "findings": found, "notes": snapshot.notes}))
+    else:
+        # Lines are never wrapped, because commands are copied.
+        console.print(Group(*_parts(snapshot, job, found)), soft_wrap=True)
+    return 0
 
 
 def explain(snapshot: Snapshot, job: Job) -> tuple[Finding, ...]:
-    """What holds the job up now comes first, then what became of its earlier starts."""
+    """Return the findings about a job: first what holds it up now, then what ended its earlier starts."""
     found: list[Finding] = []
     if job.state is State.FAILED:
-        found += ends.failed(snapshot, job)
+        found += hosts.failed(snapshot, job)
     elif job.state is not State.COMPLETED:
         found += queueing.findings(snapshot, job)
         if job.state in (State.STARTING, State.RUNNING):
-            found += placing.findings(snapshot, job)
-    found += ends.going_on(snapshot, job)
-    found += ends.restarts(snapshot, job)
+            found += hosts.placing(snapshot, job)
+    found += hosts.going_on(snapshot, job)
+    found += hosts.restarts(snapshot, job)
     return tuple(found)
+
+
+def _parts(snapshot: Snapshot, job: Job, found: tuple[Finding, ...]) -> Iterator[RenderableType]:
+    yield Text.assemble((job.place.name, "bold"), f"  {job.state}")
+    for finding in found:
+        yield Text()
+        since = f"  since {duration(snapshot.at - finding.since)}" if finding.since else ""
+        yield Text.assemble(finding.what, (since, "dim"))
+        yield from (Text(f"  {line}", "dim") for line in finding.evidence if line)
+        yield from (Text(f"  -> {line}") for line in finding.next)
+    if not found:
+        yield Text("Nothing in the cluster or in the job's files holds it up.")
+    yield from (Text(note, "dim") for note in snapshot.notes)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from cli.explain.finding import Cause, Finding, counted, submit_again
-from cli.observed.kind import Kind
-from cli.observed.objects import Condition
-from cli.observed.snapshot import Job, Snapshot, State, Workload
+from cli.explain.finding import Cause, Finding, submit_again
+from cli.observed.snapshot import Job, Snapshot
+from cli.render import counted
+from infra.job_state import Condition, Kind, State, Workload
 
 _TAKEN = re.compile(r"insufficient unused quota for \S+ in flavor (\S+?),? (\d+) more needed")
 _TOO_SMALL = re.compile(r"insufficient quota for \S+ in flavor (\S+?),.*maximum capacity \((\d+)\)")
@@ -20,7 +20,7 @@ _PREEMPTION = {
 _EVICTION = {
     "PodsReadyTimeout": "its hosts did not all become ready in time",
     "NodeFailures": "a node of its slices failed",
-    "AdmissionCheck": "an admission check took its word back",
+    "AdmissionCheck": "an admission check was withdrawn",
     "ClusterQueueStopped": "its queue was stopped",
     "LocalQueueStopped": "it was paused",
     "Deactivated": "it was deactivated",
@@ -30,7 +30,7 @@ _TRIES_OVER = "RequeuingLimitExceeded"
 
 
 def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
-    """About a job that has not ended."""
+    """Yield what keeps a job in its queue, or put it back there."""
     workload = job.workload
     if not job.uid:
         yield _missing(snapshot, job)
@@ -64,7 +64,7 @@ def _paused(snapshot: Snapshot, job: Job, workload: Workload) -> Finding:
         "The job is paused and holds no chips.",
         said.since if said else None,
         (said.message,) if said else (),
-        (f"let it go on: set its `paused` to false in the stack file of {snapshot.stack}, then `pulumi up`",),
+        (f"to let it run, set its `paused` to false in the stack file of {snapshot.stack}, then `pulumi up`",),
     )
 
 
@@ -73,13 +73,13 @@ def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
         what = "The job names no queue, so nothing ever admits it."
         advice = "submit it with the label kueue.x-k8s.io/queue-name, the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
-    what = "Kueue has not looked at the job: its controller is down, or the queue that it names does not exist."
+    what = "Kueue has not looked at the job: its controller is down, or the job's queue does not exist."
     evidence = (f"its queue is {job.place.queue}", *_names(snapshot))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (f"multislice doctor {snapshot.options}",))
 
 
 def _names(snapshot: Snapshot) -> tuple[str, ...]:
-    return (f"queues there are: {', '.join(queue.name for queue in snapshot.queues)}",) if snapshot.queues else ()
+    return (f"existing queues: {', '.join(queue.name for queue in snapshot.queues)}",) if snapshot.queues else ()
 
 
 def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _waiting(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
         return
     if workload.requeue_at and workload.requeue_at > snapshot.at:
         seconds = round(workload.requeue_at - snapshot.at)
-        what = f"Kueue lets the job rest after its eviction, and looks at it again in {seconds} s."
+        what = f"Kueue holds the job back after its eviction, and looks at it again in {seconds} s."
         yield Finding(Cause.BACKING_OFF, what, workload.created)
         return
     if said is None:
@@ -105,7 +105,7 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     advice = (
         f"open it: teams.{name}.admission: open in the stack file of {snapshot.stack}, then `pulumi up`"
         if held
-        else f"see what it lacks: multislice doctor {snapshot.options}"
+        else f"see what is missing: multislice doctor {snapshot.options}"
     )
     return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
 
@@ -115,7 +115,9 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, 
     raise_priority = _raise_priority(snapshot)
     evidence = (said.message,)
     if found := _TOO_SMALL.search(said.message):
-        what = f"The job asks for {workload.chips} chips, and its queue can have {found[2]} at most: it waits for ever."
+        what = (
+            f"The job asks for {workload.chips} chips, and its queue can have at most {found[2]}: it is never admitted."
+        )
         advice = f"raise the team's quota or lower job.slices.count: multislice review -s {snapshot.stack}"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
     if found := _TAKEN.search(said.message):
@@ -131,7 +133,7 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, 
 
 
 def _raise_priority(snapshot: Snapshot) -> str:
-    return f"let it go first: raise its `priority` in the stack file of {snapshot.stack}, then `pulumi up`"
+    return f"to let it run first, raise its `priority` in the stack file of {snapshot.stack}, then `pulumi up`"
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
@@ -146,8 +148,8 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
         return
     said = workload.said("QuotaReserved")
     told = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
-    what = "The job has its quota and waits for Google Cloud to bring its slices."
-    advice = f"nothing is to be done; watch it: multislice status {snapshot.options} --watch"
+    what = "The job has its quota and waits for Google Cloud to provide its slices."
+    advice = f"nothing to do; watch it: multislice status {snapshot.options} --watch"
     yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, told, (advice,))
 
 
@@ -161,7 +163,7 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
         return
     message = said.message.removeprefix("Previously: ")
     back = "" if job.state is State.EVICTED else " It was admitted again since."
-    goes_on = "nothing is to be done: it goes on from its last checkpoint when it is admitted again"
+    goes_on = "nothing to do: it goes on from its last checkpoint when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was put back into its queue for {_preemptor(snapshot, preempted)}.{back}"
         advice = (goes_on, _raise_priority(snapshot))
@@ -199,6 +201,6 @@ def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[
         advice = f"kubectl patch workload {workload.name} -n {workload.namespace} --type merge"
         advice += """ -p '{"spec": {"active": true}}'"""
     evidence = (said.message, *times) if said else times
-    # Whoever called still has the function; its files may be gone.
+    # The caller still has the function; its files may be gone.
     again = "call again, with a higher max_hours if that is over" if job.kind is Kind.FUNCTION else advice
     return Finding(Cause.DEACTIVATED, what, said.since if said else None, evidence, (again,))

@@ -1,85 +1,54 @@
-"""Reads a stack's cluster into values.
+"""Reads a stack's cluster into a snapshot.
 
-Owns which collections are asked for. One that is missing or forbidden is a note: members of a team may see their
-own namespace alone, and an operator may be away.
+A collection that is missing or forbidden becomes a note: members of a team may see only their own namespace, and an
+operator may be down.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.deployed import Deployed, JobPlace
-from cli.observed import kueue
-from cli.observed.kind import kind_of
-from cli.observed.objects import Object, condition, conditions, is_true, moment
-from cli.observed.paths import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
-from cli.observed.place import place_in
-from cli.observed.pod import newest
-from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
+from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
+from infra.accelerators import TPU_RESOURCE
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.flavors import NODE_POOL_LABEL
+from infra.bill import OUTPUT, read_bill
+from infra.cluster_queues import amount
+from infra.flavors import NODE_POOL_LABEL, slice_pool
+from infra.job_state import (
+    EVENTS,
+    JOBS,
+    JOBSETS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    QUEUES,
+    SLICE_LABEL,
+    WORKLOADS,
+    Object,
+    Workload,
+    condition,
+    conditions,
+    is_true,
+    kind_of,
+    moment,
+    newest,
+    workload_of,
+)
 from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL
 from workloads.spec import BAD_HOST_KEY
 
 _ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
 _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-_SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 _REQUESTS_AT_ONCE = 8
 _MOST_EVENTS = 200
-"""Of one job, the newest; the API server keeps them for an hour."""
+"""Newest events of one job; the API server keeps them for an hour."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """What the API server tells of a stack."""
-
-    answered: bool
-    """Whether it told anything."""
-    nodes: tuple[Node, ...]
-    nodes_told: bool
-    """Whether it told of nodes, which members of a team may not be allowed to see."""
-    queues: tuple[Queue, ...]
-    workloads: tuple[Workload, ...]
-    jobs: tuple[Job, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass
-class _Reader:
-    api: ApiServer
-    faults: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Paths by what kept them from being read."""
-
-    def read(self, asked: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, list[Json]]:
-        """The objects of each path."""
-        wanted = list(asked)
-        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-            found = pool.map(lambda each: self._items(*each), wanted)
-            return {path: items for (path, _), items in zip(wanted, found, strict=True)}
-
-    def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
-        try:
-            return self.api.request("GET", path, query=query)["items"]
-        except UNREACHABLE as fault:
-            told = f"{fault.status} {fault.reason}" if isinstance(fault, ApiError) else str(fault)
-            self.faults.setdefault(told.strip(), []).append(_short(path))
-            return []
-
-    def has_read(self, path: str) -> bool:
-        return not any(_short(path) in paths for paths in self.faults.values())
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(f"cannot read {', '.join(sorted(paths))}: {told}" for told, paths in sorted(self.faults.items()))
-
-
-def _short(path: str) -> str:
-    return path.removeprefix("/apis/").removeprefix("/api/v1/")
-
-
-def read_cluster(deployed: Deployed, at: float) -> Cluster:
-    """All that can be read at the moment `at`."""
+def read_cluster(deployed: Deployed, at: float) -> Snapshot:
+    """Return everything that can be read at the moment `at`, without the files of jobs."""
     reader, namespaces = _Reader(deployed.api), deployed.namespaces
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
@@ -92,57 +61,115 @@ def read_cluster(deployed: Deployed, at: float) -> Cluster:
     )
     queues: Mapping[str, str] = deployed.outputs.get("queues", {})
     workloads = [
-        kueue.workload(each, kueue.stopped(found[LOCAL_QUEUES.format(name)]))
+        workload_of(each, _stopped(found[LOCAL_QUEUES.format(name)]))
         for name in namespaces
         for each in found[WORKLOADS.format(name)]
     ]
     jobs = [job for name in namespaces for job in _jobs_in(name, found, workloads, at)]
-    return Cluster(
-        answered=sum(map(len, reader.faults.values())) < len(found),
-        nodes=tuple(sorted(map(_node, found[NODES]), key=lambda node: (node.pool, node.name))),
-        nodes_told=reader.has_read(NODES),
-        queues=tuple(kueue.queue(each, dict(queues)) for each in found[QUEUES] if each["metadata"]["name"] in queues),
+    nodes = sorted(map(_node, found[NODES]), key=lambda node: (node.pool, node.name))
+    price: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
+    # Members of a team may not be allowed to read nodes.
+    hostless = without_hosts(deployed.outputs, {each.pool for each in nodes}) if reader.has_read(NODES) else None
+    return Snapshot(
+        stack=deployed.stack,
+        options=deployed.options,
+        cluster=deployed.outputs.get("cluster", ""),
+        at=at,
+        in_sandbox=deployed.sandbox is not None,
+        answered=sum(map(len, reader.errors.values())) < len(found),
+        usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
+        nodes=tuple(nodes),
+        hostless=hostless or {},
+        queues=tuple(_queue(each, queues) for each in found[QUEUES] if each["metadata"]["name"] in queues),
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
         notes=reader.notes,
     )
 
 
+def without_hosts(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[str, str] | None:
+    """Return the topologies, by name, of the slices that are always on and are none of `pools`, which have nodes.
+
+    A slice that comes on request has no host until a job asks for it, so it is never among them.
+    None: the stack's outputs do not say, because another version of the program wrote them.
+    """
+    bill = read_bill(outputs.get(OUTPUT))
+    if bill is None:
+        return None
+    return {
+        name: group.topology
+        for group in bill.groups
+        if group.billed == "standing"
+        for name in (slice_pool(group.name, index) for index in range(group.slices))
+        if name not in pools
+    }
+
+
+@dataclass
+class _Reader:
+    api: ApiServer
+    errors: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Paths by the error that kept them from being read."""
+
+    def read(self, wanted: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, list[Json]]:
+        """Return the objects of each path, which comes with its query."""
+        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+            found = pool.map(lambda each: self._items(*each), wanted)
+            return {path: items for (path, _), items in zip(wanted, found, strict=True)}
+
+    def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
+        try:
+            return self.api.request("GET", path, query=query)["items"]
+        except UNREACHABLE as error:
+            text = f"{error.status} {error.reason}" if isinstance(error, ApiError) else str(error)
+            self.errors.setdefault(text.strip(), []).append(_short(path))
+            return []
+
+    def has_read(self, path: str) -> bool:
+        return not any(_short(path) in paths for paths in self.errors.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(f"cannot read {', '.join(sorted(paths))}: {text}" for text, paths in sorted(self.errors.items()))
+
+
+def _short(path: str) -> str:
+    return path.removeprefix("/apis/").removeprefix("/api/v1/")
+
+
 def _in_order(declared: Sequence[JobPlace], found: Sequence[Job]) -> list[Job]:
-    """The stack's own jobs first, also those that are not there; then what was submitted by hand, by age."""
+    """The stack's own jobs first, also missing ones; then those that were submitted by hand, by age."""
     own = {(place.namespace, place.name): Job(place) for place in declared}
-    there = {(job.place.namespace, job.place.name): job for job in found}
-    others = sorted((job for key, job in there.items() if key not in own), key=lambda job: job.created)
-    return [*(replace(there.get(key, missing), declared=True) for key, missing in own.items()), *others]
+    present = {(job.place.namespace, job.place.name): job for job in found}
+    others = sorted((job for key, job in present.items() if key not in own), key=lambda job: job.created)
+    return [*(replace(present.get(key, missing), declared=True) for key, missing in own.items()), *others]
 
 
 def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequence[Workload], at: float) -> list[Job]:
     pods, jobs = _by_jobset(found[PODS.format(namespace)]), _by_jobset(found[JOBS.format(namespace)])
     events = found[EVENTS.format(namespace)]
-    told: list[Job] = []
+    made: list[Job] = []
     for jobset in found[JOBSETS.format(namespace)]:
         name = jobset["metadata"]["name"]
-        held = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
-        about = {name, held.name if held else name, *(each["metadata"]["name"] for each in jobs.get(name, []))}
-        own_pods = pods.get(name, [])
-        about |= {pod["metadata"]["name"] for pod in own_pods}
-        told.append(
+        own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
+        names = {each["metadata"]["name"] for each in (*jobs[name], *pods[name])} | {name, own.name if own else name}
+        made.append(
             Job(
                 **_of_jobset(jobset, namespace),
-                workload=held,
-                position=kueue.position(workloads, held) if held else None,
-                slice_jobs=tuple(_slice_job(each) for each in jobs.get(name, []) if _of_slice(each)),
-                pods=newest(own_pods, at),
-                events=_events(events, about, at),
+                workload=own,
+                position=_position(workloads, own) if own else None,
+                slice_jobs=tuple(_slice_job(each) for each in jobs[name] if _of_slice(each)),
+                pods=newest(pods[name], at),
+                events=_events(events, names, at),
             )
         )
-    return told
+    return made
 
 
-def _by_jobset(items: Iterable[Json]) -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = {}
+def _by_jobset(items: Iterable[Json]) -> defaultdict[str, list[Json]]:
+    found: defaultdict[str, list[Json]] = defaultdict(list)
     for item in items:
-        found.setdefault(item["metadata"]["labels"][JOBSET_LABEL], []).append(item)
+        found[item["metadata"]["labels"][JOBSET_LABEL]].append(item)
     return found
 
 
@@ -151,7 +178,7 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
     jobs: list[dict[str, Any]] = spec["replicatedJobs"]
     slices, heads = [job for job in jobs if job["name"] != HEAD], [job for job in jobs if job["name"] == HEAD]
     return {
-        "place": place_in(found, namespace),
+        "place": JobPlace.of(found, namespace),
         "kind": kind_of(found),
         "uid": metadata["uid"],
         "created": moment(metadata, "creationTimestamp", 0.0),
@@ -168,7 +195,7 @@ def _of_jobset(found: Object, namespace: str) -> dict[str, Any]:
 
 
 def _pods(jobs: Iterable[Mapping[str, Any]]) -> int:
-    """Those that replicated jobs have when all are there."""
+    """Number of pods of replicated jobs that run."""
     return sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs)
 
 
@@ -178,13 +205,13 @@ def _of_slice(found: Object) -> bool:
 
 def _slice_job(found: Object) -> SliceJob:
     metadata, status = found["metadata"], found.get("status", {})
-    index = int(metadata["labels"].get(_SLICE_INDEX, 0))
+    index = int(metadata["labels"].get(SLICE_LABEL, 0))
     return SliceJob(metadata["name"], index, status.get("ready", 0), status.get("failed", 0), conditions(found))
 
 
 def _events(found: Iterable[Json], about: set[str], at: float) -> tuple[Event, ...]:
-    told = [_event(each, at) for each in found if each["involvedObject"].get("name") in about]
-    return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
+    made = [_event(each, at) for each in found if each["involvedObject"].get("name") in about]
+    return tuple(sorted(made, key=lambda event: event.at, reverse=True)[:_MOST_EVENTS])
 
 
 def _event(found: Object, at: float) -> Event:
@@ -200,16 +227,59 @@ def _node(found: Object) -> Node:
     labels, ready = metadata["labels"], condition(found, "Ready")
     taints = spec.get("taints", [])
     marked = any(taint["key"] == BAD_HOST_KEY for taint in taints)
-    holds = is_true(found, "Ready")
+    is_ready = is_true(found, "Ready")
     return Node(
         name=metadata["name"],
         pool=labels.get(NODE_POOL_LABEL, ""),
         topology=labels.get(_TOPOLOGY, ""),
-        chips=kueue.count(found.get("status", {}).get("allocatable", {}).get(kueue.CHIPS, 0)),
-        ready=holds,
-        not_ready="" if holds else ready.get("message", "its machine has not reported"),
+        chips=int(amount(found.get("status", {}).get("allocatable", {}).get(TPU_RESOURCE, 0))),
+        ready=is_ready,
+        not_ready="" if is_ready else ready.get("message", "its machine has not reported"),
         since=moment(ready, "lastTransitionTime", 0.0),
         cordoned=bool(spec.get("unschedulable")),
         bad_host=metadata.get("annotations", {}).get(BAD_HOST_KEY, "marked by hand") if marked else "",
         taints=tuple(taint["key"] for taint in taints),
     )
+
+
+def _queue(found: Object, namespaces: Mapping[str, str]) -> Queue:
+    """A ClusterQueue; `namespaces` is where the jobs of each queue are."""
+    status, name = found.get("status", {}), found["metadata"]["name"]
+    return Queue(
+        name=name,
+        namespace=namespaces.get(name, ""),
+        shares=tuple(_shares(found["spec"].get("resourceGroups", []), status.get("flavorsReservation", []))),
+        pending=status.get("pendingWorkloads", 0),
+        admitted=status.get("reservingWorkloads", 0),
+        conditions=conditions(found),
+    )
+
+
+def _shares(groups: Sequence[dict[str, Any]], reserved: Sequence[dict[str, Any]]) -> list[Share]:
+    used = _chips_by_flavor(reserved)
+    quotas = _chips_by_flavor([flavor for group in groups for flavor in group["flavors"]])
+    return [
+        Share(
+            name,
+            int(amount(quota.get("nominalQuota", 0))),
+            *(int(amount(used.get(name, {}).get(key, 0))) for key in ("total", "borrowed")),
+        )
+        for name, quota in quotas.items()
+    ]
+
+
+def _chips_by_flavor(flavors: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What Kueue says of chips, by flavor."""
+    return {flavor["name"]: each for flavor in flavors for each in flavor["resources"] if each["name"] == TPU_RESOURCE}
+
+
+def _stopped(local_queues: Iterable[Object]) -> set[str]:
+    """Names of the LocalQueues that Kueue admits no job from."""
+    return {each["metadata"]["name"] for each in local_queues if each["spec"].get("stopPolicy", "None") != "None"}
+
+
+def _position(waiting: Sequence[Workload], wanted: Workload) -> int | None:
+    """Place of a Workload among those that wait in its queue, from 1, in the order of admission."""
+    line = [each for each in waiting if each.waits and each.queue == wanted.queue]
+    order = sorted(line, key=lambda each: (-each.priority, each.created, each.name))
+    return next((place for place, each in enumerate(order, 1) if each.uid == wanted.uid), None)

@@ -1,13 +1,8 @@
-"""What the files of a job tell of its current run: steps, starts, failures, checkpoints, dollars.
-
-Owns the way from a job's folder to these figures. What the files hold is the business of `workloads.report`.
-"""
+"""The figures in the files of a job: steps, starts, failures, checkpoints and dollars of its current run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from cli.observed.training import Training
 
 if TYPE_CHECKING:
     from etils import epath
@@ -16,12 +11,34 @@ if TYPE_CHECKING:
     from workloads.report.history import History, Start
 
 _MOST_LOSSES = 500
-"""Of a curve: more cannot be told apart on a screen."""
+"""Points of a curve; more are not distinct on a screen."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How far a job has trained."""
+
+    run: str = ""
+    """`new`, `resumed at step 75`, `already complete`."""
+    run_id: str = ""
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    tokens_per_second: float = 0.0
+    step_ms: float = 0.0
+    held_out_loss: float | None = None
+    checkpoint_step: int | None = None
+    losses: tuple[tuple[int, float], ...] = ()
+    """Step and loss, ascending."""
+
+    def seconds_left(self) -> float:
+        """Time that the remaining steps take at the pace of the last one."""
+        return (self.steps - self.step) * self.step_ms / 1000
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a host failed of, as it told itself."""
+    """The failure that a host recorded."""
 
     at: float
     host: str
@@ -31,8 +48,8 @@ class Failure:
     attempt: int
     """Restarts of the job before it."""
     start: int
-    """Which start it was of: the hosts of one have the same number, those of a later one a higher. A job that was
-    evicted, or suspended, and goes on has several starts of one attempt."""
+    """Number of the start that it ended, the same for all hosts. A job that was evicted or paused, and goes on, has
+    several starts in one attempt."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +59,7 @@ class Begun:
     number: int
     began: float
     ended: float
-    """The last that is known of it."""
+    """Time of its last record."""
     ending: str
     """Name of the exit code that says why it ended."""
     cause: str
@@ -58,23 +75,23 @@ class Files:
     last_step_at: float | None = None
     starts: tuple[Begun, ...] = ()
     failures: tuple[Failure, ...] = ()
-    """Of all starts, the first one first; those of starts that opened no run as well."""
+    """Failures of all starts in their order, also of starts that opened no run."""
     goodput: "Goodput | None" = None
     notes: tuple[str, ...] = ()
     """What could not be read."""
 
     @property
     def usd(self) -> float | None:
-        """Spent so far, as far as prices are known."""
+        """Spent so far; None if no price is known."""
         return self.goodput.usd if self.goodput else None
 
 
 UNREAD = Files()
-"""Of a job whose files nobody looked at."""
+"""The files of a job that were not read."""
 
 
 def read_files(folder: str) -> Files:
-    """The figures of the job that keeps its runs in `folder`, a path or `gs://BUCKET/JOB`; never fails."""
+    """Return the figures of the job that keeps its runs in `folder`, a path or `gs://BUCKET/JOB`; never fails."""
     from workloads.report.command import NoReport, answering, faults_of_storage, find_run
     from workloads.report.history import read_history
 
@@ -88,14 +105,14 @@ def read_files(folder: str) -> Files:
         failures = _failures(place, [int(start.began[0]) for start in history.tried], notes)
         return _figures(history, failures, notes)
     except ImportError as fault:
-        notes.append(f"{folder}: reading gs:// takes the package gcsfs, which cannot be loaded here: {fault}")
+        notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be loaded here: {fault}")
     except faults_of_storage() as fault:
         notes.append(f"{folder}: expected files that can be read, got {type(fault).__name__}: {fault}")
     return Files(notes=tuple(notes))
 
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
-    """Those of all hosts; `starts` are the seconds in which the known ones began."""
+    """Failures of all hosts; `starts` are the seconds in which the known starts began."""
     from workloads.report.failures import by_start, read_failures
 
     return tuple(
@@ -133,7 +150,7 @@ def _begun(start: "Start") -> Begun:
 
 
 def training_of(history: "History") -> Training:
-    """How far the run is, with the losses of the steps that count."""
+    """Return how far the run is, with the losses of the steps that count."""
     newest = history.starts[-1] if history.starts else None
     opened = newest.last("RunStarted") if newest else None
     last = next((step for start in reversed(history.starts) for step in reversed(start.steps)), None)
@@ -165,7 +182,7 @@ def _steps_in_all(history: "History") -> int:
 
 
 def _curve(history: "History") -> list[tuple[int, float]]:
-    """A start forgets the steps that it does again."""
+    """Losses by step; a start replaces those of the steps that it repeats."""
     curve: dict[int, float] = {}
     for start in history.starts:
         if opened := start.last("RunStarted"):

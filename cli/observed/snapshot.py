@@ -1,36 +1,11 @@
-"""A stack at one moment.
-
-Owns the model alone: `cluster` and `files` read it, the commands show it. Times are seconds since the epoch.
-"""
+"""A stack at one moment, as frozen values. Times are seconds since the epoch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from cli.deployed import JobPlace
 from cli.observed.files import UNREAD, Files
-from cli.observed.kind import Kind
-from cli.observed.objects import Condition
-from cli.observed.pod import Pod
-
-
-class State(StrEnum):
-    """Of a job, in the order in which they come."""
-
-    MISSING = "not there"
-    """No JobSet has its name."""
-    QUEUED = "queued"
-    EVICTED = "evicted"
-    """It ran and was put back into the queue; its hosts save, or it waits."""
-    PAUSED = "paused"
-    """Its queue is stopped, which `paused` in the stack file does, and its hosts have ended."""
-    HELD = "held"
-    """Its queue will not admit it again by itself."""
-    STARTING = "starting"
-    """Admitted; some of its hosts, or its head, do not run yet."""
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
+from infra.job_state import Condition, Kind, Pod, State, Workload, state_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +19,7 @@ class Node:
     chips: int
     ready: bool
     not_ready: str
-    """Why it is not, in the cluster's words; empty if it is."""
+    """Why it is not ready, in the cluster's words; empty if it is."""
     since: float
     """When it became ready, or ceased to be."""
     cordoned: bool
@@ -54,7 +29,7 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """Whether pods may come to it."""
+        """Whether pods can be placed on it."""
         return self.ready and not self.cordoned and not self.bad_host
 
 
@@ -81,51 +56,8 @@ class Queue:
 
     @property
     def active(self) -> Condition | None:
-        """Whether it admits jobs, in Kueue's words; None: it has not said."""
-        return next((told for told in self.conditions if told.kind == "Active"), None)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What Kueue holds for a job."""
-
-    name: str
-    uid: str
-    namespace: str
-    queue: str
-    owner: str
-    """Name of the JobSet."""
-    priority: int
-    chips: int
-    created: float
-    active: bool
-    """Kueue admits none that is not."""
-    admitted_by: str
-    """ClusterQueue whose quota it holds; empty while it waits."""
-    flavors: tuple[str, ...]
-    requeue_at: float | None
-    """Before that it is not looked at again; None: at any time."""
-    evictions: Mapping[str, int]
-    """How often for which reason."""
-    checks: tuple[tuple[str, str, str], ...]
-    """Admission checks that it needs: name, state and message."""
-    conditions: tuple[Condition, ...]
-    paused: bool = False
-    """Whether its LocalQueue is stopped."""
-
-    def said(self, kind: str) -> Condition | None:
-        """The condition of that kind; None: nobody has said it."""
-        return next((told for told in self.conditions if told.kind == kind), None)
-
-    def holds(self, kind: str) -> bool:
-        """Whether the condition of that kind is said and holds."""
-        told = self.said(kind)
-        return told is not None and told.holds
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is in line."""
-        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
+        """Whether it admits jobs, in Kueue's words; None: Kueue has not looked at it."""
+        return next((each for each in self.conditions if each.kind == "Active"), None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +77,7 @@ class Event:
 
     at: float
     kind: str
-    """Of the object, such as `Pod`."""
+    """Kind of the object, such as `Pod`."""
     name: str
     reason: str
     message: str
@@ -157,18 +89,18 @@ class Job:
     """One job of the stack."""
 
     place: JobPlace
-    kind: Kind = Kind.TRAINING
     declared: bool = False
-    """Whether the stack file has it; if not, somebody submitted it by hand."""
+    """Whether the stack file has it; if not, it was submitted by hand."""
+    kind: Kind = Kind.TRAINING
     uid: str = ""
-    """Empty: no JobSet has its name."""
+    """Empty: there is no JobSet of its name."""
     created: float = 0.0
     suspended: bool = False
     slices: int = 0
     hosts: int = 0
-    """Pods of slices that it has when all are there."""
+    """Pods of all slices when the job runs."""
     heads: int = 0
-    """Pods that it has beside them: one by Pathways, else none."""
+    """Pods that are no hosts of slices: one with Pathways, else none."""
     restarts: int = 0
     restarts_counted: int = 0
     max_restarts: int = 0
@@ -177,56 +109,35 @@ class Job:
     conditions: tuple[Condition, ...] = ()
     workload: Workload | None = None
     position: int | None = None
-    """In its queue, from 1; None: it does not wait there."""
+    """Position in its queue, from 1; None: it does not wait there."""
     slice_jobs: tuple[SliceJob, ...] = ()
     pods: tuple[Pod, ...] = ()
-    """The newest of each host."""
+    """The newest pod of each host."""
     events: tuple[Event, ...] = ()
-    """Those of the job, its Workload, its Jobs and its pods, the newest first."""
+    """Events of the job, its Workload, its Jobs and its pods, the newest first."""
     files: Files = UNREAD
 
     @property
     def running(self) -> int:
         """Pods of slices that run, or have run to their end."""
-        return sum(_up(pod) and not pod.is_head for pod in self.pods)
+        return sum(pod.is_up and not pod.is_head for pod in self.pods)
 
     @property
     def heads_running(self) -> int:
-        """The same of heads."""
-        return sum(_up(pod) and pod.is_head for pod in self.pods)
+        """Heads that run, or have run to their end."""
+        return sum(pod.is_up and pod.is_head for pod in self.pods)
 
     def said(self, kind: str) -> Condition | None:
-        """The JobSet's condition of that kind; None: nobody has said it."""
-        return next((told for told in self.conditions if told.kind == kind), None)
+        """The JobSet's condition of that kind; None: it has none."""
+        return next((each for each in self.conditions if each.kind == kind), None)
 
     @property
     def state(self) -> State:
         if not self.uid:
             return State.MISSING
-        if self.terminal:
-            return State.COMPLETED if self.terminal == "Completed" else State.FAILED
-        workload = self.workload
-        if workload is None or not workload.admitted_by:
-            if workload and workload.paused:
-                # Kueue frees the quota before the hosts have saved.
-                return (
-                    State.EVICTED if any(pod.phase in ("Running", "Terminating") for pod in self.pods) else State.PAUSED
-                )
-            return _unadmitted(workload, suspended=self.suspended)
-        runs = self.hosts and self.running >= self.hosts and self.heads_running >= self.heads
-        return State.RUNNING if runs else State.STARTING
-
-
-def _up(pod: Pod) -> bool:
-    return pod.phase in ("Running", "Succeeded")
-
-
-def _unadmitted(workload: Workload | None, *, suspended: bool) -> State:
-    if workload is None:
-        return State.QUEUED if suspended else State.STARTING
-    if not workload.active:
-        return State.HELD
-    return State.EVICTED if workload.holds("Evicted") else State.QUEUED
+        all_run = bool(self.hosts) and self.running >= self.hosts and self.heads_running >= self.heads
+        any_left = any(pod.phase in ("Running", "Terminating") for pod in self.pods)
+        return state_of(self.terminal, self.workload, suspended=self.suspended, all_run=all_run, any_left=any_left)
 
 
 @dataclass(frozen=True)
@@ -240,15 +151,15 @@ class Snapshot:
     at: float
     in_sandbox: bool = False
     answered: bool = True
-    """Whether the cluster could be asked at all."""
+    """Whether the cluster answered at all."""
     usd_per_hour: float | None = None
-    """Of all slices of the stack; None: unknown."""
+    """Price of all slices of the stack; None: unknown."""
     nodes: tuple[Node, ...] = ()
     hostless: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Topologies, by name, of the slices that shall always stand and have no node."""
+    """Topologies, by name, of the slices that are always on and have no node."""
     queues: tuple[Queue, ...] = ()
     workloads: tuple[Workload, ...] = ()
-    """Of all jobs that could be seen."""
+    """Workloads of all jobs that could be read."""
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be read, and why."""
@@ -266,5 +177,69 @@ class Snapshot:
         return next((queue for queue in self.queues if queue.name == job.place.queue), None)
 
     def node(self, name: str) -> Node | None:
-        """The node of that name, if it is there."""
+        """The node of that name; None: there is none."""
         return next((node for node in self.nodes if node.name == name), None)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of one job, the same for every command that shows one."""
+
+    name: str
+    namespace: str
+    queue: str
+    kind: Kind
+    state: State
+    position: int | None
+    """Position in its queue, from 1; None: it does not wait there."""
+    age_seconds: float | None
+    """Time since it was submitted; None: it is missing."""
+    slices: int
+    hosts: int
+    """Hosts of all slices."""
+    hosts_running: int
+    restarts: int
+    max_restarts: int
+    """Most restarts of those that count."""
+    run: str
+    """Folder name of its current run; empty before the first start has opened it."""
+    step: int
+    steps: int
+    loss: float | None
+    tokens_per_second: float
+    seconds_left: float | None
+    """Time left at the pace of the last step; None while it does not run."""
+    checkpoint_step: int | None
+    usd: float | None
+    """Spent so far in its current run; None: unknown."""
+    goodput: float | None
+    """Share of productive steps in the time of the run."""
+
+
+def summary(job: Job, at: float) -> Summary:
+    """Return the figures of a job at the moment `at`."""
+    training, spent = job.files.training, job.files.goodput
+    runs = job.state is State.RUNNING and training.step > 0
+    return Summary(
+        name=job.place.name,
+        namespace=job.place.namespace,
+        queue=job.place.queue,
+        kind=job.kind,
+        state=job.state,
+        position=job.position,
+        age_seconds=at - job.created if job.uid else None,
+        slices=job.slices,
+        hosts=job.hosts,
+        hosts_running=job.running,
+        restarts=job.restarts,
+        max_restarts=job.max_restarts,
+        run=training.run_id,
+        step=training.step,
+        steps=training.steps,
+        loss=training.loss,
+        tokens_per_second=training.tokens_per_second,
+        seconds_left=training.seconds_left() if runs else None,
+        checkpoint_step=training.checkpoint_step,
+        usd=job.files.usd,
+        goodput=spent.productive if spent else None,
+    )

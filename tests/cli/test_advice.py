@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from cli.explain.exits import MEANINGS
+from cli.explain.finding import MEANINGS
 from cli.multislice import app
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_a_command_that_is_named_can_be_run(words: str) -> None:
 
 
 def test_those_who_explain_name_commands() -> None:
-    assert {name for _, name in advice()} >= {"ends.py", "exits.py", "placing.py", "queueing.py", "command.py"}
+    assert {name for _, name in advice()} >= {"finding.py", "hosts.py", "queueing.py", "observe.py"}
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_job_that_has_ended_cannot_be_cancelled(server: Played, deployed: Depl
 
 def test_a_job_that_is_gone_cannot_be_cancelled(server: Played, deployed: Deployed) -> None:
     server.collections[JOBSETS] = []
-    with pytest.raises(Halt, match="but tiny is not there"):
+    with pytest.raises(Halt, match="but tiny is missing"):
         cancelled(deployed)
 
 

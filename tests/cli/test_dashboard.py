@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.dashboard.pages import Pages
-from cli.dashboard.server import Dashboard, dashboard
+from cli.dashboard import Dashboard, Pages, dashboard
 from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.observe import Observer

@@ -14,7 +14,8 @@ from rich.console import Console
 from cli import drift as command
 from cli.answer import Form
 from cli.drift import drift, drifted
-from cli.halt import Halt, changing
+from cli.halt import Halt
+from cli.sandbox_folder import changing
 from infra.review.drift import Difference, Drift
 from sandbox.site import create
 

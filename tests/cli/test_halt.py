@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.halt import INTERRUPTED, UNREAD, Halt, changing, exit_status
+from cli.halt import INTERRUPTED, UNREAD, Halt, exit_status
+from cli.sandbox_folder import changing
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import Site

@@ -15,17 +15,17 @@ from rich.console import Console
 
 from cli import phases
 from cli.halt import INTERRUPTED, Halt
-from cli.view.display import Display
-from cli.view.snapshot import UP_PHASES, Phase, Snapshot
+from cli.phases import Display
+from cli.progress import UP_PHASES, Phase, Progress
 from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import create
-from tests.cli.view import recordings
+from tests.cli import recordings
 
 
 @pytest.fixture
 def display() -> Display:
-    return Display(Console(file=io.StringIO()), Snapshot("test", UP_PHASES))
+    return Display(Console(file=io.StringIO()), Progress("test", UP_PHASES))
 
 
 def told(display: Display) -> str:
@@ -38,7 +38,7 @@ def test_a_taken_port_is_named_and_nothing_is_started(tmp_path: Path, display: D
     with socket.create_server((site.address, site.api_server_port)), pytest.raises(SandboxError, match=r"6443"):
         phases.start_control_plane(display, site)
 
-    assert display.snapshot.spans[Phase.CONTROL_PLANE].failed
+    assert display.progress.spans[Phase.CONTROL_PLANE].failed
     assert not site.daemon_pid.exists()
 
 

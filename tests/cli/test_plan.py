@@ -64,7 +64,7 @@ def test_the_object_has_all_that_is_printed() -> None:
 def test_when_nothing_is_in_time_the_fastest_are_shown_and_the_status_tells() -> None:
     status, text = shown(GOAL.model_copy(update={"days": 0.5}), "dollars", Form.TEXT)
     assert status == 2
-    assert "nothing in the table does it in time" in text
+    assert "no slices in the table meet the deadline" in text
     assert "21 x v6e 4x4" in text
 
 

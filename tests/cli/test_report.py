@@ -25,7 +25,7 @@ def test_a_folder_is_itself_and_a_name_is_a_job_of_the_stack(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("target", "stack", "message"),
     [
-        (None, None, r"report takes a folder, gs://BUCKET/JOB or --stack STACK"),
+        (None, None, r"expected a folder, gs://BUCKET/JOB or --stack STACK"),
         (None, "nowhere", r"--stack must name a file .*, got 'nowhere'; choose one of: "),
         (None, "local", r"expected a sandbox in the folder .*; `make up` makes one"),
     ],

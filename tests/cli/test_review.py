@@ -100,7 +100,7 @@ def test_a_file_of_something_else_is_named_with_the_command_that_makes_it(conten
 def test_a_list_of_something_else_is_no_list_of_workloads(item: object, tmp_path: Path) -> None:
     path = tmp_path / "workloads.json"
     path.write_text(json.dumps({"items": [running("pretraining", "pretraining", "flavor", 4), item]}))
-    with pytest.raises(Halt, match=r"must be a list of Workloads alone, .*kubectl get workloads"):
+    with pytest.raises(Halt, match=r"must be a list of Workloads and nothing else.*kubectl get workloads"):
         review("prod", None, path, Form.TEXT, Console())
 
 

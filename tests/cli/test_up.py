@@ -1,22 +1,56 @@
-import io
+import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from cli import stack_file
-from cli.halt import Halt
-from cli.up import up
+from cli.halt import INTERRUPTED, Halt
+from cli.observed.files import Failure, Files, Training
+from cli.observed.snapshot import Job
+from cli.status import Watch
+from cli.up import Place, completed, failed, follow, up, without_jobs
+from infra.job_state import newest
 from sandbox.daemon import CHECKOUT
+from sandbox.site import Site, create
+from tests.cli import api_objects
+from tests.cli.api_objects import HOSTS, START
+from tests.cli.api_server import Played, playing
+from tests.cli.explain.cases import JOB, said
+from tests.cli.shown import check, console, text
+from tests.cli.standing import finish, running, stack
+
+SANDBOX = Site(Path("/home/me/stack/.sandbox"), 64)
+PLACE = Place(SANDBOX, Path("/opt/programs/kubectl"))
+TRAINING = Training("resumed at step 150", "r1", 200, 200, 2.5, held_out_loss=2.5987654, losses=((200, 2.5),))
+COMPLETED = replace(JOB, terminal="Completed", restarts=1, files=Files(TRAINING))
+FAILED = replace(
+    JOB,
+    terminal="Failed",
+    created=START,
+    conditions=(
+        said("Failed", True, "FailJobSetFailurePolicyAction", "jobset failed due to one or more job failures"),
+    ),
+    pods=newest([api_objects.pod(0, 1, "Failed", exit_code=22)], START),
+)
+
+
+@pytest.fixture
+def server() -> Generator[Played]:
+    with playing(running()) as played:
+        yield played
 
 
 def test_a_folder_with_other_files_never_becomes_a_sandbox(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
 
     with pytest.raises(Halt, match=r"holds other files"):
-        up(stack_file.find("local"), tmp_path, Console(file=io.StringIO()))
+        up(stack_file.find("local"), tmp_path, console())
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -30,3 +64,75 @@ def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tm
     assert "got 'nowhere'; choose one of: " in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "sandbox").exists()
+
+
+def followed(server: Played, folder: Path, monkeypatch: pytest.MonkeyPatch, waits: Callable[[], object]) -> Job:
+    """Follow the job of the server; each wait does `waits` instead."""
+    monkeypatch.setattr("cli.up.time.sleep", lambda _: waits())
+    return follow(Watch(stack(server, folder), "tiny", console()), create(folder / "sandbox"))
+
+
+def test_a_job_is_followed_to_its_end(server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.up.daemon.running", lambda _: 1)
+    job = followed(server, tmp_path, monkeypatch, lambda: finish(server, "Failed"))
+    assert (job.state, job.pods[0].exit_code) == ("failed", 22)
+
+
+def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(server: Played, tmp_path: Path) -> None:
+    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(Halt, match=r"the job goes on") as caught:
+        follow(Watch(stack(server, tmp_path), "tiny", console()), create(tmp_path / "sandbox"))
+    assert caught.value.exit_status == INTERRUPTED
+    timer.join()
+
+
+def test_a_sandbox_that_stopped_ends_the_view(server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Halt, match=r"the sandbox stopped while the job was running; .*daemon\.log"):
+        followed(server, tmp_path, monkeypatch, lambda: None)
+
+
+def test_the_last_lines_of_a_complete_job_are_its_losses_its_checkpoints_and_what_to_try() -> None:
+    check("closing-completed", text(completed(COMPLETED, "gs://checkpoints/tiny", PLACE), 80, soft_wrap=True))
+
+
+def test_the_last_lines_of_a_failed_job_are_the_reason_and_thirty_lines_of_the_hosts_log(tmp_path: Path) -> None:
+    place = replace(PLACE, site=Site(tmp_path, 64))
+    folder = place.log_folder(FAILED.pods[0])
+    folder.mkdir(parents=True)
+    (folder / "trainer.log").write_text("".join(f"line {number}\n" for number in range(100)))
+
+    shown = text(failed(FAILED, place), 80, soft_wrap=True)
+
+    check("closing-failed", shown.replace(str(tmp_path), "/home/me/stack/.sandbox"))
+
+
+def test_the_log_of_another_host_is_not_shown_for_that_of_the_first_cause() -> None:
+    record = Failure(START + 60, "tiny-slice-1-1.tiny", 22, "ValueError: no such preset", 0, 0)
+    shown = text(failed(replace(FAILED, files=Files(failures=(record,))), PLACE), 200, soft_wrap=True)
+    assert "host slice-1-1 exited 22" in shown
+    assert "ValueError: no such preset" in shown
+    assert "its log ends" not in shown
+
+
+def test_a_job_that_was_deleted_has_failed() -> None:
+    assert "tiny failed: Deleted" in text(failed(replace(JOB, uid=""), PLACE), 80)
+
+
+def test_each_restart_is_listed_with_its_cause() -> None:
+    again = [api_objects.pod(*host, attempt=1, created=72) for host in HOSTS]
+    record = Failure(START + 60, "tiny-slice-1-0.tiny", 137, "killed", 0, 0)
+    job = replace(FAILED, restarts=1, pods=newest(again, START), files=Files(failures=(record,)))
+    assert "restart 1: host slice-1-0 exited 137 (SIGKILL)" in text(failed(job, PLACE), 80)
+
+
+def test_a_stack_without_jobs_says_how_to_submit_one_to_each_queue() -> None:
+    shown = without_jobs(PLACE, {"product": "products", "research": "research"})
+    check("closing-without-jobs", text(shown, 80, soft_wrap=True))
+
+
+def test_commands_to_copy_are_never_wrapped() -> None:
+    shown = text(completed(COMPLETED, "gs://checkpoints/tiny", PLACE), 30, soft_wrap=True)
+
+    assert f"  {PLACE.kubectl_command('research', 'get jobset,pods')}\n" in shown
+    assert f"  {PLACE.kill_command}\n" in shown

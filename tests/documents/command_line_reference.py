@@ -2,14 +2,10 @@
 
 import enum
 import inspect
-import io
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import typer
 
@@ -29,7 +25,7 @@ stacks and jobs. Each command also has `--help`.
 """
 _COLUMNS = "| option | default | meaning |\n|---|---|---|\n"
 _EXIT_STATUS = re.compile(r"(?:Exit status |; )(\d+): ([^.;]+)")
-_MODULES: dict[str, Callable[[], int]] = {"up": up.main, "down": down.main, "train": train.main}
+_MODULES = {"up": up.app, "down": down.app, "train": train.app}
 """Commands behind `make` whose options `ARGS` hands on."""
 
 
@@ -76,7 +72,7 @@ def reference() -> str:
     """The whole text."""
     parts = [_HEAD, "\n## make\n\n| command | does |\n|---|---|\n"]
     parts += [f"| `{target.words}` | {target.about} |\n" for target in targets()]
-    parts += [_options_of_a_module(name, main) for name, main in _MODULES.items()]
+    parts += [_of_a_module(name, typer.main.get_command(app)) for name, app in _MODULES.items()]
     parts.append("\n## multislice\n")
     parts += map(_section, commands())
     return "".join(parts)
@@ -93,8 +89,17 @@ def _section(command: Command) -> str:
     arguments = [each for each in command.parameters if each.param_type_name == "argument"]
     options = [each for each in command.parameters if each.param_type_name == "option"]
     usage = " ".join(["multislice", command.words, *map(_in_usage, arguments), *map(_in_usage, options)])
-    rows = "".join(map(_row, [*arguments, *options]))
-    return f"\n### multislice {command.words}\n\n{command.about}\n\n```text\n{usage}\n```\n\n{_COLUMNS}{rows}"
+    about = f"{command.about}\n\n```text\n{usage}\n```\n"
+    return f"\n### multislice {command.words}\n\n{about}\n{_table([*arguments, *options])}"
+
+
+def _of_a_module(name: str, command: Any) -> str:
+    given = f"In `ARGS`, such as `make {name} ARGS=--help`:"
+    return f"\n### make {name}\n\n{one_line(command.help)}\n\n{given}\n\n{_table(command.params)}"
+
+
+def _table(parameters: Iterable[Any]) -> str:
+    return _COLUMNS + "".join(map(_row, parameters))
 
 
 def _in_usage(parameter: Any) -> str:
@@ -130,18 +135,5 @@ def _default(parameter: Any) -> str:
     default = parameter.default
     if default is None or default is False or callable(default):
         return ""
-    return f"`{default.value if isinstance(default, enum.Enum) else default}`"
-
-
-def _options_of_a_module(name: str, main: Callable[[], int]) -> str:
-    """What `--help` prints, on lines of one length everywhere."""
-    printed = io.StringIO()
-    with (
-        patch.dict(os.environ, {"COLUMNS": "110", "NO_COLOR": "1"}),
-        patch("sys.argv", [name, "--help"]),
-        redirect_stdout(printed),
-        suppress(SystemExit),
-    ):
-        main()
-    told = printed.getvalue().replace(f"{ROOT}/", "").strip()
-    return f"\n### make {name}\n\nIn `ARGS`, such as `make {name} ARGS=--help`:\n\n```text\n{told}\n```\n"
+    shown = default.value if isinstance(default, enum.Enum) else default
+    return f"`{shown}`".replace(f"{ROOT}/", "")

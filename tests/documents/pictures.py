@@ -15,8 +15,9 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from chaos import report
-from cli import engine_events
-from cli.view.render import screen
+from cli import engine_events, progress, status
+from cli.observed.files import Files, Training
+from cli.observed.snapshot import Queue, Share, Snapshot
 from infra.bill import bill
 from infra.review import table
 from infra.review.preview_tables import preview_tables
@@ -24,9 +25,10 @@ from infra.review.previewed import Previewed
 from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings import parse
+from tests.cli import recordings
+from tests.cli.explain.cases import JOB, NODES, PODS
 from tests.cli.test_engine_events import recorded
-from tests.cli.view import recordings
-from tests.cli.view.test_render import NOW
+from tests.cli.test_progress import NOW
 from tests.documents import concept_pictures
 from tests.documents.pages import DOCS
 from tests.documents.reliability_reference import FAULTS_PICTURE, LONG_RUN_PICTURE, long_run, measured
@@ -45,7 +47,14 @@ _COMPILED = Path(__file__).parent / "prod_preflight.json"
 
 def _make_up() -> str:
     console = _console(100)
-    console.print(screen(recordings.training(), NOW, 100))
+    console.print(progress.screen(recordings.applied(), NOW, 100))
+    losses = tuple((step, 5.5 - 3 * (step / 200) ** 0.5) for step in range(1, 121))
+    training = Training("new", "r1", 120, 200, losses[-1][1], 41_234.4, 49.6, 3.479, 100, losses)
+    job = replace(JOB, pods=PODS, files=Files(training))
+    queue = Queue("research", "research", (Share("trillium", 16, 16, 0),), 0, 1, ())
+    shown = Snapshot("local", "", "local", JOB.created + 42, nodes=NODES, queues=(queue,), jobs=(job,))
+    console.print(status.screen(shown, [job], 100))
+    console.print("try: kill -9 $(cat .sandbox/pods/*-slice-1-0-*/pid)", style="dim")
     return _drawn(console, "make up", "make-up")
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from cli.train import main
+from cli.train import app
 from infra.settings import parse
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
@@ -31,7 +32,7 @@ def test_its_commands_make_a_folder_that_trains(tmp_path: Path, capsys: pytest.C
     for command in (prepare, check):
         subprocess.run(command, shell=True, cwd=ROOT, check=True)
     arguments = shlex.split(make.removeprefix("make train ARGS=").strip('"'))
-    assert main([*arguments, *QUICKER, "--storage", str(tmp_path / "storage")]) == 0
+    assert CliRunner().invoke(app, [*arguments, *QUICKER, "--storage", str(tmp_path / "storage")]).exit_code == 0
     assert "step 2/2 loss" in capsys.readouterr().out
 
 

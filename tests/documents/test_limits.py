@@ -2,7 +2,7 @@
 
 import re
 
-from cli.environments.derivation import LONGEST
+from cli.environments.create import LONGEST
 from tests.documents.pages import DOCS, ROOT
 from workloads.call.parcel import MOST_BYTES
 from workloads.spec.pod import BAD_HOST_CHARACTERS

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.numpy import load_file
+from typer.testing import CliRunner
 
-from cli.train import main
+from cli.train import app
 from infra.job_spec import job_spec
 from infra.settings import parse
 from tests.infra.one_job import only_training
@@ -30,7 +31,7 @@ def block(language: str) -> str:
 
 def train(command: str, storage: Path, more: list[str]) -> None:
     arguments = shlex.split(command.removeprefix("make train ARGS=").strip('"'))
-    assert main([*arguments, *more, "--storage", str(storage)]) == 0
+    assert CliRunner().invoke(app, [*arguments, *more, "--storage", str(storage)]).exit_code == 0
 
 
 @pytest.mark.complete

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import fsspec
 
-from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError, ApiServer, Json
 from infra.calls import CallSettings, call_settings, spec_of
+from infra.job_state import JOBSETS
 from infra.settings import parse
 from multislice.place import Place
 from tests.infra.recording import stack_values
@@ -117,6 +117,6 @@ def carries_out(stack: Place) -> Callable[[Json], None]:
             kind, pickled = "Failed", base64.b64encode(pickle.dumps(error)).decode()
             told = {"host": "slice-0-0", "time": 1.0, "type": "", "message": "", "traceback": [], "exception": pickled}
             seals.write_raised(0, json.dumps(told).encode())
-        jobset["status"] = {"conditions": [{"type": kind, "status": "True"}]}
+        jobset["status"] = {"terminalState": kind, "conditions": [{"type": kind, "status": "True"}]}
 
     return carry_out

@@ -25,7 +25,7 @@ def test_who_may_look_into_one_teams_namespace_finds_the_calls_there(tmp_path: P
     both = place(tmp_path, objects, another="another")
     objects.fails["/namespaces/another/"] = FORBIDDEN
     assert found_call(call.id, both).namespace == NAMESPACE
-    with pytest.raises(CallGone, match="'other' that you may see; not yours to look into: another; it was"):
+    with pytest.raises(CallGone, match="'other'; namespaces that you may not read: another; it was"):
         found_call("other", both)
 
 
@@ -37,7 +37,7 @@ def test_a_call_of_another_team_is_not_taken_for_ones_own(tmp_path: Path, object
     own = next(team for team, namespace in both.settings.namespaces.items() if namespace == NAMESPACE)
     for jobsets in (objects.found | theirs, theirs):
         objects.found = jobsets
-        with pytest.raises(Refused, match="expected the team that call .* is of.* another.*say team="):
+        with pytest.raises(Refused, match="expected the team of call .* another.*pass team="):
             found_call(call.id, both)
     with pytest.raises(CallGone):
         found_call(call.id, both, own)
@@ -56,7 +56,9 @@ def test_the_files_of_another_teams_call_are_not_removed(tmp_path: Path, objects
 
 def test_a_cluster_that_cannot_be_asked_is_told(tmp_path: Path, objects: Objects) -> None:
     objects.fails["GET"] = OSError("no route to host")
-    with pytest.raises(NoSuchStack, match="the cluster of stack local cannot be asked: no route to host; see that you"):
+    with pytest.raises(
+        NoSuchStack, match="the cluster of stack local cannot be reached: no route to host; check that you"
+    ):
         found_call("train-1f2e3d4c", place(tmp_path, objects))
 
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from infra.api_server import Json
-from multislice.call import Call
+from infra.job_state import State
+from multislice.call import Call, FunctionLog, Status, of_function
 from multislice.errors import (
     BucketFailed,
     CallError,
@@ -18,7 +19,6 @@ from multislice.errors import (
     HostTraceback,
     ResultDamaged,
 )
-from multislice.status import State, Status
 from tests.multislice.known import UID, Objects
 from workloads.call.folder import RETURNED, Seals
 
@@ -28,7 +28,8 @@ def jobset(objects: Objects) -> Json:
 
 
 def ended(objects: Objects, kind: str, message: str = "") -> None:
-    jobset(objects)["status"] = {"conditions": [{"type": kind, "status": "True", "message": message}]}
+    conditions = [{"type": kind, "status": "True", "message": message}]
+    jobset(objects)["status"] = {"terminalState": kind, "conditions": conditions}
 
 
 def seals(call: Call) -> Seals:
@@ -42,7 +43,7 @@ def raised(call: Call, process: int, error: BaseException | None, **facts: Any) 
 
 
 def workload(objects: Objects, conditions: list[Json], *, active: bool = True) -> None:
-    owner = {"metadata": {"ownerReferences": [{"uid": UID}]}, "spec": {"active": active}}
+    owner = {"metadata": {"name": "w", "ownerReferences": [{"uid": UID, "name": "f"}]}, "spec": {"active": active}}
     objects.found["/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads/w"] = {
         **owner,
         "status": {"conditions": conditions},
@@ -59,9 +60,9 @@ def test_a_call_tells_where_it_is(call: Call, objects: Objects) -> None:
     found["status"] = {"replicatedJobsStatus": [{"name": "slice", "ready": 2}]}
     assert call.status() == Status(State.RUNNING)
     ended(objects, "Completed")
-    assert call.status().state is State.RETURNED
+    assert call.status().state is State.COMPLETED
     call.cancel()
-    assert call.status() == Status(State.GONE)
+    assert call.status() == Status(State.MISSING)
 
 
 def test_a_call_whose_container_does_not_start_tells_on_which_host_and_why(call: Call, objects: Objects) -> None:
@@ -87,7 +88,7 @@ def test_a_call_whose_container_does_not_start_tells_on_which_host_and_why(call:
 def test_a_call_that_kueue_stopped_for_good_has_failed(call: Call, objects: Objects) -> None:
     jobset(objects)["spec"]["suspend"] = True
     workload(objects, [{"type": "Evicted", "status": "True", "message": "exceeded"}], active=False)
-    with pytest.raises(HostFailed, match="Kueue stopped it for good: exceeded"):
+    with pytest.raises(HostFailed, match="Kueue deactivated it: exceeded"):
         call.result()
 
 
@@ -146,9 +147,9 @@ def test_who_waits_is_told_once_that_the_cluster_cannot_be_asked_and_waits_on(ca
         objects.found.clear()
         objects.fails.clear()
 
-    assert isinstance(call.outcome(told=hear).error, CallGone)
-    assert [status.state for status in told] == [State.STARTING, State.UNKNOWN, State.GONE]
-    assert "cannot be asked: away" in told[1].reason
+    assert isinstance(call.outcome(on_status=hear).error, CallGone)
+    assert [status.state for status in told] == [State.STARTING, State.UNKNOWN, State.MISSING]
+    assert "cannot be reached: away" in told[1].reason
 
 
 def test_an_exception_that_would_end_the_process_here_is_named_instead(call: Call, objects: Objects) -> None:
@@ -229,3 +230,40 @@ def test_a_value_that_cannot_be_made_here_is_told(call: Call, objects: Objects) 
     ended(objects, "Completed")
     with pytest.raises(CallError, match="the function returned, but its value cannot be made here: ModuleNotFound"):
         call.result()
+
+
+BEGINS, ENDS = "call x: the function begins", "call x: the function has ended"
+
+
+TORN = "0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
+
+
+def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
+    lines = [
+        "WARNING: early",
+        BEGINS,
+        "step 1",
+        "[Gloo] Rank 0 is connected",
+        TORN,
+        "step 2",
+        ENDS,
+        "stopped: ValueError",
+    ]
+    assert list(of_function("x", lines)) == ["step 1", "step 2"]
+    assert list(of_function("x", ["WARNING: early"])) == []
+
+
+def test_a_last_line_that_was_not_ended_is_the_functions_and_ends_the_window_all_the_same() -> None:
+    assert list(of_function("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
+
+
+def test_what_a_function_prints_of_another_call_opens_and_ends_nothing() -> None:
+    lines = ["call y: the function begins", BEGINS, "call y: the function has ended", "more", ENDS]
+    assert list(of_function("x", lines)) == ["call y: the function has ended", "more"]
+
+
+def test_a_log_says_that_the_function_has_ended_and_opens_again_when_it_begins_anew() -> None:
+    log = FunctionLog("x")
+    assert [log.line(text) for text in (BEGINS, "a", ENDS, "b")] == [None, "a", None, None]
+    assert log.ended
+    assert [log.line(text) for text in (BEGINS, "c")] == [None, "c"]

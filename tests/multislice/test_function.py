@@ -188,5 +188,5 @@ def test_a_map_that_is_stopped_keeps_what_has_ended_and_cancels_the_rest(
     assert [path.rpartition("/")[2] for path in objects.found] == [first]
     said = capsys.readouterr().err
     assert f"call {first} is for input 'a'" in said
-    assert f"call {first} has ended (returned); multislice.attach({first!r}, stack='local').result()" in said
+    assert f"call {first} has ended (completed); multislice.attach({first!r}, stack='local').result()" in said
     assert f"call {second} is cancelled" in said

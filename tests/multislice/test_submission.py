@@ -108,7 +108,7 @@ def test_a_bucket_that_takes_no_files_is_told_and_nothing_is_submitted(tmp_path:
             replace(WISH, team="sales"),
             r"expected a team of stack local \(research, product\), got 's",
         ),
-        (replace(WISH, count=1), r"\(research, product\), got no name; say team="),
+        (replace(WISH, count=1), r"\(research, product\), got no name; pass team="),
     ],
 )
 def test_a_wish_that_the_stack_does_not_have_is_told_with_what_it_has(tmp_path: Path, wish: Wish, told: str) -> None:

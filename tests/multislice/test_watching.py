@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.logs.reading import Line
+from infra.job_logs import Line
 from multislice.call import Call
 from multislice.errors import CallGone
 from multislice.submission import submit
@@ -104,10 +104,10 @@ def test_the_output_of_a_host_is_that_of_its_newest_pod(tmp_path: Path) -> None:
 def test_a_call_that_has_ended_is_not_cancelled(
     call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    next(iter(objects.found.values()))["status"] = {"conditions": [{"type": "Completed", "status": "True"}]}
+    next(iter(objects.found.values()))["status"] = {"terminalState": "Completed"}
     cancel([call])
     assert objects.found
-    assert f"call {call.id} has ended (returned); multislice.attach(" in capsys.readouterr().err
+    assert f"call {call.id} has ended (completed); multislice.attach(" in capsys.readouterr().err
 
 
 def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_it(
@@ -118,8 +118,8 @@ def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_i
     cancel([call, other])
     assert [path.rpartition("/")[2] for path in objects.found] == [call.id]
     first, second = capsys.readouterr().err.splitlines()
-    assert f"call {call.id} is not cancelled and may run on" in first
-    assert f"end it by multislice.attach({call.id!r}, stack='local').cancel()" in first
+    assert f"call {call.id} is not cancelled and may still run" in first
+    assert f"end it with multislice.attach({call.id!r}, stack='local').cancel()" in first
     assert f"call {other.id} is cancelled" in second
 
 
@@ -129,7 +129,7 @@ def test_a_second_interruption_says_how_to_find_what_is_not_cancelled(
     objects.fails["DELETE"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         cancel([call])
-    said = f"call {call.id} may run on; find it by multislice.attach({call.id!r}, stack='local')"
+    said = f"call {call.id} may still run; find it with multislice.attach({call.id!r}, stack='local')"
     assert said in capsys.readouterr().err
 
 

@@ -19,6 +19,7 @@ from cli.environments.files import Files
 from cli.environments.listing import listing
 from sandbox.daemon import CHECKOUT
 from sandbox.site import Site
+from sandbox.stacks import SandboxStacks
 from tests.chain.stack import sandbox_in
 from tests.policy.lasting import without_expiry
 
@@ -49,7 +50,11 @@ def files(tmp_path: Path) -> Files:
 def test_an_environment_is_made_listed_found_without_its_file_and_destroyed_without_a_trace(
     site: Site, files: Files
 ) -> None:
-    backend, console, born = SandboxBackend(site.root, files), Console(file=io.StringIO()), datetime.now(UTC)
+    backend, console, born = (
+        SandboxBackend(files, SandboxStacks(site.root)),
+        Console(file=io.StringIO()),
+        datetime.now(UTC),
+    )
 
     assert create(Wish("try-1", "source", "8h"), backend, files, born, Form.TEXT, console) == 0
     bucket = site.buckets / "sandbox-try-1-checkpoints"

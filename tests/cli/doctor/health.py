@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cli import stack_file
-from cli.doctor.check import Check, Scope, Verdict
-from cli.doctor.command import examine
-from cli.doctor.google import Google, NotAsked
+from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
+from cli.doctor.doctor import examine
 from infra.api_server import Json
 from infra.bill import OUTPUT, bill
 from infra.operators import JOBSET, KUEUE
@@ -100,7 +99,7 @@ def faults(found: Scope) -> list[tuple[str, str, str, str]]:
     return [
         (check.group, check.subject, check.says, check.fix)
         for check in examined(found)
-        if check.verdict is Verdict.FAULT
+        if check.verdict is Verdict.FAILED
     ]
 
 

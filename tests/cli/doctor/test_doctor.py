@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.doctor.check import Verdict
-from cli.doctor.command import GROUPS, doctor
+from cli.doctor.checks import Verdict
+from cli.doctor.doctor import GROUPS, doctor
 from infra.bill import OUTPUT
 from tests.cli.doctor.health import (
     ACCESS,
@@ -33,14 +33,14 @@ from tests.cli.doctor.health import (
 def test_nothing_is_wrong_with_a_healthy_stack_and_each_group_says_so(tmp_path: Path) -> None:
     with scope(healthy(), tmp_path) as found:
         checks = examined(found)
-    assert [check for check in checks if check.verdict is Verdict.FAULT] == []
+    assert [check for check in checks if check.verdict is Verdict.FAILED] == []
     assert len(GROUPS) == 8
     assert {check.group for check in checks if check.verdict is Verdict.OK} == GROUPS.keys()
 
 
 def test_what_only_google_knows_is_not_asked_in_the_sandbox(tmp_path: Path) -> None:
     with scope(healthy(), tmp_path) as found:
-        told = {(check.group, check.says) for check in examined(found) if check.verdict is Verdict.NOT_ASKED}
+        told = {(check.group, check.says) for check in examined(found) if check.verdict is Verdict.SKIPPED}
     assert {group for group, says in told if says == "the sandbox has no Google Cloud"} == {
         "credentials",
         "APIs",
@@ -121,7 +121,7 @@ def cordoned(cluster: Cluster) -> None:
         (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower its quota"),
         (newer_node, "versions", "nodes", "pool-0-host-0, is v1.37.0", "let GKE upgrade them"),
         (other_kueue, "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
-        (slow_clock, "clocks", "nodes", "pool-0-host-0 last spoke 5", "kubectl describe node pool-0-host-0"),
+        (slow_clock, "clocks", "nodes", "pool-0-host-0 renewed its lease 5", "kubectl describe node pool-0-host-0"),
         (stopped_queue, "queues", "queue research", "FlavorNotFound: trillium", "kubectl describe clusterqueue"),
         (dead_controller, "queues", "kueue-controller-manager", "0 of 1 replicas", "pods -n kueue-system"),
         (dead_webhook, "queues", "a job in research", "connection refused", "kubectl get pods -n kueue-system"),
@@ -131,7 +131,7 @@ def cordoned(cluster: Cluster) -> None:
             "nodes",
             "slice pool-0",
             "bad hosts since 2026-11-01T00:00:00Z: pool-0-host-0",
-            "bad-host-, once they are sound",
+            "bad-host-, once they work again",
         ),
         (cordoned, "nodes", "slice pool-0", "cordoned: pool-0-host-0", "kubectl uncordon pool-0-host-0"),
     ],
@@ -173,7 +173,7 @@ def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
         del cluster.objects[path]
     with scope(cluster, tmp_path) as found:
         told = faults(found)
-    assert ("nodes", "slice pool-0", "1 of 2 hosts are there", "see pools: GKE makes a slice as a whole") in told
+    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see pools: GKE makes a slice as a whole") in told
 
 
 def without_nodes(*pools: str) -> Cluster:
@@ -192,7 +192,7 @@ def test_a_slice_without_a_host_is_told(tmp_path: Path) -> None:
     with scope(without_nodes("pool-1"), tmp_path) as found:
         told = [fault for fault in faults(found) if fault[0] == "nodes"]
     ((_, subject, says, fix),) = told
-    assert (subject, says) == ("slice pool-1", "no host of its 2x4 is there")
+    assert (subject, says) == ("slice pool-1", "it has no host, of 2x4")
     assert "see pools; `pulumi up --refresh --stack local`" in fix
 
 
@@ -209,14 +209,14 @@ def test_no_node_at_all_is_a_fault_unless_all_slices_come_on_request(
     tmp_path: Path, billed: str | None, faulty: bool
 ) -> None:
     with scope(without_nodes("pool-0", "pool-1"), tmp_path) as found:
-        outputs = dict(found.standing.outputs)
+        outputs = dict(found.up.outputs)
         told = outputs.pop(OUTPUT)
         if billed:
             outputs[OUTPUT] = {**told, "groups": [{**group, "billed": billed} for group in told["groups"]]}
-        checks = examined(replace(found, deployed=replace(found.standing, outputs=outputs)))
+        checks = examined(replace(found, deployed=replace(found.up, outputs=outputs)))
     (check,) = [check for check in checks if (check.group, check.subject) == ("nodes", "slices")]
     assert "the cluster has no TPU node" in check.says
-    assert (check.verdict is Verdict.FAULT) is faulty
+    assert (check.verdict is Verdict.FAILED) is faulty
 
 
 def test_a_bucket_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:
     cluster.refuses["GET", "/api/v1/nodes"] = 403, "nodes is forbidden"
     with scope(cluster, tmp_path) as found:
         checks = examined(found)
-    assert [check for check in checks if check.verdict is Verdict.FAULT] == []
-    assert {check.group for check in checks if "this user may not ask: nodes is forbidden" in check.says} == {
+    assert [check for check in checks if check.verdict is Verdict.FAILED] == []
+    assert {check.group for check in checks if "this user may not read it: nodes is forbidden" in check.says} == {
         "quota",
         "versions",
         "clocks",
@@ -276,7 +276,7 @@ def test_a_failed_check_is_the_exit_status_and_everything_is_in_the_json(
     told = json.loads(written.getvalue())
     assert status == 2
     assert told["stack"] == "local"
-    assert [check["verdict"] for check in told["checks"]].count("fault") == 1
+    assert [check["verdict"] for check in told["checks"]].count("failed") == 1
     assert "expected a sandbox in the folder" in told["checks"][0]["says"]
 
 
@@ -286,4 +286,4 @@ def test_objects_that_are_half_there_end_no_check_with_a_traceback(tmp_path: Pat
     cluster.objects[LEASE]["spec"] = {}
     with scope(cluster, tmp_path) as found:
         told = {check.subject: check.says for check in examined(found)}
-    assert told["slice without a node pool"] == "1 of 2 hosts are there"
+    assert told["slice without a node pool"] == "1 of 2 hosts exist"

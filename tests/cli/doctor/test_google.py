@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 
-from cli.doctor import quota
-from cli.doctor.check import Verdict
-from cli.doctor.google import Google, NotAsked, google
+from cli.doctor import capacity as quota
+from cli.doctor.checks import Google, NotAsked, Verdict, google
 from infra.api_server import Json
 from infra.apis import APIS
 from infra.stack_file import SliceGroup
@@ -120,11 +119,11 @@ def test_groups_in_two_zones_share_the_quota_of_the_region(
         group = found.settings.slices["trillium"].model_dump() | {"capacity": capacity}
         slices = {name: SliceGroup.model_validate(group | {"zone": zone}) for name, zone in ZONES.items()}
         found = replace(found, settings=found.settings.model_copy(update={"slices": slices}))
-        says = {check.subject: (check.verdict, check.says) for check in quota.google(found)}
+        says = {check.subject: (check.verdict, check.says) for check in quota.google_quota(found)}
         told = f"Google grants {granted - 1} chips in us-east5, near and far need {granted}"
-        assert says == {f"slices.{name}": (Verdict.FAULT, told) for name in slices}
+        assert says == {f"slices.{name}": (Verdict.FAILED, told) for name in slices}
         info["details"]["value"] = str(granted)
-        assert {check.verdict for check in quota.google(found)} == {Verdict.OK}
+        assert {check.verdict for check in quota.google_quota(found)} == {Verdict.OK}
 
 
 def test_a_zone_without_the_chips_is_told_with_those_that_have_them(

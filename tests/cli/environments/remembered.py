@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from cli.environments.backend import BackendError, Update
+from cli.environments.backend import Backend, Update
 from cli.environments.files import Files
+from infra.stacks import StacksError
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Stack:
 
 
 @dataclass
-class Remembered:
+class Remembered(Backend):
     """Stacks by name; the files are those of the machine that asks."""
 
     files: Files
@@ -47,7 +48,7 @@ class Remembered:
 
     def up(self, name: str) -> None:
         if self.refuses:
-            raise BackendError(self.refuses)
+            raise StacksError(self.refuses)
         stack = self.stacks.setdefault(name, Stack())
         stack.updates.insert(0, Update("update", "succeeded", self.now, config_of(self.files.stack(name))))
         stack.resources = ["gcp:storage/bucket:Bucket checkpoints"]
@@ -58,7 +59,7 @@ class Remembered:
     def destroy(self, name: str) -> None:
         assert self.files.stack(name).exists(), "the engine reads the stack file"
         if self.stacks[name].stays:
-            raise BackendError(self.stacks[name].stays)
+            raise StacksError(self.stacks[name].stays)
         self.stacks[name].resources = []
 
     def remove(self, name: str) -> None:

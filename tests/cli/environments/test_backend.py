@@ -9,12 +9,13 @@ import pytest
 import yaml
 from pulumi import automation
 
-from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
+from cli.environments.backend import Backend, SandboxBackend
 from cli.environments.files import Files, environment_in
-from cli.halt import Halt
+from infra.stacks import Stacks, StacksError
 from sandbox import builds, programs
 from sandbox.engine import project_folder, stack_in
 from sandbox.site import Site, create
+from sandbox.stacks import SandboxStacks
 
 CONFIG: Mapping[str, object] = {
     "tpu-multislice:cluster": {"name": "pr-1", "system_nodes": 1},
@@ -68,7 +69,7 @@ def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_fai
         stack.up()
     for path in (project_folder(site) / "stacks").iterdir():
         path.unlink()
-    backend = SandboxBackend(site.root, files)
+    backend = SandboxBackend(files, SandboxStacks(site.root))
 
     assert [*backend.names()] == [NAME]
     last, first = backend.updates(NAME)
@@ -81,7 +82,7 @@ def test_a_stack_is_known_and_restored_without_its_file_after_an_update_that_fai
     backend.restore(NAME)
     restored = yaml.safe_load(files.stack(NAME).read_text())
     assert restored["config"] == {**CONFIG, "tpu-multislice:broken": "true"}
-    with pytest.raises(BackendError, match="still has resources"):
+    with pytest.raises(StacksError, match="still has resources"):
         backend.remove(NAME)
 
 
@@ -92,33 +93,28 @@ def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: F
     (first,) = history.glob("*.history.json")
     for later in range(11):
         (history / f"{NAME}-{2**62 + later}.history.json").write_bytes(first.read_bytes())
-    assert len(SandboxBackend(site.root, files).updates(NAME)) == 12
+    assert len(SandboxBackend(files, SandboxStacks(site.root)).updates(NAME)) == 12
 
 
 @pytest.mark.costs(cpu_seconds=8)
 def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
     stack_of(site)
-    backend = SandboxBackend(site.root, files)
+    backend = SandboxBackend(files, SandboxStacks(site.root))
     assert ([*backend.names()], [*backend.updates(NAME)], [*backend.resources(NAME)]) == ([NAME], [], [])
     backend.remove(NAME)
     assert [*backend.names()] == []
 
 
 def test_a_sandbox_that_does_not_run_is_asked_and_not_operated(site: Site, files: Files) -> None:
-    backend = SandboxBackend(site.root, files)
+    backend = SandboxBackend(files, SandboxStacks(site.root))
     assert [*backend.names()] == []
-    with pytest.raises(BackendError, match="does not run; start it with `make up`"):
+    with pytest.raises(StacksError, match="does not run; start it with `make up`"):
         backend.up(NAME)
-
-
-def test_a_folder_without_a_sandbox_is_named(tmp_path: Path, files: Files) -> None:
-    with pytest.raises(Halt, match="expected a sandbox in the folder"):
-        SandboxBackend(tmp_path, files)
 
 
 def test_a_stack_is_made_with_the_key_that_its_file_names(files: Files, calls: Path) -> None:
     files.stack(NAME).write_text("secretsprovider: gcpkms://projects/p\nencryptedkey: AAAA\n")
-    PulumiBackend(files).up(NAME)
+    Backend(files, Stacks()).up(NAME)
     assert f"stack init {NAME} --no-select --secrets-provider=gcpkms://projects/p" in calls.read_text()
 
 
@@ -127,7 +123,7 @@ def test_an_update_is_held_to_the_rules_that_its_stack_has_settings_for(files: F
     files.policy(NAME).write_text("{}")
     for name in (NAME, "without"):
         files.stack(name).write_text(yaml.safe_dump({"config": CONFIG}))
-        PulumiBackend(files).up(name)
+        Backend(files, Stacks()).up(name)
     held, free = (line for line in calls.read_text().splitlines() if line.startswith("up "))
     assert f"--policy-pack-config {files.policy(NAME)}" in held
     assert "--policy-pack" not in free

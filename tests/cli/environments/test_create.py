@@ -11,12 +11,11 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Form
-from cli.environments.backend import BackendError
-from cli.environments.create import Wish, create
-from cli.environments.derivation import LONGEST, lifetime
+from cli.environments.create import LONGEST, Wish, create, lifetime
 from cli.environments.files import Files
 from cli.halt import Halt
 from infra.faults import Fault
+from infra.stacks import StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of
 from tests.infra.one_job import only_team
 
@@ -50,7 +49,7 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
     assert "$19.44 an hour" in told
-    assert "16 chips of v6e (spot): the quota of our-project must have them beside those of dev" in told
+    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in told
     assert "pr-1 is up" in told
 
 
@@ -148,7 +147,7 @@ def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
 ) -> None:
     def up(name: str) -> None:
         backend.stacks[name] = Stack()
-        raise BackendError("a mandatory rule is broken")
+        raise StacksError("a mandatory rule is broken")
 
     backend.up = up
     assert "pr-1 is not up, nothing was made\na mandatory rule" in refused(WISH, backend, files, now)

@@ -55,14 +55,14 @@ def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Rememb
     if known_by == "file":
         del environments.stacks["dev"]
     told = end("dev", environments, files)
-    assert (told.result, "expected an environment, got the stack dev" in told.message) == ("failed", True)
+    assert (told.result, "expected an environment, got the permanent stack dev" in told.message) == ("failed", True)
     assert files.stack("dev").exists()
 
 
 def test_one_whose_file_says_that_it_stays_is_never_touched(environments: Remembered, files: Files) -> None:
     files.stack("pr-1").write_text(files.stack("dev").read_text())
     told = end("pr-1", environments, files)
-    assert (told.result, "it is to stay" in told.message) == ("failed", True)
+    assert (told.result, "meant to be permanent" in told.message) == ("failed", True)
     assert environments.stacks["pr-1"].resources
     assert files.stack("pr-1").exists()
 

@@ -56,7 +56,7 @@ def test_a_stack_of_which_nothing_is_known_is_told(backend: Remembered, files: F
     console = Console(file=io.StringIO(), width=200)
     assert show(backend, files, now, Form.MARKDOWN, console, expired=True) == 1
     assert isinstance(console.file, io.StringIO)
-    assert "pr-9: it was never brought up and has no file here" in console.file.getvalue()
+    assert "pr-9: it was never deployed and has no file here" in console.file.getvalue()
 
 
 def test_the_exit_status_of_expired_ones_says_whether_there_are_some(

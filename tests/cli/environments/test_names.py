@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.environments.derivation import derived
+from cli.environments.create import derived
 from cli.stack_file import PREFIX
 from infra.environment import Environment
 from tests.infra.recording import Recording, Registration, Values, run_program, stack_values

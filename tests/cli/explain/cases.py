@@ -5,9 +5,8 @@ from dataclasses import replace
 from cli.deployed import JobPlace
 from cli.explain.explain import explain
 from cli.explain.finding import Finding
-from cli.observed.objects import Condition
-from cli.observed.pod import Pod
-from cli.observed.snapshot import Job, Node, Queue, Snapshot, Workload
+from cli.observed.snapshot import Job, Node, Queue, Snapshot
+from infra.job_state import Condition, Pod, Workload
 
 NOW = 10_000.0
 PLACE = JobPlace("tiny", "research", "research")

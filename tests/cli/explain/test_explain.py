@@ -1,14 +1,20 @@
 """One job for each cause, and what is said of it."""
 
+import io
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cli.deployed import JobPlace
-from cli.explain.explain import explain
+from cli.explain.explain import command, explain
 from cli.explain.finding import Cause
-from cli.observed.kind import Kind
 from cli.observed.snapshot import Event, Job, Queue, Snapshot
+from infra.job_state import Kind
+from tests.cli.api_objects import WORKLOADS
+from tests.cli.api_server import playing
 from tests.cli.explain.cases import (
     JOB,
     NO_QUOTA,
@@ -25,6 +31,7 @@ from tests.cli.explain.cases import (
     said,
     workload,
 )
+from tests.cli.standing import running, stack, waiting
 
 
 def test_a_job_that_is_not_there_is_submitted_anew() -> None:
@@ -54,7 +61,7 @@ def test_a_job_that_names_no_queue_waits_for_ever() -> None:
 
 def test_a_job_that_kueue_has_not_looked_at_is_told_with_the_queues_there_are() -> None:
     found = only(replace(JOB, workload=None, suspended=True))
-    assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "queues there are: research")
+    assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "existing queues: research")
 
 
 def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
@@ -64,7 +71,7 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.cause is Cause.QUOTA_TAKEN
     assert found.what == "The job asks for 16 chips and 8 of them are taken. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("let it go first: raise its `priority` in the stack file of dev, then `pulumi up`",)
+    assert found.next == ("to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`",)
     assert found.since == 9_000.0
 
 
@@ -202,3 +209,27 @@ def test_a_head_does_not_stand_for_a_host_that_is_refused() -> None:
     refused = Event(9_500.0, "Job", "tiny-slice-1", "FailedCreate", 'Unsupported value: "x"', True)
     found = only(replace(JOB, heads=1, pods=(pod("head-0-0"), *PODS[:3]), events=(refused,)))
     assert (found.cause, found.what) == (Cause.CREATION_REFUSED, "The API server refuses 1 host of the job.")
+
+
+def told(folder: Path, *, as_json: bool) -> str:
+    shown = Console(file=io.StringIO(), width=20, highlight=False)
+    with playing(running()) as server:
+        server.collections[WORKLOADS] = [waiting("tiny")]
+        assert command(stack(server, folder), None, shown, json=as_json) == 0
+    assert isinstance(shown.file, io.StringIO)
+    return shown.file.getvalue()
+
+
+def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -> None:
+    lines = told(tmp_path, as_json=False).splitlines()
+    assert lines[0] == "tiny  queued"
+    assert lines[2].startswith("The job asks for 0 chips and 16 of them are taken. It is number 1 in line.  since ")
+    assert "  -> to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`" in [
+        line.rstrip() for line in lines
+    ]
+
+
+def test_as_json_each_finding_has_its_cause(tmp_path: Path) -> None:
+    answer = json.loads(told(tmp_path, as_json=True))
+    assert (answer["job"], answer["state"]) == ("tiny", "queued")
+    assert [finding["cause"] for finding in answer["findings"]] == ["quota taken"]

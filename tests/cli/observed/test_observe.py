@@ -1,24 +1,27 @@
 """Against a real server with a stack in it, and files as the trainer leaves them."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.answer import as_json
 from cli.halt import Halt
-from cli.observed import kueue
+from cli.observed.cluster import without_hosts
 from cli.observed.files import UNREAD, read_files
-from cli.observed.json import as_json
-from cli.observed.kind import Kind, kind_of
-from cli.observed.observe import Observer, job_of
-from cli.observed.snapshot import State
-from cli.observed.summary import summary
+from cli.observed.observe import Observer
+from cli.observed.snapshot import summary
+from infra.bill import OUTPUT, bill
+from infra.job_state import Kind, State, kind_of
+from infra.settings import parse
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running, stack, waiting
+from tests.infra.recording import Values, run_program, stack_values
 from tests.workloads.report.runs import crashed_and_resumed
 
 
@@ -130,22 +133,16 @@ def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None
 
 
 def test_a_job_that_nobody_knows_is_told_with_those_there_are(server: Played, tmp_path: Path) -> None:
-    deployed = stack(server, tmp_path)
-    found = Observer(deployed).look("other")
-    assert job_of(deployed, found, "other").place.name == "other"
+    observer = Observer(stack(server, tmp_path))
+    assert observer.job("other")[1].place.name == "other"
     with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny, other\), got 'x'"):
-        job_of(deployed, found, "x")
+        observer.job("x")
 
 
 def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path) -> None:
     found = Observer(stack(server, tmp_path)).look()
     answer = json.loads(as_json({"stack": found, "loss": float("nan")}))
     assert (answer["stack"]["stack"], answer["loss"]) == ("dev", None)
-
-
-@pytest.mark.parametrize(("text", "count"), [("16", 16), (4, 4), ("2k", 2000)])
-def test_quantities_are_read_as_kubernetes_spells_them(text: object, count: int) -> None:
-    assert kueue.count(text) == count
 
 
 @pytest.mark.parametrize(
@@ -185,7 +182,42 @@ def test_somebody_elses_job_of_the_same_name_is_not_taken_for_the_stacks(server:
     found = Observer(theirs).look("tiny")
     steps = {job.place.namespace: job.files.training.step for job in found.jobs if job.place.name == "tiny"}
     assert steps == {"research": 5, "product": 0}
-    assert job_of(theirs, found, "product/tiny").place.namespace == "product"
-    assert job_of(theirs, found, None).place.namespace == "research"
-    with pytest.raises(Halt, match="name one of them: research/tiny or product/tiny"):
-        job_of(theirs, found, "tiny")
+    observer = Observer(theirs)
+    assert observer.job("product/tiny")[1].place.namespace == "product"
+    assert observer.job(None)[1].place.namespace == "research"
+    with pytest.raises(Halt, match="use research/tiny or product/tiny"):
+        observer.job("tiny")
+
+
+POOL = "gcp:container/nodePool:NodePool"
+
+
+def outputs(values: Values) -> Mapping[str, Any]:
+    """As Pulumi tells them."""
+    told = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
+    return json.loads(json.dumps({OUTPUT: told}))
+
+
+def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
+    told = outputs(stack_values("local"))
+    assert without_hosts(told, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
+    assert without_hosts(told, ["trillium-0", "trillium-1"]) == {}
+
+
+def test_slices_have_the_names_of_the_node_pools_that_the_program_declares() -> None:
+    values = stack_values("local")
+    pools = [pool.inputs["name"] for pool in run_program(values).of_type(POOL)]
+    assert {"system", *(without_hosts(outputs(values), []) or {})} == {*pools}
+
+
+@pytest.mark.parametrize("kind", ["flex-start", "queued"])
+def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
+    values = stack_values("local")
+    values["slices"]["trillium"]["capacity"] = {"kind": kind, "max_run_hours": 2}
+    values["job"]["slices"]["count"] = 1
+    assert without_hosts(outputs(values), []) == {}
+
+
+@pytest.mark.parametrize("told", [{}, {OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
+def test_outputs_of_another_version_tell_nothing(told: Mapping[str, Any]) -> None:
+    assert without_hosts(told, []) is None

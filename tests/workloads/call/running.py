@@ -8,7 +8,7 @@ from threading import Timer
 from typing import Any
 
 from cli.hosts import Hosts, Program, start_program
-from multislice.function_log import of_function
+from multislice.call import of_function
 from multislice.outcome import Outcome, found_outcome
 from multislice.packing import pack
 from multislice.project import Project

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from multislice.errors import HostTraceback
-from multislice.failures import host_failure
+from multislice.outcome import host_failure
 from tests.infra.recording import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, hosts_of, submitted
 from workloads.call.folder import FUNCTION, CallFolder

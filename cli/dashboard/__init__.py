@@ -1,1 +1,0 @@
-"""`multislice dashboard`: a deployed stack and the reports of its jobs, as pages that this machine serves to itself."""

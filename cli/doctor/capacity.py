@@ -1,0 +1,301 @@
+"""Chips: what Google grants, whether slices are whole, and whether queues admit jobs."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cli.doctor.checks import Check, Findings, Google, Scope, failed, ok, skipped
+from cli.observed.cluster import without_hosts
+from infra.accelerators import TPU_RESOURCE
+from infra.api_server import ApiError, Json
+from infra.capacity import FlexStart, Queued
+from infra.cluster_queues import QUEUE_LABEL, amount
+from infra.flavors import API_VERSION, NODE_POOL_LABEL, SLICE_GROUP_LABEL
+from infra.job_state import JOBSET_API, JOBSETS, WORKLOADS, condition, is_true
+from infra.placement import SYSTEM_POOL
+from infra.stack_file import SliceGroup
+from workloads.spec import BAD_HOST_KEY
+
+_ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
+    "v5e": ("TPU-LITE-PODSLICE-V5-per-project-region", None),
+    "v5p": ("TPU-V5P-per-project-region", None),
+    "v6e": ("TPUS-PER-TPU-FAMILY-per-project-region", "CT6E"),
+}
+_SPOT: Mapping[str, tuple[str, str | None]] = {
+    "v5e": ("PREEMPTIBLE-TPU-LITE-PODSLICE-V5-per-project-region", None),
+    "v6e": ("PREEMPTIBLE-TPU-V6E-per-project-region", None),
+    "7x": ("PREEMPTIBLE-TPU7X-per-project-region", None),
+}
+"""By generation: quota of Compute Engine, in chips, and its dimension tpu_family; as users report them, because
+Google publishes no list. A reservation needs none."""
+_UNLIMITED = -1
+_TPU = "cloud.google.com/gke-tpu-accelerator"
+
+
+def quotas(scope: Scope) -> Findings:
+    """Whether queues give out no more chips than there are."""
+    given = _given(scope.listed(f"/apis/{API_VERSION}/clusterqueues"))
+    nodes = scope.listed("/api/v1/nodes")
+    groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
+    for flavor in scope.listed(f"/apis/{API_VERSION}/resourceflavors"):
+        name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
+        chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
+        quota, group = given.get(name, 0), groups.get(name)
+        said = f"queues give out {quota} chips, nodes have {chips}"
+        if group and isinstance(group.capacity, FlexStart | Queued):
+            yield ok(f"flavor {name}", f"{said}; the rest comes on request")
+        elif quota > chips:
+            yield failed(f"flavor {name}", said, f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`")
+        else:
+            yield ok(f"flavor {name}", said)
+
+
+def google_quota(scope: Scope) -> Findings:
+    """Whether Google grants the chips of each slice group."""
+    if scope.settings is None:
+        yield skipped("TPU quota", f"there is no stacks/Pulumi.{scope.stack}.yaml here that says how many chips")
+        return
+    found = scope.in_google()
+    groups = scope.settings.slices
+    for name, group in groups.items():
+        sharing = {other: each for other, each in groups.items() if _quota_of(each) == _quota_of(group)}
+        yield from _granted(found, name, group, sharing)
+
+
+def zones(scope: Scope) -> Findings:
+    """Whether the zone of each slice group has its machines."""
+    if scope.settings is None:
+        return
+    found, cloud = scope.in_google(), scope.settings.cloud
+    for name, group in scope.settings.slices.items():
+        subject, machine, zone = f"slices.{name}.zone", group.shape.machine_type, group.zone_in(cloud)
+        offering = _zones_with(found, machine)
+        near = [other for other in offering if other.startswith(f"{cloud.region}-")]
+        if not offering:
+            yield skipped(subject, f"Google lists {machine} in no zone")
+        elif zone in offering:
+            yield ok(subject, f"{zone} has {machine}")
+        else:
+            fix = f"name one of {', '.join(near)}" if near else f"choose another region: {', '.join(offering)}"
+            yield failed(subject, f"{zone} has no {machine}", fix)
+
+
+def _zones_with(google: Google, machine: str) -> list[str]:
+    path = f"/compute/v1/projects/{google.project}/aggregated/machineTypes"
+    items: Json = google.get("compute", path, {"filter": f'name = "{machine}"'}).get("items", {})
+    return sorted(place.removeprefix("zones/") for place, listed in items.items() if listed.get("machineTypes"))
+
+
+def _quota_of(group: SliceGroup) -> tuple[str, str | None] | None:
+    """Return the quota that the group's chips count against, with its family of TPUs."""
+    kind = group.capacity.kind
+    table = _ON_DEMAND if kind == "on-demand" else {} if kind == "reservation" else _SPOT
+    return table.get(group.generation)
+
+
+def _needed(groups: Collection[SliceGroup]) -> int:
+    """Return the chips that groups of one quota need. Those on request may come one group after the other."""
+    on_request = [group.chips for group in groups if isinstance(group.capacity, FlexStart | Queued)]
+    return sum(group.chips for group in groups) - sum(on_request) + max(on_request, default=0)
+
+
+def _granted(google: Google, name: str, group: SliceGroup, sharing: Mapping[str, SliceGroup]) -> Findings:
+    subject, found = f"slices.{name}", _quota_of(group)
+    if found is None:
+        yield skipped(subject, f"no quota is known of {group.generation} by {group.capacity.kind}")
+        return
+    quota, family = found
+    path = f"/v1/projects/{google.project}/locations/global/services/compute.googleapis.com/quotaInfos/{quota}"
+    infos: list[Json] = google.get("cloudquotas", path).get("dimensionsInfos", [])
+    wanted = {"region": google.region, **({"tpu_family": family} if family else {})}
+    granted = next((int(info["details"]["value"]) for info in infos if _covers(info, wanted)), 0)
+    needed = _needed(sharing.values())
+    of = "the group has" if len(sharing) == 1 else f"{' and '.join(sharing)} need"
+    said = f"Google grants {granted} chips in {google.region}, {of} {needed}"
+    if granted != _UNLIMITED and granted < needed:
+        yield failed(subject, said, f"ask for more of {quota}: https://console.cloud.google.com/iam-admin/quotas")
+    else:
+        yield ok(subject, said)
+
+
+def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
+    dimensions: dict[str, str] = info.get("dimensions") or {}
+    places: list[str] = info.get("applicableLocations") or []
+    here = dimensions.get("region", wanted["region"] if wanted["region"] in places or not places else "")
+    return all({**dimensions, "region": here}.get(key) == value for key, value in wanted.items())
+
+
+def _given(cluster_queues: list[Json]) -> dict[str, int]:
+    """Chips by flavor."""
+    given: dict[str, int] = {}
+    for queue in cluster_queues:
+        for group in queue["spec"].get("resourceGroups", []):
+            for flavor in group["flavors"]:
+                given[flavor["name"]] = given.get(flavor["name"], 0) + sum(map(_nominal, flavor["resources"]))
+    return given
+
+
+def _nominal(resource: Json) -> int:
+    return int(amount(resource["nominalQuota"])) if resource["name"] == TPU_RESOURCE else 0
+
+
+def _chips(node: Json) -> int:
+    allocatable: dict[str, Any] = node["status"].get("allocatable", {})
+    return int(amount(allocatable.get(TPU_RESOURCE, 0)))
+
+
+def queues(scope: Scope) -> Findings:
+    """Whether each queue of the stack admits jobs."""
+    for name, namespace in scope.up.outputs["queues"].items():
+        queue = scope.api.find(f"/apis/{API_VERSION}/clusterqueues/{name}")
+        local = scope.api.find(f"/apis/{API_VERSION}/namespaces/{namespace}/localqueues/{name}")
+        # A team's `admission: hold` makes both inactive; that is no error.
+        stopped = queue["spec"].get("stopPolicy", "None") if queue else "None"
+        for subject, found in ((f"queue {name}", queue), (f"local queue {name}", local)):
+            if found and stopped != "None":
+                yield ok(subject, f"admits no job, as the queue's stopPolicy is {stopped}")
+            else:
+                yield _active(subject, found, scope.stack)
+
+
+def controllers(scope: Scope) -> Findings:
+    """Whether JobSet and Kueue run."""
+    for namespace in ("jobset-system", "kueue-system"):
+        for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
+            subject, available = deployment["metadata"]["name"], condition(deployment, "Available")
+            if available.get("status") == "True":
+                yield ok(subject, "available")
+            else:
+                yield failed(
+                    subject, available.get("message", "not available"), f"kubectl describe pods -n {namespace}"
+                )
+
+
+def submission(scope: Scope) -> Findings:
+    """Whether a job would be taken; by a dry run."""
+    for place in scope.up.jobs:
+        subject, path = f"a job in {place.namespace}", JOBSETS.format(place.namespace)
+        try:
+            scope.api.request("POST", path, _small(place.queue), {"dryRun": "All"})
+        except ApiError as error:
+            if error.status == 403 and "webhook" not in str(error):
+                raise
+            yield failed(subject, str(error), "see the controllers above: kubectl get pods -n kueue-system")
+        else:
+            yield ok(subject, "would be taken")
+
+
+def waiting(scope: Scope) -> Findings:
+    """Which jobs wait, and for what."""
+    for namespace in sorted({place.namespace for place in scope.up.jobs}):
+        workloads = scope.listed(WORKLOADS.format(namespace))
+        waits = [each for each in workloads if not is_true(each, "QuotaReserved") and not is_true(each, "Finished")]
+        why = "; ".join(_why(each) for each in waits)
+        yield ok(f"namespace {namespace}", f"{len(waits)} wait: {why}" if waits else "no job waits")
+
+
+def _active(subject: str, found: Json | None, stack: str) -> Check:
+    if found is None:
+        return failed(subject, "it is missing", f"pulumi up --refresh --stack {stack}")
+    told = condition(found, "Active")
+    if told.get("status") == "True":
+        return ok(subject, told.get("message", "active"))
+    return failed(subject, told.get("message", "Kueue has not looked at it"), "kubectl describe clusterqueue")
+
+
+def _why(workload: Json) -> str:
+    why = condition(workload, "QuotaReserved").get("message", "not looked at yet")
+    return f"{workload['metadata']['name']}: {why}"
+
+
+def _small(queue: str) -> Json:
+    """A JobSet of one pod with a chip, because jobs without chips are refused."""
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
+    return {
+        "apiVersion": JOBSET_API,
+        "kind": "JobSet",
+        "metadata": {"name": "tried-by-doctor", "labels": {QUEUE_LABEL: queue}},
+        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},
+    }
+
+
+def slices(scope: Scope) -> Findings:
+    """Whether each slice has all its hosts, and all of them are fit."""
+    pools: defaultdict[str, list[Json]] = defaultdict(list)
+    for node in scope.listed("/api/v1/nodes"):
+        if _TPU in node["metadata"]["labels"]:
+            pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
+    yield from _hostless(scope, pools)
+    hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
+    for name, nodes in sorted(pools.items()):
+        yield _slice(f"slice {name}", nodes, hosts)
+    yield from _marks(pools)
+
+
+def pools(scope: Scope) -> Findings:
+    """What GKE says of the node pools."""
+    google = scope.in_google()
+    cluster = scope.up.outputs["cluster"]
+    path = f"/v1/projects/{google.project}/locations/{google.region}/clusters/{cluster}/nodePools"
+    for pool in google.get("container", path).get("nodePools", []):
+        subject, status = f"pool {pool['name']}", pool.get("status", "unknown")
+        words = [told.get("message", "") for told in pool.get("conditions", [])] or [pool.get("statusMessage", "")]
+        if status in ("RUNNING", "RECONCILING", "PROVISIONING"):
+            yield ok(subject, status.lower())
+        elif status == "ERROR":
+            resource = "cluster-system" if pool["name"] == SYSTEM_POOL else f"slices-{pool['name']}"
+            fix = f"suspend the jobs on it, then create it again: pulumi up --stack {scope.stack}"
+            yield failed(subject, f"{status}: {'; '.join(words)}", f"{fix} --replace '**::{resource}'")
+        else:
+            yield failed(subject, f"{status}: {'; '.join(words)}", "wait; GKE is still working on it, or repairs it")
+
+
+def _hostless(scope: Scope, pools: Collection[str]) -> Findings:
+    """Checks of slices without a node, which are none of `pools`."""
+    hostless = without_hosts(scope.up.outputs, pools)
+    fix = f"see pools; `pulumi up --refresh --stack {scope.stack}`"
+    for name, topology in (hostless or {}).items():
+        taken = "spot capacity that Google took comes back on its own"
+        yield failed(f"slice {name}", f"it has no host, of {topology}", f"{fix}; {taken}")
+    if not pools and hostless is None:
+        yield failed("slices", "the cluster has no TPU node", fix)
+    elif not pools and not hostless:
+        yield ok("slices", "the cluster has no TPU node: all slices come on request")
+
+
+def _marks(pools: Mapping[str, list[Json]]) -> Findings:
+    """Whether more slices are marked than hardware explains. No limit stops a trainer from marking its own node."""
+    marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
+    if len(marked) > 1:
+        told = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
+        fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one member's job may have marked all"
+        yield failed("bad hosts", told, fix)
+
+
+def _slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
+    marks = {_name(node): mark for node in nodes if (mark := _mark(node))}
+    cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]
+    silent = [_name(node) for node in nodes if not is_true(node, "Ready")]
+    wanted = hosts.get(nodes[0]["metadata"]["labels"].get(SLICE_GROUP_LABEL, ""), len(nodes))
+    if silent:
+        why = condition(next(node for node in nodes if _name(node) in silent), "Ready").get("message", "no word")
+        return failed(subject, f"not ready: {', '.join(silent)}: {why}", f"kubectl describe node {silent[0]}")
+    if marks:
+        since = min((mark["timeAdded"] for mark in marks.values() if "timeAdded" in mark), default="an unknown time")
+        told = f"marked as bad hosts since {since}: {', '.join(marks)}"
+        return failed(subject, told, f"kubectl taint nodes {' '.join(marks)} {BAD_HOST_KEY}-, once they work again")
+    if cordoned:
+        return failed(subject, f"cordoned: {', '.join(cordoned)}", f"kubectl uncordon {' '.join(cordoned)}")
+    if len(nodes) < wanted:
+        return failed(subject, f"{len(nodes)} of {wanted} hosts exist", "see pools: GKE makes a slice as a whole")
+    return ok(subject, f"all {len(nodes)} hosts are ready")
+
+
+def _mark(node: Json) -> Json | None:
+    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == BAD_HOST_KEY), None)
+
+
+def _name(node: Json) -> str:
+    return node["metadata"]["name"]

@@ -1,0 +1,150 @@
+"""Versions, clocks and names of a cluster: whether they fit each other."""
+
+import re
+import shutil
+import socket
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+from cli.doctor.checks import Findings, NotAsked, Scope, failed, ok, skipped
+from infra.job_state import is_true
+
+_KUBELET_MINORS = 3
+"""A node may be so many minors older than the API server, and never newer
+(https://kubernetes.io/releases/version-skew-policy/)."""
+_VERSION_LABEL = "app.kubernetes.io/version"
+_PROGRAMS = {
+    "pulumi": "https://www.pulumi.com/docs/iac/download-install/",
+    "gcloud": "https://cloud.google.com/sdk/docs/install",
+    "gke-gcloud-auth-plugin": "gcloud components install gke-gcloud-auth-plugin",
+    "kubectl": "gcloud components install kubectl",
+}
+"""Where programs come from."""
+_HERE_SECONDS = 10.0
+"""Tokens and signatures allow for some minutes; a clock that is synchronised is off by far less."""
+_NODE_SECONDS = 60.0
+"""Nodes renew their lease every 10 seconds."""
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def node_versions(scope: Scope) -> Findings:
+    """Whether the nodes are no newer than the API server, nor much older."""
+    server = scope.api.request("GET", "/version")["gitVersion"]
+    kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed("/api/v1/nodes")}
+    apart = {
+        name: version
+        for name, version in kubelets.items()
+        if not 0 <= _minor(server) - _minor(version) <= _KUBELET_MINORS
+    }
+    if apart:
+        name, version = next(iter(apart.items()))
+        said = f"the API server is {server}, and of {len(apart)} nodes the first, {name}, is {version}"
+        yield failed(
+            "nodes", said, f"let GKE upgrade them: within {_KUBELET_MINORS} minors of the API server, and none newer"
+        )
+    else:
+        yield ok("nodes", f"the API server is {server}; {', '.join(sorted(set(kubelets.values()))) or 'no nodes'}")
+
+
+def operators(scope: Scope) -> Findings:
+    """Whether JobSet and Kueue are those that this checkout declares."""
+    # Imports Pulumi's SDK.
+    from infra.operators import JOBSET, KUEUE
+
+    wanted = {"jobset-system": ("JobSet", JOBSET.version), "kueue-system": ("Kueue", KUEUE.version)}
+    for namespace, (name, version) in wanted.items():
+        found = {
+            deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "unknown").removeprefix("v")
+            for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        }
+        if found == {version}:
+            yield ok(name, version)
+        else:
+            said = f"this checkout declares {version}, the cluster has {', '.join(sorted(found)) or 'none'}"
+            yield failed(name, said, f"`pulumi up --stack {scope.stack}`, one minor at a time: docs/operations.md")
+
+
+def programs(scope: Scope) -> Findings:
+    """Whether what commands and Pulumi start is installed."""
+    if scope.sandbox:
+        yield skipped("programs", "the sandbox has its own")
+        return
+    for name, source in _PROGRAMS.items():
+        if shutil.which(name) is None:
+            yield failed(name, "not on PATH", source)
+        else:
+            yield ok(name, "installed")
+
+
+def _kubelet(node: dict[str, dict[str, dict[str, str]]]) -> str:
+    return node["status"]["nodeInfo"]["kubeletVersion"]
+
+
+def _minor(version: str) -> int:
+    found = re.match(r"v?\d+\.(\d+)", version)
+    return int(found[1]) if found else 0
+
+
+def clock(scope: Scope) -> Findings:
+    """Whether this machine and the API server agree."""
+    ahead = (datetime.now(UTC) - _now(scope)).total_seconds()
+    told = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the API server"
+    if abs(ahead) > _HERE_SECONDS:
+        yield failed("this machine", told, "sudo timedatectl set-ntp true")
+    else:
+        yield ok("this machine", told)
+
+
+def node_clocks(scope: Scope) -> Findings:
+    """Whether the nodes and the API server agree, by the leases of those that are ready."""
+    now = _now(scope)
+    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if is_true(node, "Ready")}
+    renewed = {
+        lease["metadata"]["name"]: datetime.fromisoformat(lease["spec"]["renewTime"])
+        for lease in scope.listed(_LEASES)
+        if lease["metadata"]["name"] in ready and lease["spec"].get("renewTime")
+    }
+    off = {name: (now - then).total_seconds() for name, then in renewed.items()}
+    wrong = {name: seconds for name, seconds in off.items() if abs(seconds) > _NODE_SECONDS}
+    if wrong:
+        name, seconds = max(wrong.items(), key=lambda item: abs(item[1]))
+        told = f"{len(wrong)} of {len(off)} are off; {name} renewed its lease {seconds:.0f} s before the server's time"
+        yield failed("nodes", told, f"drain and recreate: kubectl describe node {name}")
+    else:
+        yield ok("nodes", f"all {len(off)} within {_NODE_SECONDS:.0f} s of the API server")
+
+
+def _now(scope: Scope) -> datetime:
+    """The time by the API server's clock."""
+    answer = scope.api.open("/version", {})
+    try:
+        return parsedate_to_datetime(answer.headers["Date"])
+    except (KeyError, ValueError):
+        raise NotAsked("the API server's answer has no date") from None
+    finally:
+        answer.close()
+
+
+def endpoint(scope: Scope) -> Findings:
+    """Whether the cluster's name is known here."""
+    host = urlsplit(scope.up.api.url).hostname or ""
+    try:
+        found = socket.getaddrinfo(host, None)[0][4][0]
+    except OSError as error:
+        yield failed("endpoint", f"{host}: {error}", "look at this machine's resolver: /etc/resolv.conf")
+    else:
+        yield ok("endpoint", f"{host} is {found}")
+
+
+def name_servers(scope: Scope) -> Findings:
+    """Whether the cluster has a name server that is ready."""
+    if scope.sandbox:
+        yield skipped("cluster", "names of pods are in their hosts file here")
+        return
+    pods = scope.api.request("GET", "/api/v1/namespaces/kube-system/pods", query={"labelSelector": "k8s-app=kube-dns"})
+    ready = [pod for pod in pods["items"] if is_true(pod, "Ready")]
+    if ready:
+        yield ok("cluster", f"{len(ready)} of {len(pods['items'])} name servers are ready")
+    else:
+        yield failed("cluster", "no name server is ready", "kubectl describe pods -n kube-system -l k8s-app=kube-dns")

@@ -1,0 +1,134 @@
+"""`multislice doctor`: all groups, one after the other."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from cli import stack_file
+from cli.answer import form, write
+from cli.deployed import deployed
+from cli.doctor import capacity, cluster, credentials
+from cli.doctor.checks import Check, Findings, Google, NotAsked, Scope, Verdict, failed, google, skipped
+from cli.halt import Halt
+from infra.api_server import UNREACHABLE, ApiError
+from infra.review.table import Table
+from workloads.spec import Spec
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+FAILED = 2
+"""Exit status when a check fails."""
+
+GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
+    "credentials": (
+        credentials.stack,
+        credentials.rights,
+        credentials.bucket,
+        credentials.gcloud,
+        credentials.application_default,
+        credentials.billing,
+    ),
+    "APIs": (credentials.kinds, credentials.services),
+    "quota": (capacity.quotas, capacity.google_quota, capacity.zones),
+    "versions": (cluster.node_versions, cluster.operators, cluster.programs),
+    "clocks": (cluster.clock, cluster.node_clocks),
+    "DNS": (cluster.endpoint, cluster.name_servers),
+    "queues": (capacity.queues, capacity.controllers, capacity.submission, capacity.waiting),
+    "nodes": (capacity.slices, capacity.pools),
+}
+
+
+class Report(Spec):
+    """All checks."""
+
+    stack: str
+    checks: tuple[Check, ...]
+
+
+def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
+    """Examine a stack; return the exit status. `sandbox` is the folder of its sandbox; None: Google Cloud."""
+    checks = tuple(examine(_scope(stack, sandbox)))
+    write(
+        Report(stack=stack, checks=checks).model_dump_json(indent=1),
+        [_table(stack, checks)],
+        form(as_json=as_json),
+        console,
+    )
+    return FAILED if any(check.verdict is Verdict.FAILED for check in checks) else 0
+
+
+def examine(scope: Scope) -> Iterator[Check]:
+    """Yield the checks of all groups; one that cannot be made does not affect the others."""
+    for group, questions in GROUPS.items():
+        for question in questions:
+            subject = question.__name__.replace("_", " ")
+            try:
+                checks = _answers(subject, question, scope)
+            except UNREACHABLE as error:
+                said = f"the cluster does not answer: {error}"
+                checks = [failed(subject, said, "check the network, and DNS below, and try again")]
+                scope = replace(scope, silent=True)
+            yield from (check.model_copy(update={"group": group}) for check in checks)
+
+
+def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) -> list[Check]:
+    """Return the results until one check could not be made.
+
+    Raises:
+        urllib3.exceptions.HTTPError, OSError: the cluster does not answer.
+    """
+    checks: list[Check] = []
+    try:
+        for check in question(scope):
+            checks.append(check)
+    except (NotAsked, Halt) as why:
+        checks.append(skipped(subject, str(why)))
+    except ApiError as error:
+        if error.status == 403:
+            checks.append(skipped(subject, f"this user may not read it: {error}"))
+        else:
+            checks.append(failed(subject, f"the cluster refuses: {error}", "look at the cluster's control plane"))
+    return checks
+
+
+def _scope(stack: str, sandbox: Path | None) -> Scope:
+    try:
+        settings = stack_file.read(stack_file.find(stack))
+    except Halt:
+        settings = None
+    found, missing = None, ""
+    try:
+        found = deployed(stack, sandbox)
+    except Halt as halted:
+        missing = str(halted)
+    return Scope(stack, settings, found, missing, sandbox is not None, _google(settings, sandbox))
+
+
+def _google(settings: "Settings | None", sandbox: Path | None) -> Google | NotAsked:
+    if sandbox is not None:
+        return NotAsked("the sandbox has no Google Cloud")
+    if settings is None:
+        return NotAsked("there is no stack file here that names the project")
+    try:
+        return google(settings.cloud.project, settings.cloud.region)
+    except NotAsked as why:
+        return why
+
+
+def _table(stack: str, checks: tuple[Check, ...]) -> Table:
+    faults = [check for check in checks if check.verdict is Verdict.FAILED]
+    asked = [check for check in checks if check.verdict is not Verdict.SKIPPED]
+    verdict = f"{len(faults)} of {len(asked)} checks failed" if faults else f"all {len(asked)} checks are ok"
+    return Table(
+        title=f"stack {stack}",
+        verdict=f"{verdict}, {len(checks) - len(asked)} skipped",
+        state="bad" if faults else "good",
+        columns=("group", "subject", "", "result"),
+        rows=[(check.group, check.subject, check.verdict, check.says) for check in checks],
+        notes=[f"{check.group}, {check.subject}: {check.fix}" for check in faults],
+        whole=(0, 2),
+    )

@@ -1,0 +1,175 @@
+"""Why hosts of an admitted job do not run, and why a job restarted, failed, or is silent."""
+
+from collections.abc import Iterator
+
+from cli.explain.finding import Cause, Finding, meaning, submit_again
+from cli.observed.first_cause import first_cause
+from cli.observed.snapshot import Job, Snapshot
+from cli.render import by_reason, counted, duration, exit_words
+from infra.job_state import Kind, State
+from workloads.spec import BAD_HOST_KEY
+
+_REFUSED = ("JobCreationFailed", "FailedCreate")
+"""Reasons of events about Jobs and pods that the API server refuses."""
+_FOLLOWERS_WAIT = "follower pod"
+"""JobSet refuses the other hosts of a slice until its first one has a node; that is no error."""
+_SILENT_STEPS = 20
+_SILENT_SECONDS = 60
+"""A job is silent when no step has ended for as long as so many steps take, and for at least so long."""
+
+
+def placing(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+    """Yield what keeps hosts of a job from running that Kueue has admitted."""
+    doctor = f"multislice doctor {snapshot.options}"
+    yield from _refused(job)
+    yield from _without_node(snapshot, job, doctor)
+    yield from _on_lost_nodes(snapshot, job, doctor)
+    yield from _not_started(job)
+
+
+def _refused(job: Job) -> Iterator[Finding]:
+    refusals = [event for event in job.events if event.reason in _REFUSED and _FOLLOWERS_WAIT not in event.message]
+    missing = job.hosts + job.heads - len(job.pods)
+    if refusals and missing > 0:
+        what = f"The API server refuses {counted(missing, 'host')} of the job."
+        messages = tuple(dict.fromkeys(f"{event.kind} {event.name}: {event.message}" for event in refusals[:3]))
+        advice = "fix what it names in the stack file, then `pulumi up`"
+        yield Finding(Cause.CREATION_REFUSED, what, refusals[-1].at, messages, (advice,))
+
+
+def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
+    waiting = [pod for pod in job.pods if pod.waits_for and not pod.node]
+    if not waiting:
+        return
+    marked = [node for node in snapshot.nodes if node.bad_host]
+    away = [node for node in snapshot.nodes if not node.ready]
+    evidence = [f"{', '.join(hosts)}: {message}" for message, hosts in by_reason(waiting).items()]
+    evidence += [f"{node.name} is marked as one with a bad host: {node.bad_host}" for node in marked]
+    evidence += [f"{node.name} is not ready: {node.not_ready}" for node in away]
+    what = f"{counted(len(waiting), 'host')} of the job {'has' if len(waiting) == 1 else 'have'} no node"
+    if marked:
+        back = f"once the node works again: kubectl taint nodes {marked[0].name} {BAD_HOST_KEY}-"
+        since = min(pod.created for pod in waiting)
+        yield Finding(
+            Cause.BAD_HOST, f"{what}: the free ones belong to a bad slice.", since, tuple(evidence), (doctor, back)
+        )
+        return
+    move = f"if Google has no chips there, change slices.NAME.zone: pulumi up --stack {snapshot.stack}"
+    yield Finding(Cause.NO_NODE, f"{what}.", min(pod.created for pod in waiting), tuple(evidence), (doctor, move))
+
+
+def _on_lost_nodes(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding]:
+    for pod in job.pods:
+        node = snapshot.node(pod.node)
+        if pod.phase not in ("Running", "Terminating") or (node and node.ready):
+            continue
+        if node is None and (pod.is_head or not snapshot.nodes):
+            continue  # Only nodes of slices are read, and maybe not even these.
+        said = f"it is not ready: {node.not_ready}" if node else "it is no longer there"
+        what = f"Host {pod.host} is on node {pod.node}, which does not answer."
+        advice = "nothing to do: its pod is evicted after some minutes, and the job restarts"
+        since = node.since if node else None
+        yield Finding(Cause.NODE_LOST, what, since, (f"{pod.node}: {said}",), (advice, doctor))
+
+
+def _not_started(job: Job) -> Iterator[Finding]:
+    held = [pod for pod in job.pods if pod.held_up]
+    if not held:
+        return
+    what = f"{counted(len(held), 'host')} cannot start the container: {held[0].held_up.partition(':')[0]}."
+    advice = "fix the image or what the pod refers to, then `pulumi up`"
+    evidence = tuple(f"{pod.host}: {pod.held_up}" for pod in held[:3])
+    yield Finding(Cause.NOT_STARTED, what, min(pod.created for pod in held), evidence, (advice,))
+
+
+def restarts(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+    """Yield one finding for each restart whose cause is known, the newest first, and one for the others."""
+    known: set[int] = set()
+    for attempt in range(job.restarts - 1, -1, -1):
+        if finding := _end_of(snapshot, job, attempt):
+            known.add(attempt)
+            yield finding
+    unknown = job.restarts - len(known)
+    if unknown > 0:
+        what = f"The job restarted {counted(unknown, 'time')} for an unknown reason."
+        log = f"read its log: multislice logs {job.place.name} {snapshot.options} --previous"
+        yield Finding(Cause.RESTARTED, what, None, tuple(_said(job)), (log,))
+
+
+def failed(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+    """Yield why the job has failed, if it has."""
+    if job.state is not State.FAILED:
+        return
+    said = job.said("Failed")
+    words = (f"JobSet: {said.reason}: {said.message}",) if said else ()
+    last = _end_of(snapshot, job, job.restarts)
+    is_over = job.restarts_counted >= job.max_restarts > 0
+    over = f" It had used up its {counted(job.restarts_counted, 'restart')}." if is_over else ""
+    what = f"The job has failed. {last.what if last else 'No host says why.'}{over}"
+    evidence = (*(last.evidence if last else ()), *words)
+    advice = (*(last.next if last else ()), *_try_again(snapshot, job))
+    yield Finding(Cause.FAILED, what, said.since if said else None, evidence, advice)
+
+
+def going_on(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
+    """Yield that a job is complete, or runs, or is silent."""
+    if job.state is State.COMPLETED:
+        said, step = job.said("Completed"), job.files.training.step
+        what = f"The job is complete, after {counted(step, 'step')}." if step else "The job is complete."
+        yield Finding(Cause.COMPLETED, what, said.since if said else None)
+    elif job.state is State.RUNNING and job.kind is Kind.TRAINING:
+        yield _trains(snapshot, job)
+    elif job.state is State.RUNNING:
+        program = "the function" if job.kind is Kind.FUNCTION else "the program"
+        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        since = max((pod.started or 0.0 for pod in job.pods), default=None)
+        yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
+
+
+def _trains(snapshot: Snapshot, job: Job) -> Finding:
+    training, at = job.files.training, job.files.last_step_at
+    quiet = snapshot.at - at if at else 0.0
+    if training.step and quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
+        what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
+        what += f" {duration(training.step_ms / 1000)}."
+        advice = f"see what they do: multislice logs {job.place.name} {snapshot.options} --all --since 10m"
+        hang = "after training.step_timeout_minutes the hosts exit with code 24, and the job restarts"
+        return Finding(Cause.SILENT, what, at, (f"last step: {training.step} of {training.steps}",), (advice, hang))
+    if training.step:
+        left = duration(training.seconds_left())
+        return Finding(Cause.RUNNING, f"The job runs: step {training.step} of {training.steps}, {left} left.", None)
+    # https://cloud.google.com/tpu/docs/troubleshooting/trouble-tf asks for that much patience.
+    what = "All hosts run, and the first step has not ended: JAX compiles, which takes 5 minutes or more for a large"
+    what += " model, or restores a checkpoint."
+    return Finding(Cause.RUNNING, what, max((pod.started or 0.0 for pod in job.pods), default=None))
+
+
+def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
+    command = submit_again(snapshot, job)
+    match job.kind:
+        case Kind.TRAINING:
+            return (f"try again from its last checkpoint: {command}",)
+        case Kind.CONTAINER:
+            return (f"try again: {command}",)
+        case Kind.FUNCTION:
+            return ()  # The caller has got the error.
+
+
+def _end_of(snapshot: Snapshot, job: Job, attempt: int) -> Finding | None:
+    """How the attempt after so many restarts ended, by the first host that failed in it."""
+    names = {"job": job.place.name, "stack": snapshot.stack, "options": snapshot.options}
+    first = first_cause(job, attempt)
+    if first is None:
+        return None
+    which, meant = f"Restart {attempt + 1}: " if attempt < job.restarts else "", meaning(first.code, job.kind)
+    what = f"{which}host {first.host} exited {exit_words(first.code, job.kind)}: {meant.what}."
+    return Finding(Cause.RESTARTED, what, first.at, first.evidence, (meant.next.format(**names),))
+
+
+def _said(job: Job) -> Iterator[str]:
+    """What JobSet and the Job controller say of failed slices."""
+    for event in job.events:
+        if event.warning and event.kind in ("JobSet", "Job"):
+            yield f"{event.kind} {event.name}: {event.reason}: {event.message}"
+    for each in job.slice_jobs:
+        yield from (f"Job {each.name}: {said.message}" for said in each.conditions if said.kind == "Failed")

@@ -1,1 +1,0 @@
-"""What the hosts of a job print: read once, or followed over restarts and broken connections."""

@@ -1,0 +1,238 @@
+"""The phases of `make up` and `make down` as frozen values: what an event changes, and what a terminal or a log shows.
+
+Times are seconds since the epoch.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cli.render import WIDTH, bar, duration
+
+if TYPE_CHECKING:
+    from pulumi.automation import EngineEvent
+    from pulumi.automation.events import StepEventMetadata
+
+_BOOKKEEPING = ("pulumi:pulumi:Stack", "pulumi:providers:")
+_IN_CHART = "kubernetes:helm.sh/v4:Chart$"
+_UNCHANGED = ("same", "read", "refresh")
+_COLOR = re.compile(r"<\{%.*?%\}>")
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SPINS_PER_SECOND = 8
+_INDENT = 4
+_RESOURCES_PER_LINE = 5
+"""Resources that the engine finishes between two lines of a log."""
+
+
+class Phase(StrEnum):
+    """One part of a command, in the order in which they come."""
+
+    PROGRAMS = "programs"
+    CONTROL_PLANE = "control plane"
+    PLAN = "plan"
+    INFRASTRUCTURE = "infrastructure"
+    DESTROY = "destroy"
+    STOP = "stop"
+
+
+UP_PHASES = (Phase.PROGRAMS, Phase.CONTROL_PLANE, Phase.PLAN, Phase.INFRASTRUCTURE)
+DOWN_PHASES = (Phase.CONTROL_PLANE, Phase.DESTROY, Phase.STOP)
+_ENGINE_PHASES = (Phase.PLAN, Phase.INFRASTRUCTURE, Phase.DESTROY)
+
+
+@dataclass(frozen=True)
+class Span:
+    """One phase: when it began and ended, and one line about it."""
+
+    started: float
+    ended: float | None = None
+    failed: bool = False
+    detail: str = ""
+
+    def seconds(self, now: float) -> float:
+        """How long the phase took, or has taken so far."""
+        return max(0.0, (now if self.ended is None else self.ended) - self.started)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Progress of the Pulumi engine, by URN."""
+
+    total: int = 0
+    """Resources of the plan; 0 while it is unknown."""
+    active: tuple[str, ...] = ()
+    done: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
+    """Those of `done` that were created, updated, replaced or deleted."""
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Everything that is known at one moment."""
+
+    title: str
+    phases: tuple[Phase, ...]
+    spans: Mapping[Phase, Span] = field(default_factory=dict[Phase, Span])
+    resources: Resources = Resources()
+
+    def begin(self, phase: Phase, at: float) -> "Progress":
+        """Begin a phase; a second call changes nothing."""
+        return self if phase in self.spans else self._with(phase, Span(at))
+
+    def tell(self, phase: Phase, detail: str) -> "Progress":
+        """Replace the line about a phase that has begun."""
+        return self._with(phase, replace(self.spans[phase], detail=detail))
+
+    def end(self, phase: Phase, at: float, failed: bool = False) -> "Progress":
+        """End a phase; a second call changes nothing."""
+        span = self.spans[phase]
+        return self if span.ended is not None else self._with(phase, replace(span, ended=at, failed=failed))
+
+    def running(self) -> Phase | None:
+        """Return the phase that goes on now."""
+        begun = [phase for phase in self.phases if phase in self.spans and self.spans[phase].ended is None]
+        return begun[-1] if begun else None
+
+    def _with(self, phase: Phase, span: Span) -> "Progress":
+        return replace(self, spans={**self.spans, phase: span})
+
+
+def engine(progress: Progress, phase: Phase, event: "EngineEvent") -> Progress:
+    """Take an event of the Pulumi engine; `phase` is the plan, the update or the destroy that runs."""
+    resources = progress.resources
+    if event.resource_pre_event:
+        resources = _step_begun(resources, event.resource_pre_event.metadata)
+    elif event.res_outputs_event:
+        resources = _step_done(resources, event.res_outputs_event.metadata)
+    elif event.diagnostic_event and event.diagnostic_event.severity == "error":
+        resources = _with_error(resources, event.diagnostic_event.message)
+    elif event.policy_event and event.policy_event.enforcement_level == "mandatory":
+        resources = _with_error(resources, f"{event.policy_event.policy_name}: {event.policy_event.message}")
+    return replace(progress, resources=resources).tell(phase, _resources_line(resources))
+
+
+def engine_done(progress: Progress, phase: Phase) -> Progress:
+    """End the engine's operation; the resources of a plan are the total of the update that follows."""
+    resources = progress.resources
+    count = len(resources.done.union(resources.active))
+    changes = "to change" if phase is Phase.PLAN else "changed"
+    progress = progress.tell(phase, f"{count} resources, {len(resources.changed)} {changes}")
+    return replace(progress, resources=Resources(total=count))
+
+
+def screen(progress: Progress, now: float, columns: int) -> RenderableType:
+    """Return all phases, for a terminal of so many columns."""
+    width = min(columns, WIDTH)
+    parts: list[RenderableType] = [Text(), Text(progress.title, "bold"), Text()]
+    resources = progress.resources
+    for phase in progress.phases:
+        parts.append(_row(progress, phase, now, width))
+        if phase is progress.running() and phase is Phase.INFRASTRUCTURE and resources.total:
+            shown = bar(len(resources.done), resources.total, width - _INDENT)
+            parts.append(Padding(shown, (0, 0, 0, _INDENT)))
+    return Group(*parts)
+
+
+def lines(before: Progress, after: Progress) -> list[str]:
+    """Return the ASCII lines that a log gets for the change from `before` to `after`."""
+    return [
+        line
+        for phase in after.phases
+        if (span := after.spans.get(phase))
+        and (phase not in _ENGINE_PHASES or span.ended is not None or _counted(before, after))
+        and (line := _line(phase, before.spans.get(phase), span))
+    ]
+
+
+def times(progress: Progress) -> Text:
+    """Return how long each phase took."""
+    spans = [(phase, span) for phase in progress.phases if (span := progress.spans.get(phase))]
+    return named_rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
+
+
+def named_rows(rows: "list[tuple[str, str]]") -> Text:
+    """Return names and values as lines that are never wrapped or cut: they hold paths and commands to copy."""
+    width = max(len(name) for name, _ in rows)
+    return Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), value) for name, value in rows)
+
+
+def label(urn: str) -> str:
+    """Return `urn:...::a$kubernetes:helm.sh/v4:Chart::kueue` as `Chart kueue`."""
+    *_, types, name = urn.split("::")
+    return f"{types.split('$')[-1].split(':')[-1]} {name}"
+
+
+def _row(progress: Progress, phase: Phase, now: float, width: int) -> RenderableType:
+    span = progress.spans.get(phase)
+    row = Table.grid(padding=(0, 1), pad_edge=False)
+    row.width = width
+    for columns in (1, max(len(name) for name in progress.phases)):
+        row.add_column(width=columns, no_wrap=True)
+    row.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    row.add_column(justify="right", no_wrap=True)
+    if span is None:
+        row.add_row(Text("·", "dim"), Text(phase, "dim"), "", "")
+        return row
+    detail, took = span.detail.partition("\n")[0], duration(span.seconds(now))
+    if span.ended is None:
+        spin = _SPINNER[int(now * _SPINS_PER_SECOND) % len(_SPINNER)]
+        row.add_row(Text(spin, "cyan"), Text(phase, "bold"), detail, took)
+    else:
+        mark = Text("✗", "red") if span.failed else Text("✓", "green")
+        row.add_row(mark, phase, Text(detail, "dim"), Text(took, "dim"))
+    return row
+
+
+def _counted(before: Progress, after: Progress) -> bool:
+    """Whether the engine has finished enough resources for another line, or reports something else."""
+    if after.resources == before.resources:
+        return True
+    count, earlier = len(after.resources.done), len(before.resources.done)
+    return count // _RESOURCES_PER_LINE != earlier // _RESOURCES_PER_LINE
+
+
+def _line(phase: Phase, before: Span | None, after: Span) -> str | None:
+    parts = (
+        [after.detail.replace("\n", ": ")] if after.detail and (before is None or before.detail != after.detail) else []
+    )
+    if after.ended is not None and (before is None or before.ended is None):
+        parts.append(f"{'failed' if after.failed else 'done'} in {duration(after.seconds(after.ended))}")
+    elif before is None:
+        parts.append("begins")
+    return f"{phase}: {', '.join(parts)}" if parts else None
+
+
+def _step_begun(resources: Resources, step: "StepEventMetadata") -> Resources:
+    if not _counts(step) or step.urn in resources.active:
+        return resources
+    return replace(resources, active=(*resources.active, step.urn))
+
+
+def _step_done(resources: Resources, step: "StepEventMetadata") -> Resources:
+    if not _counts(step):
+        return resources
+    active = tuple(urn for urn in resources.active if urn != step.urn)
+    changed = resources.changed if step.op.value in _UNCHANGED else resources.changed | {step.urn}
+    return replace(resources, active=active, done=resources.done | {step.urn}, changed=changed)
+
+
+def _counts(step: "StepEventMetadata") -> bool:
+    """A chart counts as one resource: before its cluster is there, a plan cannot know what is in it."""
+    return not step.type.startswith(_BOOKKEEPING) and _IN_CHART not in step.urn
+
+
+def _with_error(resources: Resources, message: str) -> Resources:
+    return replace(resources, errors=(*resources.errors, _COLOR.sub("", message).strip()))
+
+
+def _resources_line(resources: Resources) -> str:
+    count = f"{len(resources.done)} of {resources.total}" if resources.total else str(len(resources.done))
+    return f"{count}: {label(resources.active[-1])}" if resources.active else f"{count} resources"

@@ -1,0 +1,132 @@
+"""What several commands show of a job, as text and as tables of a terminal."""
+
+import signal
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cli.observed.files import Training
+from infra.job_state import Kind, Pod
+from infra.placement import HEAD
+from workloads.spec import ExitCode
+
+WIDTH = 100
+"""Columns in use on a wide terminal; longer lines are hard to read."""
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARK_COLUMNS = 32
+_POD_COLORS = {"Running": "green", "Succeeded": "green", "Failed": "red", "Pending": "yellow", "Terminating": "yellow"}
+
+
+def duration(seconds: float) -> str:
+    """Return `0.4 s`, `42 s`, `3 min 07 s`, `2 h 05 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def dollars(amount: float | None) -> str:
+    """Return `$12.30`; `-` where no price is known."""
+    return "-" if amount is None else f"${amount:,.2f}"
+
+
+def counted(count: int, word: str) -> str:
+    """Return `1 host`, `2 hosts`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def exit_words(code: int, kind: Kind = Kind.TRAINING) -> str:
+    """Return `137 (SIGKILL)`, `22 (diverged)`; the codes of a container are its own: `22`."""
+    if kind is not Kind.CONTAINER and code in set(ExitCode):
+        return f"{code:d} ({ExitCode(code).name.lower().replace('_', ' ')})"
+    return f"{code} ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else str(code)
+
+
+def figures(rows: Iterable[tuple[str, str]]) -> Text:
+    """Return names and values in one line."""
+    line = Text()
+    for name, value in rows:
+        line.append(f"{name} ", "dim").append(value).append("   ")
+    line.rstrip()
+    return line
+
+
+def bar(done: float, total: float, width: int) -> RenderableType:
+    """Return a progress bar on a line of its own."""
+    shown = ProgressBar(total=total, completed=min(done, total), width=width, finished_style="bar.complete")
+    # A bar alone does not end its line.
+    return Padding(shown, 0)
+
+
+def training_lines(training: Training, width: int) -> list[RenderableType]:
+    """Return a bar, the figures of the last step, and the losses as a row of bars."""
+    if training.loss is None:
+        return [Text("waits for the first step: JAX compiles", "dim")]
+    line = figures(
+        [
+            ("loss", f"{training.loss:.3f}"),
+            ("held out", "-" if training.held_out_loss is None else f"{training.held_out_loss:.3f}"),
+            ("tokens/s", f"{training.tokens_per_second:,.0f}"),
+            ("step", f"{training.step_ms:.0f} ms"),
+            ("left", duration(training.seconds_left())),
+            ("checkpoint", "-" if training.checkpoint_step is None else str(training.checkpoint_step)),
+        ]
+    )
+    spark = Text(sparkline([loss for _, loss in training.losses], min(_SPARK_COLUMNS, width)), "cyan")
+    return [bar(training.step, training.steps, width), line, spark]
+
+
+def sparkline(values: Sequence[float], columns: int) -> str:
+    """Return the values as one row of bars, the newest at the right end."""
+    if not values:
+        return ""
+    count = min(columns, len(values))
+    chosen = [values[(index + 1) * len(values) // count - 1] for index in range(count)]
+    low, high = min(chosen), max(chosen)
+    scale = (len(_SPARKS) - 1) / ((high - low) or 1.0)
+    return "".join(_SPARKS[round((value - low) * scale)] for value in chosen)
+
+
+def pods_table(pods: Collection[Pod], expected: int, kind: Kind) -> RenderableType:
+    """Return the pods of a job that has `expected` of them, its head among them, and what keeps some without a node."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("slice", "host", "phase", "node"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for pod in pods:
+        phase = f"{pod.phase}, exit {exit_words(pod.exit_code, kind)}" if pod.exit_code else pod.phase
+        slice_and_host = (HEAD, "-") if pod.is_head else pod.host.rsplit("-", 2)[1:]
+        table.add_row(*slice_and_host, Text(phase, _POD_COLORS.get(pod.phase, "")), pod.node or Text("-", "dim"))
+    missing = expected - len(pods)
+    more = [Text(f"{missing} more to be created", "dim")] if missing > 0 else []
+    return Group(table, *(Text(line, "yellow") for line in waiting_lines(pods)), *more)
+
+
+def waiting_lines(pods: Iterable[Pod]) -> list[str]:
+    """Return what the scheduler says of pods that it has no node for, one line for each message."""
+    return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in by_reason(pods).items()]
+
+
+def by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
+    """Return the hosts whose pods have no node, by what the scheduler says of them."""
+    said: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.waits_for and not pod.node:
+            said.setdefault(pod.waits_for, []).append(pod.host)
+    return said
+
+
+def rows_of(found: Iterable[tuple[str, RenderableType]]) -> RenderableType:
+    """Return names and values as a grid."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in found:
+        grid.add_row(*row)
+    return grid

@@ -1,1 +1,0 @@
-"""`multislice status` and `multislice list`: what stands and how far the jobs are."""

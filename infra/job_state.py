@@ -1,0 +1,388 @@
+"""The objects of a job in its cluster, as values: its JobSet, its Workload, its pods, and the state that they make.
+
+Pure but for `pods_of`. Every command and library that shows a job's state takes it from `state_of`.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from infra.accelerators import TPU_RESOURCE
+from infra.api_server import ApiServer, Json
+from infra.cluster_queues import amount, team_of
+from infra.flavors import API_VERSION
+from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES
+from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE
+
+JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+"""Group and version of JobSets."""
+JOBSETS = f"/apis/{JOBSET_API}/namespaces/{{}}/jobsets"
+"""Path of the collection in the API; `{}` stands for a namespace, here and below."""
+WORKLOADS = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
+LOCAL_QUEUES = f"/apis/{API_VERSION}/namespaces/{{}}/localqueues"
+QUEUES = f"/apis/{API_VERSION}/clusterqueues"
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+PODS = "/api/v1/namespaces/{}/pods"
+SECRETS = "/api/v1/namespaces/{}/secrets"
+EVENTS = "/api/v1/namespaces/{}/events"
+NODES = "/api/v1/nodes"
+
+LEADER = f"{SLICES}-0-0"
+"""Leader of a job without a head: host 0 of slice 0."""
+
+SLICE_LABEL = "jobset.sigs.k8s.io/job-index"
+_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+_HOST = "batch.kubernetes.io/job-completion-index"
+_UP = ("Running", "Succeeded")
+
+type Object = Mapping[str, Any]
+"""An object of the Kubernetes API, as JSON."""
+
+
+class State(StrEnum):
+    """State of a job, in the order in which they follow each other."""
+
+    MISSING = "missing"
+    """There is no JobSet: it was never submitted, or was deleted."""
+    QUEUED = "queued"
+    EVICTED = "evicted"
+    """It ran and was put back into the queue; its hosts save, or it waits."""
+    PAUSED = "paused"
+    """Its queue is stopped, as `paused` in the stack file does, and its hosts have ended."""
+    DEACTIVATED = "deactivated"
+    """Kueue never admits it again unless somebody activates its Workload."""
+    STARTING = "starting"
+    """It has its quota; some of its hosts, or its head, do not run yet."""
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The cluster does not answer at the moment."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether no other state follows it."""
+        return self in (State.MISSING, State.COMPLETED, State.FAILED)
+
+
+def state_of(
+    terminal: str, workload: "Workload | None", *, suspended: bool, all_run: bool, any_left: bool = False
+) -> State:
+    """Return the state of a job whose JobSet is there.
+
+    Args:
+        terminal: how the JobSet ended, `Completed` or `Failed`; empty before its end.
+        workload: Kueue's Workload of it. `None`: Kueue has none, or not yet, or none is needed because the JobSet is
+            not suspended.
+        suspended: whether the JobSet is, as Kueue keeps it until it is admitted.
+        all_run: whether all its hosts, and its head, run or have run to their end.
+        any_left: whether one of them still runs or is being ended.
+    """
+    if terminal:
+        return State.COMPLETED if terminal == "Completed" else State.FAILED
+    if workload.admitted_by if workload else not suspended:
+        return State.RUNNING if all_run else State.STARTING
+    if workload is None:
+        return State.QUEUED
+    if workload.paused:
+        # Kueue frees the quota before the hosts have saved.
+        return State.EVICTED if any_left else State.PAUSED
+    if not workload.active:
+        return State.DEACTIVATED
+    return State.EVICTED if workload.holds("Evicted") else State.QUEUED
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a job, as its JobSet has it."""
+
+    state: Literal["Completed", "Failed"]
+    reason: str = ""
+    message: str = ""
+
+
+DELETED = Outcome("Failed", "Deleted", "the JobSet was deleted while it was watched")
+
+
+def outcome_of(jobset: Object) -> Outcome | None:
+    """Return the end of a job; None: it has not ended."""
+    state = jobset.get("status", {}).get("terminalState")
+    if not state:
+        return None
+    last = condition(jobset, state)
+    return Outcome(state, last.get("reason", ""), last.get("message", ""))
+
+
+class Kind(StrEnum):
+    """What a job runs."""
+
+    TRAINING = "training"
+    """The trainer of this repository."""
+    FUNCTION = "function"
+    """A call of a function."""
+    CONTAINER = "container"
+    """Any other program: its files and exit codes mean nothing here."""
+
+
+def kind_of(jobset: Object) -> Kind:
+    """Return what a job runs, by the environment variables of its containers."""
+    names = {
+        variable["name"]
+        for replicated in jobset["spec"]["replicatedJobs"]
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env") or []
+    }
+    if JOB_SPEC_VARIABLE in names:
+        return Kind.TRAINING
+    return Kind.FUNCTION if CALL_SPEC_VARIABLE in names else Kind.CONTAINER
+
+
+def leader_of(jobset: Object) -> str:
+    """Return the host whose output is the job's: its head, or else host 0 of slice 0.
+
+    It is the JobSet's coordinator. A JobSet that names none, as one by hand may, is led by its head, or by what it
+    lists first.
+    """
+    spec: Mapping[str, Any] = jobset["spec"]
+    names: list[str] = [job["name"] for job in spec["replicatedJobs"]]
+    leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in names else names[0]}
+    return f"{leader['replicatedJob']}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Kueue's object for a job."""
+
+    name: str
+    uid: str
+    namespace: str
+    queue: str
+    """Team of its queue."""
+    owner: str
+    """Name of the JobSet."""
+    priority: int
+    chips: int
+    created: float
+    active: bool
+    """Kueue admits only active ones."""
+    admitted_by: str
+    """ClusterQueue whose quota it holds; empty while it waits."""
+    flavors: tuple[str, ...]
+    requeue_at: float | None
+    """Kueue does not look at it before that time; `None`: at any time."""
+    evictions: Mapping[str, int]
+    """Number of evictions by reason."""
+    checks: tuple[tuple[str, str, str], ...]
+    """Admission checks that it needs: name, state and message."""
+    conditions: tuple["Condition", ...]
+    paused: bool = False
+    """Whether its LocalQueue is stopped."""
+
+    def said(self, kind: str) -> "Condition | None":
+        """The condition of that kind; `None`: it has none."""
+        return next((each for each in self.conditions if each.kind == kind), None)
+
+    def holds(self, kind: str) -> bool:
+        """Whether it has the condition of that kind, and it holds."""
+        found = self.said(kind)
+        return found is not None and found.holds
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in line."""
+        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
+
+
+def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
+    """Return the Workload as a value; `stopped_queues` are the LocalQueues of its namespace that are stopped."""
+    metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
+    admission: dict[str, Any] = status.get("admission") or {}
+    owners: list[dict[str, str]] = metadata.get("ownerReferences", [])
+    requeue: dict[str, Any] = status.get("requeueState") or {}
+    assigned = [podset.get("flavors", {}) for podset in admission.get("podSetAssignments", [])]
+    evictions: Counter[str] = Counter()
+    for each in (status.get("schedulingStats") or {}).get("evictions", []):
+        evictions[each["reason"]] += int(each.get("count", 0))
+    checks: list[dict[str, str]] = status.get("admissionChecks", [])
+    return Workload(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        namespace=metadata.get("namespace", ""),
+        queue=team_of(spec.get("queueName", "")),
+        owner=owners[0]["name"] if owners else "",
+        priority=spec.get("priority", 0),
+        chips=sum(map(_chips, spec.get("podSets", []))),
+        created=moment(metadata, "creationTimestamp", 0.0),
+        active=spec.get("active", True),
+        admitted_by=admission.get("clusterQueue", ""),
+        flavors=tuple(dict.fromkeys(flavors[TPU_RESOURCE] for flavors in assigned if TPU_RESOURCE in flavors)),
+        requeue_at=moment(requeue, "requeueAt", 0.0) or None,
+        evictions=dict(evictions),
+        checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
+        conditions=conditions(found),
+        paused=spec.get("queueName") in stopped_queues,
+    )
+
+
+def _chips(podset: Mapping[str, Any]) -> int:
+    """The chips that the pods of a pod set ask for."""
+    resources = [each.get("resources", {}) for each in podset["template"]["spec"].get("containers", [])]
+    asked = [{**each.get("limits", {}), **each.get("requests", {})}.get(TPU_RESOURCE, 0) for each in resources]
+    return int(sum(map(amount, asked)) * podset.get("count", 1))
+
+
+@dataclass(frozen=True)
+class Pod:
+    """The newest pod of one host."""
+
+    name: str
+    uid: str
+    namespace: str
+    host: str
+    """Its name within the JobSet, see `host_of`."""
+    phase: str
+    """Pod phase, or `Terminating`."""
+    node: str
+    attempt: int
+    """Restarts of the JobSet before this pod was made."""
+    created: float
+    started: float | None
+    exit_code: int | None
+    waits_for: str
+    """Why the scheduler has no node for it; empty when it has one, or has not been looked at."""
+    held_up: str = ""
+    """Why its container does not start although it has a node, such as an image that cannot be pulled."""
+    ended_for: str = ""
+    """Why the cluster, and not its program, ended it, such as preemption or a lost node."""
+    ended: float | None = None
+    """When its container ended; `None`: it has not, or the time is unknown."""
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it is the head of the job, and so no host of a slice."""
+        return self.host.rsplit("-", 2)[0] == HEAD
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs, or has run to its end."""
+        return self.phase in _UP
+
+
+def host_of(pod: Object) -> str:
+    """Return the name of the pod's host within its JobSet: `<replicated job>-<slice>-<host>`."""
+    labels = pod["metadata"]["labels"]
+    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, SLICE_LABEL, _HOST))
+
+
+def pod_of(found: Object, at: float) -> Pod:
+    """Return the pod as a value; `at` stands for times that it does not have."""
+    metadata, status = found["metadata"], found.get("status", {})
+    states = [container["state"] for container in status.get("containerStatuses", [])] + _unfinished(status)
+    ends = [state["terminated"] for state in states if "terminated" in state]
+    phase = status.get("phase", "Pending")
+    leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        host=host_of(found),
+        phase="Terminating" if leaving else phase,
+        node=found["spec"].get("nodeName", ""),
+        attempt=int(metadata["labels"][_ATTEMPT]),
+        created=moment(metadata, "creationTimestamp", at),
+        started=moment(status, "startTime", at) if "startTime" in status else None,
+        exit_code=max((end["exitCode"] for end in ends), default=None),
+        waits_for=condition(found, "PodScheduled").get("message", ""),
+        held_up=_held_up(states),
+        ended_for=_ended_for(found),
+        ended=min((moment(end, "finishedAt", at) for end in ends), default=None),
+    )
+
+
+def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
+    """Return the newest pod of each host: a head first, then in the order of slices and hosts."""
+    found: dict[tuple[str, int, int], Pod] = {}
+    for each in pods:
+        labels = each["metadata"]["labels"]
+        # In this order a head comes before all slices.
+        key = labels[REPLICATED_JOB_LABEL], int(labels[SLICE_LABEL]), int(labels[_HOST])
+        pod, known = pod_of(each, at), found.get(key)
+        if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
+            found[key] = pod
+    return tuple(found[key] for key in sorted(found))
+
+
+def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
+    """Return the pods of a job, also those that are leaving.
+
+    Raises:
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses, or does not answer.
+    """
+    selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
+    return api.request("GET", PODS.format(namespace), query=selector)["items"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a controller says of an object."""
+
+    kind: str
+    holds: bool
+    reason: str
+    message: str
+    since: float
+    """Its last change between true and false, in seconds since the epoch."""
+
+
+def conditions(found: Object) -> tuple[Condition, ...]:
+    """Return all conditions of an object."""
+    return tuple(
+        Condition(
+            each["type"],
+            each.get("status") == "True",
+            each.get("reason", ""),
+            each.get("message", ""),
+            moment(each, "lastTransitionTime", 0.0),
+        )
+        for each in found.get("status", {}).get("conditions", [])
+    )
+
+
+def condition(found: Object, kind: str) -> Mapping[str, str]:
+    """Return the condition of that kind; empty if the object has none."""
+    listed: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
+    return {each["type"]: each for each in listed}.get(kind, dict[str, str]())
+
+
+def is_true(found: Object, kind: str) -> bool:
+    """Return whether the object has the condition of that kind, and it holds."""
+    return condition(found, kind).get("status") == "True"
+
+
+def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
+    """Return a time of an object in seconds since the epoch; `otherwise` if it has none."""
+    return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise
+
+
+def _unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """States of init containers that keep the others from starting, or have failed."""
+    states: list[Mapping[str, Any]] = [container["state"] for container in status.get("initContainerStatuses", [])]
+    return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
+
+
+def _held_up(states: list[Mapping[str, Any]]) -> str:
+    waiting = [state["waiting"] for state in states if "waiting" in state]
+    stuck = [wait for wait in waiting if wait.get("reason") not in (None, "ContainerCreating", "PodInitializing")]
+    return ": ".join(part for wait in stuck[:1] for part in (wait["reason"], wait.get("message", "")) if part)
+
+
+def _ended_for(found: Object) -> str:
+    disruption = condition(found, "DisruptionTarget")
+    parts = [disruption.get("reason", ""), disruption.get("message", "")]
+    if not any(parts):
+        status = found.get("status", {})
+        parts = [status.get("reason", ""), status.get("message", "")]
+    return ": ".join(part for part in parts if part)

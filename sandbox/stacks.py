@@ -1,0 +1,51 @@
+"""The stacks of a sandbox, asked as those in Google Cloud are."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, override
+
+from infra.api_server import ApiServer
+from infra.stacks import Stacks, StacksError, printed
+from sandbox.site import administrator
+from sandbox.programs import found
+from sandbox.site import load
+
+
+class SandboxStacks(Stacks):
+    """The stacks of the sandbox in a folder, whether or not it runs."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the sandbox in `root`.
+
+        Raises:
+            StacksError: there is none.
+            ProgramsError: its programs are not built.
+        """
+        try:
+            self.site = load(root)
+        except FileNotFoundError:
+            raise StacksError(f"expected a sandbox in the folder {root}, found none; `make up` makes one") from None
+        self.sandbox = root
+        self._pulumi = str(found().path("pulumi"))
+
+    @override
+    def ask(self, *arguments: str) -> str:
+        # Imports the Automation API, which takes a second.
+        from sandbox.engine import environment, project_folder
+
+        variables = os.environ | environment(self.site)
+        return printed([self._pulumi, *arguments, "--non-interactive"], project_folder(self.site), variables)
+
+    @override
+    def api(self, outputs: Mapping[str, Any]) -> ApiServer:
+        return administrator(self.site)
+
+    @override
+    def files(self, bucket: str) -> str:
+        return str(self.site.buckets / bucket.removeprefix("gs://"))
+
+
+def stacks_in(sandbox: Path | None) -> Stacks:
+    """Return the stacks of the sandbox in a folder, or without one those in Google Cloud; raises as SandboxStacks."""
+    return Stacks() if sandbox is None else SandboxStacks(sandbox)

@@ -1,0 +1,54 @@
+"""Programs that write down what they are asked, in place of `gh` and `gcloud`."""
+
+import json
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = """#!/bin/sh
+echo "${0##*/} $*" >> "$STAND_IN/asked"
+case "$*" in *"--input -"*) cat >> "$STAND_IN/asked"; echo >> "$STAND_IN/asked" ;; esac
+. "$STAND_IN/answers"
+"""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """`gh` and `gcloud` as far as they are used here."""
+
+    folder: Path
+
+    def answers(self, **of: object) -> None:
+        """Answer a command line that has one of these texts in it, by the first one that fits."""
+        answers = {text: shlex.quote(json.dumps(each)) for text, each in of.items()}
+        cases = [f"  *{shlex.quote(text)}*) printf '%s\\n' {answer} ;;" for text, answer in answers.items()]
+        self.write("\n".join(['case "$*" in', *cases, "esac"]))
+
+    def write(self, script: str) -> None:
+        (self.folder / "answers").write_text(script)
+
+    @property
+    def asked(self) -> list[str]:
+        """Command lines, each followed by its input if it had one."""
+        return (self.folder / "asked").read_text().splitlines()
+
+    def changed(self) -> list[str]:
+        """Command lines of `gh` that change something."""
+        return [line for line in self.asked if line.startswith("gh ") and "GET" not in line and "--slurp" not in line]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("gh", "gcloud"):
+        (folder / name).write_text(_PROGRAM)
+        (folder / name).chmod(0o755)
+    (folder / "asked").touch()
+    (folder / "answers").touch()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STAND_IN", str(folder))
+    return StandIn(folder)

@@ -1,0 +1,159 @@
+"""One job for each way to end or to go on, and what is said of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from cli.explain.finding import MEANINGS, Cause
+from cli.observed.files import Failure, Files, Training
+from cli.observed.snapshot import Event
+from infra.job_state import Kind
+from tests.cli.explain.cases import JOB, NOW, PODS, findings, only, said
+from workloads.spec import ExitCode
+
+
+def test_a_restart_is_told_by_the_host_that_failed_first_and_not_by_those_that_lost_it() -> None:
+    records = (
+        Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1),
+        Failure(9_101.0, "slice-1-1", ExitCode.CRASH, "ValueError: no such row", 0, 1),
+        Failure(100.0, "slice-0-1", ExitCode.OUT_OF_MEMORY, "of an earlier job of that name", 0, 0),
+    )
+    training = Training(step=5, steps=9, step_ms=1000.0)
+    job = replace(JOB, pods=PODS, restarts=1, files=Files(training, last_step_at=NOW - 1, failures=records))
+    running, restart = findings(job)
+    assert (running.cause, running.what) == (Cause.RUNNING, "The job runs: step 5 of 9, 4.0 s left.")
+    assert restart.what == "Restart 1: host slice-1-1 exited 1 (crash): its program crashed."
+    assert restart.evidence == ("slice-1-1: ValueError: no such row",)
+    assert restart.next == ("read its log: multislice logs tiny -s dev --all --previous",)
+
+
+def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
+    killed = replace(PODS[2], phase="Failed", exit_code=137)
+    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
+    job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
+    restart = findings(job)[-1]
+    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed: by the kernel")
+
+
+@pytest.mark.parametrize("killed_at", [9_099.0, 9_001.0])
+def test_a_host_that_was_killed_is_named_although_the_restart_has_removed_its_pod(killed_at: float) -> None:
+    # The others may notice as late as JAX gives up a host that sends no heartbeat.
+    lost = Failure(9_100.0, "tiny-slice-0-1.tiny", ExitCode.PEER_LOST, "another host is gone", 0, 1)
+    said = "Container trainer for pod research/tiny-slice-{} failed with exit code {} matching FailJob rule at index 3"
+    events = (
+        Event(9_099.0, "Job", "tiny-slice-0", "PodFailurePolicy", said.format("0-0-abcde", 134), True),
+        Event(killed_at, "Job", "tiny-slice-1", "PodFailurePolicy", said.format("1-1-fghij", 137), True),
+        Event(8_900.0, "Job", "tiny-slice-1", "PodFailurePolicy", said.format("1-0-klmno", 1), True),
+    )
+    again = tuple(replace(pod, attempt=1, created=9_105.0) for pod in PODS)
+    for records in ((lost,), ()):
+        restart = findings(replace(JOB, pods=again, restarts=1, events=events, files=Files(failures=records)))[-1]
+        assert restart.what.startswith("Restart 1: host slice-1-1 exited 137 (SIGKILL)")
+
+
+def test_a_host_that_only_lost_a_peer_is_not_named_as_the_cause() -> None:
+    lost = replace(PODS[0], phase="Failed", exit_code=ExitCode.PEER_LOST)
+    killed = [replace(pod, phase="Failed", exit_code=137) for pod in (PODS[3], PODS[2])]
+    restart = findings(replace(JOB, pods=(lost, *killed), restarts=1))[-1]
+    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL)")
+
+
+def test_what_ended_a_start_is_not_what_ended_the_one_before_it_of_the_same_attempt() -> None:
+    suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
+    lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
+    killed = replace(PODS[2], phase="Failed", exit_code=137)
+    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended, lost)))
+    assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
+
+
+def test_a_word_from_before_the_hosts_were_made_anew_is_of_another_start() -> None:
+    suspended = Failure(9_050.0, "slice-0-1", ExitCode.PREEMPTED, "SIGTERM", 0, 0)
+    killed = replace(PODS[2], phase="Failed", exit_code=137, created=9_080.0)
+    job = replace(JOB, terminal="Failed", pods=(killed,), files=Files(failures=(suspended,)))
+    assert findings(job)[0].what.startswith("The job has failed. host slice-1-0 exited 137 (SIGKILL)")
+
+
+def test_a_restart_of_which_nobody_tells_is_counted() -> None:
+    found = findings(replace(JOB, pods=PODS, restarts=2))[-1]
+    assert (found.cause, found.what) == (Cause.RESTARTED, "The job restarted 2 times for an unknown reason.")
+
+
+def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
+    diverged = Failure(9_100.0, "slice-0-0", ExitCode.DIVERGED, "loss is nan", 1, 1)
+    over = said("Failed", True, "FailJobSetFailurePolicyAction", "jobset failed")
+    job = replace(JOB, terminal="Failed", restarts=1, conditions=(over,), files=Files(failures=(diverged,)))
+    found = findings(job)[0]
+    assert found.cause is Cause.FAILED
+    assert found.what.startswith("The job has failed. host slice-0-0 exited 22 (diverged): loss or gradients")
+    assert found.evidence == ("slice-0-0: loss is nan", "JobSet: FailJobSetFailurePolicyAction: jobset failed")
+    assert found.next[-1] == "try again from its last checkpoint: pulumi up --stack dev --replace '**::job-tiny'"
+
+
+def test_a_job_that_used_up_its_restarts_is_told_so() -> None:
+    job = replace(JOB, terminal="Failed", restarts=4, restarts_counted=3)
+    assert "It had used up its 3 restarts." in findings(job)[0].what
+
+
+def test_a_job_that_does_no_step_is_silent() -> None:
+    training = Training(step=5, steps=9, step_ms=1000.0)
+    found = only(replace(JOB, pods=PODS, files=Files(training, last_step_at=NOW - 600)))
+    assert (found.cause, "no step has ended for 10 min 00 s" in found.what) == (Cause.SILENT, True)
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "quiet_seconds", "cause"),
+    [
+        (30.0, 300.0, Cause.RUNNING),
+        (30.0, 601.0, Cause.SILENT),
+        (0.1, 30.0, Cause.RUNNING),
+        (0.1, 61.0, Cause.SILENT),
+    ],
+)
+def test_a_job_is_silent_after_the_time_of_20_steps_but_not_within_a_minute(
+    step_seconds: float, quiet_seconds: float, cause: Cause
+) -> None:
+    training = Training(step=5, steps=9, step_ms=1000 * step_seconds)
+    found = only(replace(JOB, pods=PODS, files=Files(training, last_step_at=NOW - quiet_seconds)))
+    assert found.cause is cause
+
+
+def test_a_job_that_compiles_is_not_silent() -> None:
+    assert only(replace(JOB, pods=PODS)).cause is Cause.RUNNING
+
+
+def test_a_complete_job_is_told_as_one() -> None:
+    job = replace(JOB, terminal="Completed", files=Files(Training(step=9, steps=9)))
+    assert (only(job).cause, only(job).what) == (Cause.COMPLETED, "The job is complete, after 9 steps.")
+
+
+def test_every_exit_code_of_the_trainer_has_a_meaning() -> None:
+    assert set(ExitCode) <= MEANINGS.keys()
+
+
+def test_a_program_of_ones_own_is_not_said_to_train() -> None:
+    found = only(replace(JOB, kind=Kind.CONTAINER, pods=PODS))
+    assert (found.cause, found.what) == (Cause.RUNNING, "All hosts run the program.")
+    assert found.next == ("see what they do: multislice logs tiny -s dev --all --since 10m",)
+    done = only(replace(JOB, kind=Kind.CONTAINER, terminal="Completed"))
+    assert done.what == "The job is complete."
+
+
+def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
+    codes = [
+        only(
+            replace(
+                JOB, kind=Kind.CONTAINER, terminal="Failed", pods=(replace(PODS[0], exit_code=code, phase="Failed"),)
+            )
+        )
+        for code in (22, 137)
+    ]
+    assert "host slice-0-0 exited 22: its program ended with a code of its own." in codes[0].what
+    assert "host slice-0-0 exited 137 (SIGKILL): it was killed: by the kernel" in codes[1].what
+    assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
+
+
+def test_a_call_that_failed_is_not_submitted_again() -> None:
+    raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0, 1)
+    found = only(replace(JOB, kind=Kind.FUNCTION, terminal="Failed", files=Files(failures=(raised,))))
+    assert "the function of the call raised" in found.what
+    assert [line for line in found.next if "--replace" in line] == []

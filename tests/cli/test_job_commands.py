@@ -1,0 +1,214 @@
+"""Commands as people type them: each option reaches what it is for, whatever the order in which they are handed on."""
+
+import json
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.deployed import Deployed
+from cli.multislice import app
+from cli.sandbox_folder import SANDBOX
+from sandbox.site import create
+from tests.cli import api_objects
+from tests.cli.api_objects import JOBSETS, PODS, WORKLOADS, stamped
+from tests.cli.api_server import Played, playing
+from tests.cli.standing import finish, running, stack, waiting
+from tests.workloads.report.runs import crashed_and_resumed
+
+LEADER, OTHER = "tiny-slice-0-0", "tiny-slice-1-0"
+
+pytestmark = pytest.mark.usefixtures("asked")
+
+
+@pytest.fixture
+def server() -> Generator[Played]:
+    """Every host of the job `tiny` has printed two lines."""
+    with playing(running()) as played:
+        yield played
+
+
+@pytest.fixture
+def ended(server: Played) -> Played:
+    """The job has ended, so that a command which follows it by mistake ends as well."""
+    finish(server)
+    return server
+
+
+@pytest.fixture
+def asked(server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path | None]]:
+    """Which stacks were asked for, in which sandbox; the played one is what stands under every name."""
+    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    found: list[tuple[str, Path | None]] = []
+
+    def deployed(name: str, sandbox: Path | None) -> Deployed:
+        found.append((name, sandbox))
+        return stack(server, tmp_path)
+
+    monkeypatch.setattr("cli.deployed.deployed", deployed)
+    return found
+
+
+def run(*words: str, exit_status: int = 0) -> Result:
+    """The command line on the stack `dev`."""
+    found = CliRunner().invoke(app, [words[0], "-s", "dev", *words[1:]], env={"COLUMNS": "160"})
+    assert found.exit_code == exit_status, found.output
+    return found
+
+
+def lines(*words: str) -> list[str]:
+    return run("logs", *words).stdout.splitlines()
+
+
+def answer(*words: str) -> dict[str, Any]:
+    return json.loads(run(*words).stdout)
+
+
+@pytest.mark.parametrize("command", ["status", "list", "logs", "explain"])
+@pytest.mark.parametrize(
+    ("words", "sandbox"),
+    [
+        ([], None),
+        (["--engine", "pulumi"], None),
+        (["--sandbox", "here"], Path("here")),
+        (["--engine", "sandbox"], SANDBOX),
+        (["--engine", "sandbox", "--sandbox", "here"], Path("here")),
+    ],
+)
+def test_a_stack_is_looked_for_where_the_command_line_says(
+    command: str,
+    words: list[str],
+    sandbox: Path | None,
+    asked: list[tuple[str, Path | None]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    create(sandbox or SANDBOX)
+    run(command, *words)
+    assert asked == [("dev", sandbox)]
+
+
+@pytest.mark.usefixtures("ended")
+def test_logs_without_an_option_are_the_leaders_as_they_are() -> None:
+    assert lines() == [f"{LEADER} one", f"{LEADER} two"]
+    assert lines("tiny") == [f"{LEADER} one", f"{LEADER} two"]
+
+
+@pytest.mark.usefixtures("ended")
+def test_logs_of_all_hosts_have_their_names() -> None:
+    hosts = ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
+    assert lines("--all") == [f"{host}  tiny-{host} {word}" for word in ("one", "two") for host in hosts]
+
+
+@pytest.mark.usefixtures("ended")
+def test_logs_of_one_host_are_asked_for_by_its_name() -> None:
+    assert lines("tiny", "--host", "slice-1-0") == [f"{OTHER} one", f"{OTHER} two"]
+    assert "expected one of stack dev's jobs (tiny), got 'slice-1-0'" in run("logs", "slice-1-0", exit_status=1).stderr
+
+
+def test_logs_of_the_start_before_are_asked_for(ended: Played) -> None:
+    ended.change(PODS, api_objects.pod(0, 0, "Succeeded", attempt=1, exit_code=0, created=72))
+    ended.write(f"{LEADER}-1abcd", *stamped(["again"], at=90))
+    assert lines() == ["again"]
+    for option in ("--previous", "-p"):
+        assert lines(option) == [f"{LEADER} one", f"{LEADER} two"]
+
+
+def test_a_tail_is_so_many_lines_of_a_host(ended: Played) -> None:
+    ended.write(f"{LEADER}-0abcd", *stamped(["three", "four", "five", "six"], at=70))
+    assert lines("--tail", "5") == [f"{LEADER} two", "three", "four", "five", "six"]
+    assert lines("--tail", "0") == []
+
+
+def test_since_a_time_ago_leaves_out_what_is_older(ended: Played) -> None:
+    seconds_ago = time.time() - api_objects.START
+    ended.write(f"{LEADER}-0abcd", *stamped(["older"], at=seconds_ago - 700), *stamped(["newer"], at=seconds_ago - 500))
+    assert lines("--since", "10m") == ["newer"]
+    assert lines("--since", "10m", "--tail", "1") == ["newer"]
+    assert "--since must be a whole number of seconds" in run("logs", "--since", "10", exit_status=1).stderr
+
+
+@pytest.mark.usefixtures("ended")
+def test_logs_as_json_are_an_object_for_each_line() -> None:
+    told = [json.loads(line) for line in lines("--json")]
+    assert [(line["host"], line["text"]) for line in told] == [
+        ("slice-0-0", f"{LEADER} one"),
+        ("slice-0-0", f"{LEADER} two"),
+    ]
+
+
+@pytest.mark.parametrize("option", ["--follow", "-f"])
+def test_logs_are_followed_to_what_is_printed_later_and_to_the_end_of_the_job(server: Played, option: str) -> None:
+    thread = threading.Thread(target=lambda: print_and_fail_once_followed(server))
+    thread.start()
+    found = run("logs", option, exit_status=2)
+    thread.join()
+    assert found.stdout.splitlines() == [f"{LEADER} one", f"{LEADER} two", "three"]
+
+
+def print_and_fail_once_followed(server: Played) -> None:
+    deadline = time.monotonic() + 30
+    while not any(query.get("follow") == "true" for _, query in [*server.asked]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    server.write(f"{LEADER}-0abcd", *stamped(["three"], at=70))
+    finish(server, "Failed")
+
+
+def test_the_status_of_a_stack_is_for_people_unless_json_is_asked_for() -> None:
+    for words in ([], ["tiny"]):
+        assert "dev · cluster dev · $21.60 an hour" in run("status", *words).stdout
+        told = answer("status", *words, "--json")
+        assert [(job["name"], job["state"], job["usd"]) for job in told["jobs"]] == [("tiny", "running", 54.0)]
+    assert "got 'other'" in run("status", "other", exit_status=1).stderr
+
+
+@pytest.mark.parametrize("option", ["--watch", "-w"])
+@pytest.mark.parametrize(("terminal", "exit_status"), [("Completed", 0), ("Failed", 2)])
+def test_a_watch_is_a_line_for_each_change_and_ends_with_the_job(
+    server: Played, option: str, terminal: str, exit_status: int
+) -> None:
+    finish(server, terminal)
+    (line,) = run("status", option, "tiny", exit_status=exit_status).stdout.splitlines()
+    assert f"tiny {terminal.lower()}, step 5 of 5" in line
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_watch_as_json_is_an_object_for_each_line() -> None:
+    (line,) = run("status", "--watch", "--json").stdout.splitlines()
+    assert json.loads(line)["jobs"][0]["state"] == "completed"
+    assert "got 'other'" in run("status", "other", "--watch", exit_status=1).stderr
+
+
+def test_a_watch_as_json_is_an_object_for_each_change(server: Played) -> None:
+    finish(server, "Failed")
+    (line,) = run("status", "--watch", "--json", exit_status=2).stdout.splitlines()
+    assert [job["state"] for job in json.loads(line)["jobs"]] == ["failed"]
+
+
+def test_the_list_of_jobs_is_for_people_unless_json_is_asked_for(server: Played) -> None:
+    server.change(JOBSETS, api_objects.jobset(name="by-hand"))
+    assert [line.split()[0] for line in run("list").stdout.splitlines()[1:3]] == ["tiny", "by-hand"]
+    assert [job["name"] for job in answer("list", "--json")["jobs"]] == ["tiny", "by-hand"]
+
+
+def test_an_explanation_is_for_people_unless_json_is_asked_for(server: Played) -> None:
+    server.collections[WORKLOADS] = [waiting("tiny")]
+    for words in ([], ["tiny"]):
+        assert "-> to let it run first, raise its `priority` in the stack file" in run("explain", *words).stdout
+        told = answer("explain", *words, "--json")
+        assert (told["job"], [finding["cause"] for finding in told["findings"]]) == ("tiny", ["quota taken"])
+    assert "got 'other'" in run("explain", "other", exit_status=1).stderr
+
+
+def test_a_report_is_of_the_job_and_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    job = str(tmp_path / "tiny")
+    found = CliRunner().invoke(app, ["report", job, "--output", str(page), "--json"])
+    assert (found.exit_code, json.loads(found.stdout)["goodput"]["usd"]) == (0, 54.0)
+    assert page.read_text().startswith("<!doctype html>")
+    assert "goodput" in CliRunner().invoke(app, ["report", job]).stdout

@@ -1,0 +1,231 @@
+"""Commands about plans as people type them: each option reaches what it is for."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.automation import EngineEvent
+from typer.testing import CliRunner
+
+from cli import stack_file
+from cli.environments.files import Files
+from cli.multislice import app
+from cli.options import Engine
+from cli.preview import Asked
+from cli.sandbox_folder import SANDBOX
+from sandbox.engine import PolicyPack
+from tests.cli.environments.conftest import stacks_of_our_own
+from tests.cli.environments.remembered import Remembered
+from tests.cli.test_drift import POOL, Told, refreshed
+from tests.cli.test_preview import ASKED, Played
+from tests.infra.one_job import only_spec
+from tests.infra.review.previews import passing
+from tests.workloads.test_preflight_result import result
+from workloads.preflight_result import cache_folder, keep
+
+PLAN = ("plan", "--preset", "llama-3.1-8b", "--tokens", "1e12", "--days", "30")
+FORMS = ["text", "json", "markdown"]
+
+
+def told(*words: str, exit_status: int = 0) -> str:
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == exit_status, found.output
+    return found.stdout
+
+
+def forms_of(*words: str, exit_status: int = 0) -> list[str]:
+    """Those in which a command answers, told apart by what each has alone."""
+    answers = [told(*words, *form, exit_status=exit_status) for form in ((), ("--json",), ("--markdown",))]
+    return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
+
+
+def test_a_plan_is_told_drawn_and_ordered_as_it_is_asked_for(tmp_path: Path) -> None:
+    drawing = tmp_path / "plan.svg"
+    by_days = json.loads(told(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "--json"))
+    assert drawing.read_text().startswith("<svg")
+    assert (by_days["goal"]["tokens"], by_days["goal"]["days"]) == (1e12, 30)
+    by_dollars = json.loads(told(*PLAN, "--capacity", "on-demand", "--json"))
+    assert by_days["options"][0] != by_dollars["options"][0]
+    assert forms_of(*PLAN) == FORMS
+
+
+@pytest.mark.parametrize("tokens", ["1e12", "1T", "1t", "1000B", "1_000_000_000_000"])
+def test_tokens_are_written_as_people_write_them(tokens: str) -> None:
+    words = ("plan", "--preset", "llama-3.1-8b", "--tokens", tokens, "--days", "30", "--json")
+    assert json.loads(told(*words))["goal"]["tokens"] == 1e12
+
+
+def test_tokens_that_are_no_number_are_told_with_the_forms_there_are() -> None:
+    found = CliRunner().invoke(app, ["plan", "--preset", "tiny", "--tokens", "many", "--days", "1"])
+    assert (found.exit_code, "1e12" in found.output) == (1, True)
+
+
+def test_a_preflight_that_is_known_is_told_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known(tmp_path, monkeypatch)
+    assert forms_of("preflight", "-s", "local") == FORMS
+
+
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines of compilations, which are noted and not run."""
+    started: list[list[str]] = []
+
+    def follow(command: list[str], *_: object) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("cli.preflight._follow", follow)
+    return started
+
+
+def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(tmp_path, monkeypatch)
+    started = followed(monkeypatch)
+    told("preflight", "-s", "local", "--json", "--compile-cache", "gs://bucket/programs")
+    assert [command[-2:] for command in started] == [["--compile-cache", "gs://bucket/programs"]]
+
+
+def test_a_known_preflight_is_compiled_again_for_the_other_choice_of_compile_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(tmp_path, monkeypatch)
+    started = followed(monkeypatch)
+    told("preflight", "-s", "local", "--json")
+    assert started == []
+    told("preflight", "-s", "local", "--json", "--compare-compile")
+    assert [command[-1] for command in started] == ["--compare-compile"]
+
+
+def known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preflight of the stack `local`, so that nothing is compiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    spec = only_spec(stack_file.read(stack_file.find("local")))
+    keep(result(spec), cache_folder({"XDG_CACHE_HOME": str(folder)}))
+
+
+class Saving(Played):
+    """Previews what passes, and knows where its plan went."""
+
+    def __init__(self) -> None:
+        super().__init__([ASKED], passing().review, refuses=False)
+        self.saved: list[Path | None] = []
+
+    def preview(self, on_event: Callable[[EngineEvent], None], save_plan: Path | None) -> None:
+        self.saved.append(save_plan)
+        super().preview(on_event, save_plan)
+
+
+def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = Saving(), list[Asked]()
+
+    def of(wish: Asked, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
+        del path, policy
+        asked.append(wish)
+        return nullcontext(engine)
+
+    monkeypatch.setattr("cli.preview._engine", of)
+    words = ("preview", "-s", "dev")
+    assert forms_of(*words) == FORMS
+    told(*words, "--engine", "pulumi", "--save-plan", "plan.json", "--sandbox", "here")
+    plain = Asked("dev", "sandbox", None, None)
+    assert asked == [plain] * 3 + [replace(plain, engine="pulumi", save_plan=Path("plan.json"), sandbox=Path("here"))]
+    assert engine.saved == [None] * 3 + [Path("plan.json")]
+
+
+def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, Path | None]] = []
+
+    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[Told]:
+        asked.append((path.name, sandbox))
+        return nullcontext(Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
+
+    monkeypatch.setattr("cli.drift._engine", of)
+    words = ("drift", "-s", "dev")
+    assert forms_of(*words, exit_status=2) == FORMS
+    told(*words, "--engine", "sandbox", exit_status=2)
+    told(*words, "--engine", "sandbox", "--sandbox", "here", exit_status=2)
+    assert asked == [("Pulumi.dev.yaml", sandbox) for sandbox in (None, None, None, SANDBOX, Path("here"))]
+
+
+NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+    """What time it is: the newest entry."""
+    times = [NOW]
+    monkeypatch.setattr("cli.plan_commands._now", lambda: times[-1])
+    return times
+
+
+@pytest.fixture
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
+    """One that knows the stack dev, in the sandbox in the folder `here`."""
+    stacks_of_our_own(tmp_path / "stacks")
+    (tmp_path / "policies").mkdir()
+    found = Remembered(Files(tmp_path / "stacks", tmp_path / "policies"), NOW)
+    found.up("dev")
+
+    def of(engine: Engine, sandbox: Path) -> Remembered:
+        assert (engine, sandbox) == (Engine.SANDBOX, Path("here"))
+        return found
+
+    monkeypatch.setattr("cli.plan_commands._backend", of)
+    monkeypatch.setattr("cli.environments.files.OURS", found.files)
+    return found
+
+
+def env(*words: str, exit_status: int = 0) -> str:
+    found = CliRunner().invoke(app, ["env", *words, "--engine", "sandbox", "--sandbox", "here"])
+    assert found.exit_code == exit_status, found.output
+    return found.stdout
+
+
+def names(answer: str) -> list[str]:
+    listed: Any = json.loads(answer)
+    return [each["name"] for each in listed["environments"]]
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_environment_is_made_of_the_stack_for_the_time_that_is_asked_for(backend: Remembered) -> None:
+    env("create", "pr-1", "--from", "dev", "--ttl", "8h")
+    assert "pr-1" in backend.stacks
+    (listed,) = json.loads(env("list", "--json"))["environments"]
+    assert (listed["name"], listed["source"], listed["expires_at"]) == ("pr-1", "dev", "2026-03-01T18:00:00Z")
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_environment_of_files_alone_is_not_brought_up(backend: Remembered) -> None:
+    env("create", "pr-1", "--from", "dev", "--ttl", "8h", "--only-file")
+    assert "pr-1" not in backend.stacks
+    assert backend.files.stack("pr-1").exists()
+    assert json.loads(env("create", "pr-2", "--from", "dev", "--ttl", "8h", "--json"))["name"] == "pr-2"
+
+
+@pytest.mark.usefixtures("backend")
+def test_environments_are_listed_all_or_those_alone_whose_time_is_over(clock: list[datetime]) -> None:
+    env("create", "pr-1", "--from", "dev", "--ttl", "8h")
+    env("create", "pr-2", "--from", "dev", "--ttl", "2d")
+    clock.append(NOW + timedelta(hours=9))
+    assert names(env("list", "--json")) == ["pr-1", "pr-2"]
+    assert names(env("list", "--expired", "--json", exit_status=2)) == ["pr-1"]
+    assert "| --" in env("list", "--markdown")
+    assert not env("list").startswith(("{", "#"))
+
+
+def test_environments_are_destroyed_by_name_or_when_their_time_is_over(
+    backend: Remembered, clock: list[datetime]
+) -> None:
+    for name, ttl in (("pr-1", "8h"), ("pr-2", "2d"), ("pr-3", "2d")):
+        env("create", name, "--from", "dev", "--ttl", ttl)
+    clock.append(NOW + timedelta(hours=9))
+    assert "| --" in env("destroy", "--expired", "--markdown")
+    assert [*backend.stacks] == ["dev", "pr-2", "pr-3"]
+    assert names(env("destroy", "pr-3", "--json")) == ["pr-3"]
+    assert [*backend.stacks] == ["dev", "pr-2"]

@@ -1,0 +1,50 @@
+import pytest
+from rich.console import Group
+
+from cli.observed.files import Training
+from cli.render import duration, exit_words, pods_table, sparkline, training_lines
+from infra.job_state import Kind, newest
+from tests.cli import api_objects
+from tests.cli.shown import text
+
+
+def test_a_head_is_shown_as_such_and_is_no_host() -> None:
+    pods = newest([api_objects.head(), *(api_objects.pod(*host) for host in api_objects.HOSTS[:3])], 0.0)
+    _, *rows, more = text(pods_table(pods, 5, Kind.TRAINING), 80).splitlines()
+    assert [row.split()[:2] for row in rows] == [["head", "-"], ["0", "0"], ["0", "1"], ["1", "0"]]
+    assert more == "1 more to be created"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (42.4, "42 s"), (187, "3 min 07 s"), (7500, "2 h 05 min")]
+)
+def test_durations_read_well(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "shown"),
+    [
+        (22, Kind.TRAINING, "22 (diverged)"),
+        (143, Kind.TRAINING, "143 (preempted)"),
+        (137, Kind.TRAINING, "137 (SIGKILL)"),
+        (3, Kind.TRAINING, "3"),
+        (22, Kind.CONTAINER, "22"),
+        (137, Kind.CONTAINER, "137 (SIGKILL)"),
+    ],
+)
+def test_exit_codes_are_named_but_those_of_other_programs_only_if_a_signal_ended_them(
+    code: int, kind: Kind, shown: str
+) -> None:
+    assert exit_words(code, kind) == shown
+
+
+def test_the_sparkline_keeps_the_newest_value_and_the_width() -> None:
+    assert sparkline([float(value) for value in range(100)], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([2.0, 2.0], 8) == "▁▁"
+    assert sparkline([], 8) == ""
+
+
+def test_the_figures_of_a_training_are_below_its_bar() -> None:
+    lines = text(Group(*training_lines(Training(step=5, steps=10, loss=2.5, losses=((5, 2.5),)), 40)), 120).splitlines()
+    assert (len(lines), lines[1].startswith("loss 2.500")) == (3, True)
