@@ -7,9 +7,8 @@ from typing import Any, override
 
 from infra.api_server import ApiServer
 from infra.stacks import Stacks, StacksError, printed
-from sandbox.site import administrator
 from sandbox.programs import found
-from sandbox.site import load
+from sandbox.site import administrator, load
 
 
 class SandboxStacks(Stacks):
