@@ -19,9 +19,7 @@ def test_a_quoted_message_is_said_by_the_program(message: str) -> None:
     assert is_said(message)
 
 
-@pytest.mark.parametrize(
-    "message", ["the settings of this stack have ... fault(s):", "There are no downloaded keys"]
-)
+@pytest.mark.parametrize("message", ["the settings of this stack have ... fault(s):", "There are no downloaded keys"])
 def test_messages_of_the_text_are_said_too(message: str) -> None:
     assert f"`{message}`" in TEXT
     assert is_said(message)
