@@ -8,11 +8,11 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
@@ -27,7 +27,7 @@ from cli.sandbox_folder import changing, existing
 from infra.review.comment import comment
 from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Finding, Previewed
+from infra.review.previewed import Previewed
 from infra.review.review import Review
 from policy.exceptions import ENDING, unknown_rules
 from policy.rules import ALL_RULES
@@ -74,8 +74,7 @@ def preview(asked: Asked, form: Form, console: Console) -> int:
     # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"the engine plans {asked.stack}")
     with _engine(asked, path, policy) as engine, waiting:
-        plan = previewed(asked.stack, engine, asked.save_plan)
-    found = plan.model_copy(update={"findings": (*plan.findings, *_of_unknown_rules(policy))})
+        found = previewed(asked.stack, engine, asked.save_plan)
     if form is Form.MARKDOWN:
         console.out(comment(found))
     else:
@@ -150,17 +149,20 @@ def _policy(stack: str) -> PolicyPack:
             f"expected the policy settings of stack {stack!r} in {settings}, found no such file;"
             " write {} there to give every rule its default level"
         )
+    # Pulumi refuses exceptions of a rule that the pack does not have, and does not say which rule that is.
+    if unknown := unknown_rules(_settings_in(settings), (ENDING, *ALL_RULES)):
+        raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
     return PolicyPack(POLICY, settings)
 
 
-def _of_unknown_rules(policy: PolicyPack) -> Iterator[Finding]:
-    """Yield a warning for every name in the stack's policy file that is no rule, which Pulumi ignores."""
+def _settings_in(policy_file: Path) -> Mapping[str, object]:
     try:
-        settings = json.loads(policy.settings.read_text())
-    except ValueError:
-        return  # The engine has reported it.
-    for name, message in unknown_rules(settings, (ENDING, *ALL_RULES)):
-        yield Finding(rule=name, level="advisory", severity="low", resource=None, message=message)
+        found: object = json.loads(policy_file.read_text())
+    except ValueError as error:
+        raise Halt(f"{policy_file} must be JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Halt(f"{policy_file} must contain settings by the name of a rule, got {found!r}; write {{}} for none")
+    return cast(dict[str, object], found)
 
 
 def _status(found: Previewed) -> int:

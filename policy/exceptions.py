@@ -1,6 +1,6 @@
 """Exceptions from rules, which the policy file of a stack contains: for which resources, why, and until when."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
@@ -99,19 +99,17 @@ def longest(exceptions: Iterable[GrantedException], name: str, today: date) -> G
     return max(covering, key=lambda exception: exception.expires_on, default=None)
 
 
-def unknown_rules(policy_file: Mapping[str, Any], rules: Iterable[About]) -> Iterator[tuple[str, str]]:
-    """Yield every name in a policy file that is no rule, with what to do about it.
-
-    Pulumi ignores such names, so an exception from a rule that was merged into another one does not count.
-    """
+def unknown_rules(policy_file: Mapping[str, object], rules: Iterable[About]) -> tuple[str, ...]:
+    """Return what is wrong with every name in a policy file that is not the name of a rule."""
     known = {about.id: about for about in rules}
     successors = {former: about.id for about in known.values() for former in about.replaces}
+    messages: list[str] = []
     for name in sorted(policy_file.keys() - known.keys() - {_EVERY_RULE}):
+        advice = "correct the name, or remove it if the rule is gone"
         if successor := successors.get(name):
-            advice = f"it is part of {successor} now; move its settings there, or remove them if nothing breaks that"
-        else:
-            advice = "its settings have no effect; correct the name, or remove it from the policy file"
-        yield name, f"expected the name of a rule, got {name!r}: {advice}"
+            advice = f"it is part of {successor} now; move its exceptions there, or remove them"
+        messages.append(f"expected the name of a rule, got {name!r}: {advice}")
+    return tuple(messages)
 
 
 def _granted(entry: Mapping[str, str]) -> GrantedException:

@@ -56,8 +56,7 @@ class Played:
 
 @pytest.mark.costs(cpu_seconds=15)
 def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = without_expiry(OURS.policy("dev"), tmp_path)
-    policy.write_text(json.dumps({**json.loads(policy.read_text()), "named-rights": {"exceptions": []}}))
+    without_expiry(OURS.policy("dev"), tmp_path)
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
@@ -68,7 +67,6 @@ def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypat
     assert known
     assert found.review.bill == known.bill
     assert found.errors == ()
-    assert [finding.rule for finding in found.findings if "no-cluster-admin" in finding.message] == ["named-rights"]
     assert {change.operation for change in found.changes} == {"create"}
     assert {"slices-trillium-0", "job-tiny", "queue-research"} <= {change.name for change in found.changes}
     planned = {urn.rpartition("::")[2] for urn in json.loads(plan.read_text())["resourcePlans"]}
@@ -112,6 +110,23 @@ def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
 def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, message: str) -> None:
     with pytest.raises(Halt, match=message):
         preview(asked, Form.TEXT, Console())
+
+
+@pytest.mark.parametrize(
+    ("policy_file", "message"),
+    [
+        ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is part of no-cluster-admin now"),
+        ("{", "must be JSON"),
+        ("[]", r"settings by the name of a rule, got \[\]"),
+    ],
+)
+def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(
+    policy_file: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev.json").write_text(policy_file)
+    monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
+    with pytest.raises(Halt, match=message):
+        preview(DEV, Form.TEXT, Console())
 
 
 def test_the_command_takes_one_form() -> None:

@@ -48,7 +48,6 @@ def test_a_day_that_the_calendar_does_not_have_is_told_with_its_exception() -> N
 def test_a_name_that_is_no_rule_is_reported_with_the_rule_that_it_became() -> None:
     exceptions = {"exceptions": []}
     policy_file = {name: exceptions for name in ("all", ENDING.id, "no-keys", "named-rights", "no-kesy")}
-    found = dict(unknown_rules(policy_file, (ENDING, *ALL_RULES)))
-    assert found.keys() == {"named-rights", "no-kesy"}
-    assert "part of no-cluster-admin now" in found["named-rights"]
-    assert "have no effect" in found["no-kesy"]
+    merged, misspelt = unknown_rules(policy_file, (ENDING, *ALL_RULES))
+    assert "got 'named-rights': it is part of no-cluster-admin now" in merged
+    assert "got 'no-kesy': correct the name" in misspelt
