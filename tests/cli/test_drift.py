@@ -11,7 +11,6 @@ import pytest
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
-from cli import drift as command
 from cli.answer import Form
 from cli.drift import drift, drifted
 from cli.halt import Halt
@@ -113,7 +112,7 @@ def test_the_exit_status_tells_clean_from_drift_from_fault(
         del path, sandbox
         return nullcontext(engine)
 
-    monkeypatch.setattr(command, "_engine", asked)
+    monkeypatch.setattr("cli.engines.engine_of", asked)
     console = Console(file=io.StringIO(), highlight=False)
     assert drift("dev", None, Form.JSON, console) == status
     assert isinstance(console.file, io.StringIO)

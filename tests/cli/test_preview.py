@@ -19,7 +19,7 @@ from cli.preview import Asked, preview, previewed
 from infra.review.preview import REVIEW_FILE
 from infra.review.previewed import Previewed
 from infra.review.review import Review
-from tests.cli.test_engine_events import error, recorded
+from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
 from tests.policy.lasting import without_expiry
 
@@ -97,7 +97,7 @@ def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
 
 def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
     found = previewed("dev", Played([], passing().review, refuses=False), None)
-    assert "expected the engine to ask the policy pack" in found.errors[0]
+    assert "expected the engine to run the policy pack" in found.errors[0]
     assert not found.passes
 
 
