@@ -17,6 +17,7 @@ from cli.halt import Halt
 from cli.sandbox_folder import changing
 from infra.review.drift import Difference, Drift
 from sandbox.site import create
+from tests.cli.shown import told
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
 
@@ -115,8 +116,7 @@ def test_the_exit_status_tells_clean_from_drift_from_fault(
     monkeypatch.setattr("cli.engines.engine_of", asked)
     console = Console(file=io.StringIO(), highlight=False)
     assert drift("dev", None, Form.JSON, console) == status
-    assert isinstance(console.file, io.StringIO)
-    found = Drift.model_validate(json.loads(console.file.getvalue()))
+    found = Drift.model_validate(json.loads(told(console)))
     assert [each.name for each in found.objects] == (["pool"] if status else [])
     if status == 1:
         assert [each.repair for each in found.objects] == [None]

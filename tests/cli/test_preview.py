@@ -19,6 +19,7 @@ from cli.preview import Asked, preview, previewed
 from infra.review.preview import REVIEW_FILE
 from infra.review.previewed import Previewed
 from infra.review.review import Review
+from tests.cli.shown import told
 from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
 from tests.policy.lasting import without_expiry
@@ -61,8 +62,7 @@ def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypat
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
-    assert isinstance(console.file, io.StringIO)
-    found = Previewed.model_validate_json(console.file.getvalue())
+    found = Previewed.model_validate_json(told(console))
     known = passing().review
     assert found.review
     assert known
