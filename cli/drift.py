@@ -6,8 +6,7 @@ such as a status, a JobSet's `suspend` or the node count of a pool with autoscal
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,14 +14,10 @@ from pulumi.automation import CommandError, EngineEvent
 from pulumi.automation.events import StepEventMetadata
 from rich.console import Console
 
-from cli import engine_events, stack_file
+from cli import engines, stack_file
 from cli.answer import Form, write
-from cli.pulumi_engine import PulumiEngine
-from cli.sandbox_folder import changing, existing
 from infra.review.drift import Difference, Drift, Drifted, drift_tables
 from infra.review.previewed import Change
-from sandbox import programs
-from sandbox.engine import Engine
 from workloads.terminal import Terminal
 
 DRIFTED = 2
@@ -52,23 +47,12 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     stack_file.read(path)
     # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"the engine refreshes every object of {stack}")
-    with _engine(path, sandbox) as engine, waiting:
+    with engines.engine_of(path, sandbox) as engine, waiting:
         found = drifted(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:
         return 1
     return DRIFTED if found.objects else 0
-
-
-@contextmanager
-def _engine(path: Path, sandbox: Path | None) -> Generator[Refreshing]:
-    if sandbox is None:
-        yield PulumiEngine(stack_file.stack_name(path))
-        return
-    site = existing(sandbox)
-    # The engine replaces its copy of the stack file, which an `up` may be reading.
-    with changing(site):
-        yield Engine(site, programs.found(), path)
 
 
 def drifted(stack: str, engine: Refreshing) -> Drift:
@@ -79,13 +63,13 @@ def drifted(stack: str, engine: Refreshing) -> Drift:
         engine.preview_after_refresh(events.append)
     except CommandError as error:
         refusal = str(error).strip()
-    differing, planned = _refreshed(events), engine_events.changes_by_urn(events)
+    differing, planned = _refreshed(events), engines.changes_by_urn(events)
     objects = tuple(_drifted(step, None if refusal else planned) for step in differing.values())
     return Drift(
         stack=stack,
         objects=objects,
         pending=tuple(change for urn, change in planned.items() if urn not in differing),
-        errors=(engine_events.errors(events) or (refusal,)) if refusal else (),
+        errors=(engines.errors(events) or (refusal,)) if refusal else (),
         seconds=time.monotonic() - started,
     )
 
@@ -111,7 +95,7 @@ def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> D
     repair = planned.get(step.urn) if planned is not None else None
     return Drifted(
         type=step.type,
-        name=engine_events.name(step.urn),
+        name=engines.name(step.urn),
         gone=step.new is None,
         differences=tuple(
             Difference(path=path, declared=_at(declared, path), found=_at(found, path)) for path in paths

@@ -1,16 +1,29 @@
-"""`multislice`: the commands about a stack, in addition to those of Pulumi."""
+"""`multislice`: the commands about a stack, in addition to those of Pulumi.
 
+What a command does is in the module of its name, which is loaded when the command runs.
+"""
+
+import re
 import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from cli import job_commands, plan_commands
+from cli.answer import form
+from cli.options import Engine, Job, Json, Markdown, On, Sandbox, Stack, folder_of, form_of, run
 from sandbox.daemon import CHECKOUT
+from workloads.terminal import Terminal
+
+if TYPE_CHECKING:
+    from cli.deployed import Deployed
+    from cli.environments.backend import Backend
 
 
 class _Commands(TyperGroup):
@@ -60,9 +73,397 @@ def _options(
     """Options of the command without a subcommand."""
 
 
-app.add_typer(plan_commands.commands)
-app.add_typer(plan_commands.environments)
-app.add_typer(job_commands.commands)
+environments = typer.Typer(name="env", help="Manage environments: copies of a stack that expire.", no_args_is_help=True)
+app.add_typer(environments)
+
+
+class Order(StrEnum):
+    """What a plan is sorted by."""
+
+    DOLLARS = "dollars"
+    DAYS = "days"
+
+
+class Listed(StrEnum):
+    """Capacity that has a list price."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+@app.command()
+def review(
+    stack: Stack,
+    outputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Output of `pulumi stack output --json`, to compare with.")
+    ] = None,
+    workloads: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Output of `kubectl get workloads -A -o json`.")
+    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Review price, queue, memory and speed of a stack. Exit status 2: a job cannot run, or `up` refuses."""
+    form = form_of(json, markdown)
+    from cli import review as command
+
+    run(lambda: command.review(stack, outputs, workloads, form, Terminal(highlight=False)))
+
+
+@app.command()
+def preview(
+    stack: Stack,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="sandbox: offline, from an empty state; pulumi: your own, against what is deployed."),
+    ] = Engine.SANDBOX,
+    save_plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for the plan, for `pulumi up --plan FILE`.")
+    ] = None,
+    sandbox: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of a sandbox whose state to compare with.")
+    ] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Preview changes, policy, price and queue of a stack. Exit status 2: a rule forbids it, or a job cannot run."""
+    form = form_of(json, markdown)
+    from cli import preview as command
+
+    asked = command.Asked(stack, engine.value, save_plan, sandbox)
+    run(lambda: command.preview(asked, form, Terminal(highlight=False)))
+
+
+@app.command()
+def preflight(
+    stack: Stack,
+    compile_cache: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Folder for the compiled programs, also gs://BUCKET/FOLDER."),
+    ] = None,
+    compare_compile: Annotated[
+        bool, typer.Option("--compare-compile", help="Compile with the other choice of `compile` too, and compare.")
+    ] = False,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Compile a stack's training jobs to see if they fit and how fast they are. Exit status 2: one does not fit."""
+    form = form_of(json, markdown)
+    from cli import preflight as command
+
+    run(lambda: command.preflight(stack, form, compile_cache, Terminal(highlight=False), compare_compile))
+
+
+def _amount(text: str) -> float:
+    """The number that a text such as 15T stands for."""
+    found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
+    if not found:
+        raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")
+    return float(found[1]) * 1000.0 ** " kmbt".index(found[2] or " ")
+
+
+@app.command()
+def plan(
+    preset: Annotated[str, typer.Option(help="Name of a file of workloads/presets.")],
+    tokens: Annotated[
+        float, typer.Option(parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 1e12, 800B or 15T.")
+    ],
+    days: Annotated[float, typer.Option(help="Deadline, in days.")],
+    by: Annotated[Order, typer.Option(help="What to sort by.")] = Order.DOLLARS,
+    zone: Annotated[str | None, typer.Option(help="Zone of the prices. Default: where chips are cheapest.")] = None,
+    capacity: Annotated[Listed, typer.Option(help="Capacity of the prices.")] = Listed.ON_DEMAND,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="File for a chart of cost against time.")] = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """List the slices that train a preset by a deadline, from a table of compiled steps. Exit status 2: none does."""
+    form = form_of(json, markdown)
+    from cli import plan as command
+
+    def answer() -> int:
+        prices = command.chip_prices(zone, capacity.value)
+        return command.plan(command.goal(preset, tokens, days), prices, by.value, svg, form, Terminal(highlight=False))
+
+    run(answer)
+
+
+@app.command()
+def drift(
+    stack: Stack,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Show what was changed outside of Pulumi, and what `up` would do about it. Exit status 2: there is drift."""
+    form = form_of(json, markdown)
+    from cli import drift as command
+
+    run(lambda: command.drift(stack, folder_of(engine, sandbox), form, Terminal(highlight=False)))
+
+
+@environments.command("create")
+def create_environment(
+    name: Annotated[str, typer.Argument(help="Name of the new stack and its cluster; at most 20 characters.")],
+    source: Annotated[str, typer.Option("--from", metavar="STACK", help="Name of the stack to copy.")],
+    ttl: Annotated[str, typer.Option(help="Time until it expires, such as 90m, 8h or 2d.")],
+    only_file: Annotated[bool, typer.Option("--only-file", help="Write its files and deploy nothing.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+) -> None:
+    """Create an environment from a stack and deploy it."""
+    from cli.environments import create as command
+    from cli.environments.files import OURS
+
+    def answer() -> int:
+        wish = command.Wish(name, source, ttl)
+        backend = None if only_file else _backend(engine, sandbox)
+        return command.create(wish, backend, OURS, _now(), form(as_json=json), Terminal(highlight=False))
+
+    run(answer)
+
+
+@environments.command("destroy")
+def destroy_environment(
+    name: Annotated[str | None, typer.Argument(help="Name of the environment.")] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Destroy all that have expired.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """Destroy an environment with its running jobs and checkpoints. Exit status 1: something is left."""
+    form = form_of(json, markdown)
+    if (name is None) != expired:
+        raise typer.BadParameter("expected one of NAME and --expired, got both or neither")
+    from cli.environments import destroy as command
+    from cli.environments.files import OURS
+
+    run(lambda: command.destroy(name, _backend(engine, sandbox), OURS, _now(), form, Terminal(highlight=False)))
+
+
+@environments.command("list")
+def list_environments(
+    expired: Annotated[bool, typer.Option("--expired", help="List only those that have expired.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+    markdown: Markdown = False,
+) -> None:
+    """List environments of the backend. Exit status 1: a stack cannot be read; 2: with --expired, some have expired."""
+    form = form_of(json, markdown)
+    from cli.environments import listing as command
+    from cli.environments.files import OURS
+
+    def answer() -> int:
+        backend = _backend(engine, sandbox)
+        return command.show(backend, OURS, _now(), form, Terminal(highlight=False), expired=expired)
+
+    run(answer)
+
+
+def _backend(engine: Engine | None, sandbox: Path | None) -> "Backend":
+    from cli.deployed import stacks
+    from cli.environments.backend import backend
+    from cli.environments.files import OURS
+
+    return backend(OURS, stacks(folder_of(engine, sandbox)))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@app.command()
+def status(
+    stack: Stack,
+    job: Job = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job has ended.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object; with --watch, one per line after each change.")
+    ] = False,
+) -> None:
+    """Show slices, queues and a job: step, loss, time left, dollars. Exit status 2: with --watch, failed or missing."""
+    from cli.status import Watch
+    from cli.status import status as command
+
+    def answer() -> int:
+        found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
+        return Watch(found, job, console, json).run() if watch else command(found, job, console, json=json)
+
+    run(answer)
+
+
+@app.command("list")
+def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
+    """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
+    from cli.status import jobs
+
+    run(lambda: jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=json))
+
+
+@app.command()
+def logs(
+    stack: Stack,
+    job: Job = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all hosts with their names, not only the leader.")] = False,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Show one host, such as slice-0-1 or head-0-0.")
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Follow until the job has ended, across restarts and lost connections."),
+    ] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Show logs of the previous start, if they still exist.")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option(metavar="LINES", min=0, help="Number of last lines to show per host.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Show lines newer than a duration such as 30s, 10m, 2h or 1d.")
+    ] = None,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each line as one JSON object.")] = False,
+) -> None:
+    """Show logs of a job. Exit status 2: the job has failed."""
+    for name, given, other, also in (
+        ("--all", every, "--host", host is not None),
+        ("--follow", follow, "--previous", previous),
+    ):
+        if given and also:
+            raise typer.BadParameter(f"expected one of {name} and {other}, got both; leave one out")
+    from cli.logs import Asked, span
+    from cli.logs import logs as command
+
+    def answer() -> int:
+        asked = Asked(job, every, host, follow, previous, tail, span(since) if since else None, json)
+        folder = folder_of(engine, sandbox)
+        return command(_deployed(stack, engine, sandbox), asked, folder, Terminal(highlight=False))
+
+    run(answer)
+
+
+@app.command()
+def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
+    """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
+    from cli.explain.explain import command
+
+    run(lambda: command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=json))
+
+
+@app.command()
+def dashboard(
+    stack: Stack,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 to listen on. 0: a free one.")] = 0,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
+) -> None:
+    """Serve live pages of a stack and its jobs to browsers of this machine."""
+
+    def answer() -> int:
+        from cli.dashboard import dashboard as command
+
+        return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=json)
+
+    run(answer)
+
+
+@app.command()
+def report(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Storage path of a job, a folder or gs://BUCKET/JOB; folder of one run; or, with --stack, name of a"
+            " job. Default: the stack's only training job.",
+        ),
+    ] = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", "-s", help="Stack whose checkpoint bucket has the job's files.")
+    ] = None,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File for the page. Default: report.html in the run's folder.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Report where the time and the money of a job's run went, by cause, error and start, and write a page of it."""
+    from cli import report as command
+    from workloads.report.command import Asked
+
+    def answer() -> int:
+        folder = command.folder(target, stack, folder_of(engine, sandbox))
+        return command.report(Asked(folder, output, json), Terminal(highlight=False))
+
+    run(answer)
+
+
+@app.command()
+def cancel(
+    stack: Stack,
+    job: Job = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+) -> None:
+    """End a job and keep its checkpoints. Exit status 2: it has ended already."""
+
+    def answer() -> int:
+        from cli.cancel import cancel as command
+
+        return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=json)
+
+    run(answer)
+
+
+@app.command()
+def profile(
+    stack: Stack,
+    job: Job = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the profile. Default: ./profile-JOB.", show_default=False),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the steps.")] = 600.0,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    json: Json = False,
+) -> None:
+    """Profile five steps of a running job on all its hosts and download them. Exit status 2: it does not train."""
+
+    def answer() -> int:
+        from cli.profile import profile as command
+
+        return command(_deployed(stack, engine, sandbox), job, output, wait, Terminal(highlight=False), as_json=json)
+
+    run(answer)
+
+
+@app.command()
+def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
+    """Check what keeps a stack from working, and say what repairs it. Exit status 2: a check failed."""
+
+    def answer() -> int:
+        from cli.doctor.doctor import doctor as command
+
+        return command(stack, folder_of(engine, sandbox), Terminal(highlight=False), as_json=json)
+
+    run(answer)
+
+
+def _deployed(stack: str, engine: Engine | None, sandbox: Path | None) -> "Deployed":
+    from cli.deployed import deployed
+
+    return deployed(stack, folder_of(engine, sandbox))
+
 
 if __name__ == "__main__":
     app(prog_name="multislice")

@@ -17,13 +17,11 @@ from typing import Literal, Protocol, cast
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
-from cli import engine_events, stack_file
+from cli import engines, stack_file
 from cli.answer import Form, write
 from cli.environments.files import OURS, POLICY
 from cli.halt import Halt
-from cli.pulumi_engine import PulumiEngine
 from cli.review import DOES_NOT_GO
-from cli.sandbox_folder import changing, existing
 from infra.review.comment import comment
 from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
@@ -92,16 +90,16 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
             refusal = _refusal(engine, events, save_plan)
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
     abouts = (ENDING, *ALL_RULES)
-    findings = engine_events.findings(events, {about.id: about.severity for about in abouts})
+    findings = engines.findings(events, {about.id: about.severity for about in abouts})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
-    told = engine_events.errors(events) if refusal else ()
-    if not refusal and not engine_events.rules_were_asked(events):
+    told = engines.errors(events) if refusal else ()
+    if not refusal and not engines.rules_were_asked(events):
         told = (_NOT_ASKED,)
     return Previewed(
         stack=stack,
         review=review,
-        changes=engine_events.changes(events),
-        unchanged=engine_events.unchanged(events),
+        changes=engines.changes(events),
+        unchanged=engines.unchanged(events),
         findings=findings,
         errors=told or (() if refused_by_rules or not refusal else (refusal,)),
         seconds=time.monotonic() - started,
@@ -129,17 +127,14 @@ def _review_goes_to(file: Path) -> Generator[None]:
 
 @contextmanager
 def _engine(asked: Asked, path: Path, policy: PolicyPack) -> Generator[Previewing]:
-    if asked.engine == "pulumi":
-        if asked.sandbox:
-            raise Halt(f"--sandbox goes with --engine sandbox, got {asked.sandbox}; leave it out")
-        yield PulumiEngine(asked.stack, policy)
-    elif asked.sandbox:
-        site = existing(asked.sandbox)
-        with changing(site):
-            yield Engine(site, programs.found(), path, policy)
-    else:
+    if asked.engine == "pulumi" and asked.sandbox:
+        raise Halt(f"--sandbox goes with --engine sandbox, got {asked.sandbox}; leave it out")
+    if asked.engine == "sandbox" and not asked.sandbox:
         with tempfile.TemporaryDirectory() as folder:
             yield Engine(create(Path(folder)), programs.found(), path, policy)
+        return
+    with engines.engine_of(path, asked.sandbox, policy) as engine:
+        yield engine
 
 
 def _policy(stack: str) -> PolicyPack:

@@ -32,7 +32,7 @@ from infra.job_state import Kind, State
 WATCH_SECONDS = 2.0
 """Time between two looks."""
 FAILED = 2
-"""Exit status of a watch whose job failed, or is gone."""
+"""Exit status of a watch whose job failed, or is missing."""
 _GONE_LOOKS = 30
 """Looks without the job until it counts as cancelled: `up` may put another one in its place."""
 _LINES_PER_RUN = 20

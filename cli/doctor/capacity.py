@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cli.doctor.checks import Check, Findings, Google, Scope, failed, ok, skipped
+from cli.doctor.checks import Check, Findings, Google, Scope, failed, judged, ok, skipped
 from cli.observed.cluster import without_hosts
 from infra.accelerators import TPU_RESOURCE
 from infra.api_server import ApiError, Json
@@ -44,10 +44,9 @@ def quotas(scope: Scope) -> Findings:
         said = f"queues give out {quota} chips, nodes have {chips}"
         if group and isinstance(group.capacity, FlexStart | Queued):
             yield ok(f"flavor {name}", f"{said}; the rest comes on request")
-        elif quota > chips:
-            yield failed(f"flavor {name}", said, f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`")
         else:
-            yield ok(f"flavor {name}", said)
+            fix = f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`"
+            yield judged(f"flavor {name}", said, passes=quota <= chips, fix=fix)
 
 
 def google_quota(scope: Scope) -> Findings:
@@ -112,10 +111,8 @@ def _granted(google: Google, name: str, group: SliceGroup, sharing: Mapping[str,
     needed = _needed(sharing.values())
     of = "the group has" if len(sharing) == 1 else f"{' and '.join(sharing)} need"
     said = f"Google grants {granted} chips in {google.region}, {of} {needed}"
-    if granted != _UNLIMITED and granted < needed:
-        yield failed(subject, said, f"ask for more of {quota}: https://console.cloud.google.com/iam-admin/quotas")
-    else:
-        yield ok(subject, said)
+    fix = f"ask for more of {quota}: https://console.cloud.google.com/iam-admin/quotas"
+    yield judged(subject, said, passes=granted == _UNLIMITED or granted >= needed, fix=fix)
 
 
 def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
@@ -246,7 +243,7 @@ def pools(scope: Scope) -> Findings:
             yield ok(subject, status.lower())
         elif status == "ERROR":
             resource = "cluster-system" if pool["name"] == SYSTEM_POOL else f"slices-{pool['name']}"
-            fix = f"suspend the jobs on it, then create it again: pulumi up --stack {scope.stack}"
+            fix = f"pause the jobs on it, then create it again: pulumi up --stack {scope.stack}"
             yield failed(subject, f"{status}: {'; '.join(words)}", f"{fix} --replace '**::{resource}'")
         else:
             yield failed(subject, f"{status}: {'; '.join(words)}", "wait; GKE is still working on it, or repairs it")

@@ -181,6 +181,11 @@ def failed(subject: str, says: str, fix: str) -> Check:
     return Check(subject=subject, verdict=Verdict.FAILED, says=says, fix=fix)
 
 
+def judged(subject: str, says: str, *, passes: bool, fix: str) -> Check:
+    """Return a check that finds the same whether it passed or failed."""
+    return ok(subject, says) if passes else failed(subject, says, fix)
+
+
 def skipped(subject: str, why: str) -> Check:
     """Return a check that could not be made."""
     return Check(subject=subject, verdict=Verdict.SKIPPED, says=why)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from cli.doctor.checks import Findings, NotAsked, Scope, failed, ok, skipped
+from cli.doctor.checks import Findings, NotAsked, Scope, failed, judged, ok, skipped
 from infra.job_state import is_true
 
 _KUBELET_MINORS = 3
@@ -90,10 +90,7 @@ def clock(scope: Scope) -> Findings:
     """Whether this machine and the API server agree."""
     ahead = (datetime.now(UTC) - _now(scope)).total_seconds()
     told = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the API server"
-    if abs(ahead) > _HERE_SECONDS:
-        yield failed("this machine", told, "sudo timedatectl set-ntp true")
-    else:
-        yield ok("this machine", told)
+    yield judged("this machine", told, passes=abs(ahead) <= _HERE_SECONDS, fix="sudo timedatectl set-ntp true")
 
 
 def node_clocks(scope: Scope) -> Findings:

@@ -1,9 +1,8 @@
 """Who asks, what the cluster, the bucket and the project allow, and which APIs there are."""
 
 import os
-from typing import Any
 
-from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, ok, skipped, token
+from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judged, ok, skipped, token
 from infra.flavors import API_VERSION
 from infra.job_state import JOBSET_API
 from workloads.report.command import answering, faults_of_storage
@@ -45,13 +44,8 @@ def rights(scope: Scope) -> Findings:
         said = f"may {', '.join(words for words, allowed in may.items() if allowed) or 'do nothing'}"
         refused = [words for words, allowed in may.items() if not allowed]
         said += f"; may not {', '.join(refused)}" if refused else ""
-        subject = f"namespace {namespace}"
-        if may[_RIGHTS[0][0]]:
-            yield ok(subject, said)
-        else:
-            yield failed(
-                subject, said, f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
-            )
+        fix = f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
+        yield judged(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
 
 
 def bucket(scope: Scope) -> Findings:
@@ -106,12 +100,11 @@ def billing(scope: Scope) -> Findings:
 
 
 def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str) -> bool:
-    plural, _, sub = resource.partition("/")
-    wanted: dict[str, Any] = {"namespace": namespace, "group": group, "resource": plural, "verb": verb}
+    wanted = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {**wanted, **({"subresource": sub} if sub else {})}},
+        "spec": {"resourceAttributes": wanted},
     }
     return scope.api.request("POST", _ACCESS, review)["status"]["allowed"]
 

@@ -8,16 +8,12 @@ from cli import stack_file
 from cli.down import Consent, buckets, down
 from cli.halt import Halt
 from sandbox.site import create
+from tests.cli.shown import told
 
 
 @pytest.fixture
 def console() -> Console:
     return Console(file=io.StringIO())
-
-
-def told(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 def test_without_a_sandbox_there_is_one_quiet_line(tmp_path: Path, console: Console) -> None:

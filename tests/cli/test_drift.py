@@ -11,13 +11,13 @@ import pytest
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
 
-from cli import drift as command
 from cli.answer import Form
 from cli.drift import drift, drifted
 from cli.halt import Halt
 from cli.sandbox_folder import changing
 from infra.review.drift import Difference, Drift
 from sandbox.site import create
+from tests.cli.shown import told
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
 
@@ -113,11 +113,10 @@ def test_the_exit_status_tells_clean_from_drift_from_fault(
         del path, sandbox
         return nullcontext(engine)
 
-    monkeypatch.setattr(command, "_engine", asked)
+    monkeypatch.setattr("cli.engines.engine_of", asked)
     console = Console(file=io.StringIO(), highlight=False)
     assert drift("dev", None, Form.JSON, console) == status
-    assert isinstance(console.file, io.StringIO)
-    found = Drift.model_validate(json.loads(console.file.getvalue()))
+    found = Drift.model_validate(json.loads(told(console)))
     assert [each.name for each in found.objects] == (["pool"] if status else [])
     if status == 1:
         assert [each.repair for each in found.objects] == [None]

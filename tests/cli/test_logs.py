@@ -15,6 +15,7 @@ from sandbox.site import create
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS
 from tests.cli.api_server import Played, playing
+from tests.cli.shown import told
 from tests.cli.standing import finish, running, running_by_pathways, stack
 
 ASKED = Asked(None, False, None, False, False, None, None, False)
@@ -29,8 +30,7 @@ def server() -> Generator[Played]:
 def read(server: Played, asked: Asked, folder: Path, sandbox: Path | None = None) -> tuple[int, list[str]]:
     shown = Console(file=io.StringIO(), width=100, highlight=False)
     status = logs(stack(server, folder), asked, sandbox, shown)
-    assert isinstance(shown.file, io.StringIO)
-    return status, shown.file.getvalue().splitlines()
+    return status, told(shown).splitlines()
 
 
 def test_the_leaders_lines_are_printed_as_they_are(server: Played, tmp_path: Path) -> None:
@@ -118,8 +118,7 @@ def test_a_node_that_is_away_keeps_no_other_hosts_lines_back(server: Played, tmp
     shown = Console(file=io.StringIO(), width=100)
     with pytest.raises(Halt, match="got none, or only a part, of:\n  slice-1-1 on node gke-slice-1-1: no"):
         logs(stack(server, tmp_path), replace(ASKED, all_hosts=True), None, shown)
-    assert isinstance(shown.file, io.StringIO)
-    assert len(shown.file.getvalue().splitlines()) == 6
+    assert len(told(shown).splitlines()) == 6
 
 
 def test_who_may_read_no_log_is_not_left_waiting(server: Played, tmp_path: Path) -> None:

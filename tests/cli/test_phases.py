@@ -21,16 +21,12 @@ from sandbox.daemon import SandboxError
 from sandbox.programs import ProgramsError
 from sandbox.site import create
 from tests.cli import recordings
+from tests.cli.shown import told
 
 
 @pytest.fixture
 def display() -> Display:
     return Display(Console(file=io.StringIO()), Progress("test", UP_PHASES))
-
-
-def told(display: Display) -> str:
-    assert isinstance(display.console.file, io.StringIO)
-    return display.console.file.getvalue()
 
 
 def test_a_taken_port_is_named_and_nothing_is_started(tmp_path: Path, display: Display) -> None:
@@ -51,7 +47,7 @@ def test_without_go_and_programs_the_message_says_how_to_get_them(
     with pytest.raises(ProgramsError, match=r"needs Go"):
         phases.prepare_programs(display)
 
-    assert "programs: failed in" in told(display)
+    assert "programs: failed in" in told(display.console)
 
 
 def test_a_refused_plan_ends_with_pulumi_s_errors_and_the_advice(display: Display) -> None:
@@ -62,7 +58,7 @@ def test_a_refused_plan_ends_with_pulumi_s_errors_and_the_advice(display: Displa
     with pytest.raises(Halt, match=r"(?s)plan failed:\n  error: quota exceeded\nRepair it"):
         phases.operate(display, Phase.PLAN, refuse, "Repair it")
 
-    assert "plan: failed in" in told(display)
+    assert "plan: failed in" in told(display.console)
 
 
 def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Display) -> None:
@@ -79,7 +75,7 @@ def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Dis
 
     assert finished.is_set()
     assert caught.value.exit_status == INTERRUPTED
-    assert "infrastructure: cancelling" in told(display)
+    assert "infrastructure: cancelling" in told(display.console)
 
 
 class _Unable:

@@ -14,6 +14,7 @@ from infra.pricing import Rate
 from infra.review.table import as_text
 from infra.shapes import Goal, Order, Plan
 from infra.shapes import plan as planned
+from tests.cli.shown import told
 from tests.infra.preflight_rows import design, fitting, unfit
 
 GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
@@ -38,8 +39,7 @@ def shown(goal: Goal, order: Order, form: Form, svg: Path | None = None) -> tupl
     """Exit status and text of the command."""
     console = Console(file=io.StringIO(), highlight=False)
     status = plan(goal, PRICES, order, svg, form, console)
-    assert isinstance(console.file, io.StringIO)
-    return status, console.file.getvalue()
+    return status, told(console)
 
 
 def test_the_table_has_answers_within_100_columns() -> None:

@@ -19,7 +19,8 @@ from cli.preview import Asked, preview, previewed
 from infra.review.preview import REVIEW_FILE
 from infra.review.previewed import Previewed
 from infra.review.review import Review
-from tests.cli.test_engine_events import error, recorded
+from tests.cli.shown import told
+from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
 from tests.policy.lasting import without_expiry
 
@@ -60,8 +61,7 @@ def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypat
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
-    assert isinstance(console.file, io.StringIO)
-    found = Previewed.model_validate_json(console.file.getvalue())
+    found = Previewed.model_validate_json(told(console))
     known = passing().review
     assert found.review
     assert known
@@ -95,7 +95,7 @@ def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
 
 def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
     found = previewed("dev", Played([], passing().review, refuses=False), None)
-    assert "expected the engine to ask the policy pack" in found.errors[0]
+    assert "expected the engine to run the policy pack" in found.errors[0]
     assert not found.passes
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from cli.halt import Halt
 from cli.report import folder, report
 from sandbox.site import create
+from tests.cli.shown import told
 from tests.workloads.report.runs import crashed_and_resumed
 from workloads.report.command import Asked, Report
 
@@ -45,5 +46,4 @@ def test_a_job_of_the_sandbox_is_reported_by_its_name(tmp_path: Path) -> None:
     crashed_and_resumed(place, 3600.0, 7200.0)
     console = Console(file=io.StringIO(), highlight=False)
     assert report(Asked(str(place), None, as_json=True), console) == 0
-    assert isinstance(console.file, io.StringIO)
-    assert Report.model_validate_json(console.file.getvalue()).goodput.usd == 54.0
+    assert Report.model_validate_json(told(console)).goodput.usd == 54.0

@@ -13,6 +13,7 @@ from cli.review import review
 from infra.bill import bill
 from infra.review.review import Review
 from infra.settings import parse
+from tests.cli.shown import told
 from tests.infra.recording import ROOT
 from tests.infra.review.known import own, running
 
@@ -35,8 +36,7 @@ def prod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def shown(form: Form, outputs: Path | None = None, workloads: Path | None = None) -> str:
     console = Console(file=io.StringIO(), highlight=False)
     assert review("prod", outputs, workloads, form, console) == 0
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return told(console)
 
 
 @pytest.mark.usefixtures("prod")
@@ -65,11 +65,10 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
 def test_a_stack_with_example_values_is_refused_by_name() -> None:
     console = Console(file=io.StringIO(), highlight=False)
     assert review("dev", None, None, Form.TEXT, console) == 2
-    assert isinstance(console.file, io.StringIO)
-    told = console.file.getvalue()
-    assert told.startswith("Ready  NO")
-    assert "cloud.project" in told
-    assert "image.reference" in told
+    words = told(console)
+    assert words.startswith("Ready  NO")
+    assert "cloud.project" in words
+    assert "image.reference" in words
 
 
 def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:
@@ -78,8 +77,7 @@ def test_a_budget_whose_last_day_is_over_is_refused_by_name(prod: Path) -> None:
     prod.write_text(json.dumps(content))
     console = Console(file=io.StringIO(), highlight=False)
     assert review("prod", None, None, Form.TEXT, console) == 2
-    assert isinstance(console.file, io.StringIO)
-    assert "budget.expires_on" in console.file.getvalue()
+    assert "budget.expires_on" in told(console)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"cluster": "x"}'])

@@ -15,7 +15,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from chaos import report
-from cli import engine_events, progress, status
+from cli import engines, progress, status
 from cli.observed.files import Files, Training
 from cli.observed.snapshot import Queue, Share, Snapshot
 from infra.bill import bill
@@ -27,7 +27,7 @@ from infra.review.tables import tables
 from infra.settings import parse
 from tests.cli import recordings
 from tests.cli.explain.cases import JOB, NODES, PODS
-from tests.cli.test_engine_events import recorded
+from tests.cli.test_engines import recorded
 from tests.cli.test_progress import NOW
 from tests.documents import concept_pictures
 from tests.documents.pages import DOCS
@@ -74,8 +74,8 @@ def _preview() -> str:
     previewed = Previewed(
         stack="local",
         review=review("local", parse(values), known),
-        changes=engine_events.changes(events),
-        unchanged=engine_events.unchanged(events),
+        changes=engines.changes(events),
+        unchanged=engines.unchanged(events),
         findings=(),
         errors=(),
         seconds=8,

@@ -144,7 +144,7 @@ def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
         again = "pulumi up --stack local --replace '**::slices-trillium-1'"
-        fix = f"suspend the jobs on it, then create it again: {again}"
+        fix = f"pause the jobs on it, then create it again: {again}"
         assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
 
 

@@ -17,6 +17,7 @@ from cli.halt import Halt
 from infra.faults import Fault
 from infra.stacks import StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of
+from tests.cli.shown import told
 from tests.infra.one_job import only_team
 
 WISH = Wish("pr-1", "dev", "8h")
@@ -25,8 +26,7 @@ WISH = Wish("pr-1", "dev", "8h")
 def made(wish: Wish, backend: Remembered | None, files: Files, now: datetime) -> str:
     console = Console(file=io.StringIO(), width=200)
     assert create(wish, backend, files, now, Form.TEXT, console) == 0
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return told(console)
 
 
 def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str:
@@ -56,8 +56,7 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
 def test_as_json_the_answer_is_one_object(files: Files, now: datetime) -> None:
     console = Console(file=io.StringIO(), width=200)
     assert create(WISH, None, files, now, Form.JSON, console) == 0
-    assert isinstance(console.file, io.StringIO)
-    answer = json.loads(console.file.getvalue())
+    answer = json.loads(told(console))
     assert (answer["source"], answer["expires_at"], answer["up"]) == ("dev", "2026-03-01T18:00:00Z", False)
     assert answer["file"] == str(files.stack("pr-1"))
     assert answer["bill"]["at_once"]["usd_per_hour"] == 19.44

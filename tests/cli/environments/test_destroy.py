@@ -11,6 +11,7 @@ from cli.environments.create import Wish, create
 from cli.environments.destroy import destroy, end
 from cli.environments.files import Files
 from tests.cli.environments.remembered import Remembered, Stack
+from tests.cli.shown import told
 
 LATER = timedelta(hours=9)
 
@@ -95,10 +96,9 @@ def test_all_that_expired_are_destroyed_and_one_that_stays_holds_up_no_other(
     assert destroy(None, environments, files, now, Form.TEXT, console) == 0
     console = Console(file=io.StringIO())
     assert destroy(None, environments, files, now + LATER, Form.JSON, console) == 1
-    assert isinstance(console.file, io.StringIO)
-    told: dict[str, Any] = {each["name"]: each for each in json.loads(console.file.getvalue())["environments"]}
-    assert told["pr-1"]["remaining"] == ["gcp:storage/bucket:Bucket checkpoints"]
-    assert told["pr-1"]["message"] == "the cluster does not answer"
-    assert told["pr-2"]["result"] == "destroyed"
+    found: dict[str, Any] = {each["name"]: each for each in json.loads(told(console))["environments"]}
+    assert found["pr-1"]["remaining"] == ["gcp:storage/bucket:Bucket checkpoints"]
+    assert found["pr-1"]["message"] == "the cluster does not answer"
+    assert found["pr-2"]["result"] == "destroyed"
     assert [*environments.stacks] == ["dev", "pr-1"]
     assert files.stack("pr-1").exists()

@@ -31,6 +31,7 @@ from tests.cli.explain.cases import (
     said,
     workload,
 )
+from tests.cli.shown import told
 from tests.cli.standing import running, stack, waiting
 
 
@@ -211,17 +212,16 @@ def test_a_head_does_not_stand_for_a_host_that_is_refused() -> None:
     assert (found.cause, found.what) == (Cause.CREATION_REFUSED, "The API server refuses 1 host of the job.")
 
 
-def told(folder: Path, *, as_json: bool) -> str:
+def answered(folder: Path, *, as_json: bool) -> str:
     shown = Console(file=io.StringIO(), width=20, highlight=False)
     with playing(running()) as server:
         server.collections[WORKLOADS] = [waiting("tiny")]
         assert command(stack(server, folder), None, shown, json=as_json) == 0
-    assert isinstance(shown.file, io.StringIO)
-    return shown.file.getvalue()
+    return told(shown)
 
 
 def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -> None:
-    lines = told(tmp_path, as_json=False).splitlines()
+    lines = answered(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
     assert lines[2].startswith("The job asks for 0 chips and 16 of them are taken. It is number 1 in line.  since ")
     assert "  -> to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`" in [
@@ -230,6 +230,6 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
 
 
 def test_as_json_each_finding_has_its_cause(tmp_path: Path) -> None:
-    answer = json.loads(told(tmp_path, as_json=True))
+    answer = json.loads(answered(tmp_path, as_json=True))
     assert (answer["job"], answer["state"]) == ("tiny", "queued")
     assert [finding["cause"] for finding in answer["findings"]] == ["quota taken"]

@@ -145,7 +145,7 @@ def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.Mon
         asked.append((path.name, sandbox))
         return nullcontext(Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
 
-    monkeypatch.setattr("cli.drift._engine", of)
+    monkeypatch.setattr("cli.engines.engine_of", of)
     words = ("drift", "-s", "dev")
     assert forms_of(*words, exit_status=2) == FORMS
     told(*words, "--engine", "sandbox", exit_status=2)
@@ -160,7 +160,7 @@ NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     """What time it is: the newest entry."""
     times = [NOW]
-    monkeypatch.setattr("cli.plan_commands._now", lambda: times[-1])
+    monkeypatch.setattr("cli.multislice._now", lambda: times[-1])
     return times
 
 
@@ -176,7 +176,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembered:
         assert (engine, sandbox) == (Engine.SANDBOX, Path("here"))
         return found
 
-    monkeypatch.setattr("cli.plan_commands._backend", of)
+    monkeypatch.setattr("cli.multislice._backend", of)
     monkeypatch.setattr("cli.environments.files.OURS", found.files)
     return found
 

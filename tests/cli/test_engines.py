@@ -1,0 +1,167 @@
+"""The user's own Pulumi, for which a program stands in that writes down its arguments, and what events tell.
+
+Events are as the engine told them: of a first preview that breaks rules, and of slices that become spot.
+"""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pulumi.automation import CommandError, EngineEvent
+
+from cli import engines
+from cli.engines import PulumiEngine
+from cli.halt import Halt
+from sandbox.daemon import CHECKOUT
+from sandbox.engine import PolicyPack
+
+RECORDED = Path(__file__).parent / "events"
+
+
+def recorded(name: str) -> list[EngineEvent]:
+    return [EngineEvent.from_json(json.loads(line)) for line in (RECORDED / f"{name}.jsonl").read_text().splitlines()]
+
+
+def error(message: str, urn: str | None = None) -> EngineEvent:
+    return EngineEvent.from_json(
+        {"diagnosticEvent": {"message": message, "color": "never", "severity": "error", "urn": urn}}
+    )
+
+
+def test_changes_are_those_that_the_engine_counts() -> None:
+    events = recorded("refused")
+    (summary,) = (event.summary_event for event in events if event.summary_event)
+    counted = Counter(change.operation for change in engines.changes(events))
+    assert counted == summary.resource_changes
+    assert engines.unchanged(events) == 0
+
+
+def test_a_replacement_is_one_change_with_the_inputs_that_cause_it() -> None:
+    changes = engines.changes(recorded("to-spot"))
+    assert {(change.operation, change.name, change.properties) for change in changes} == {
+        ("update", "ground", ("input",)),
+        ("update", "quota-research", ("spec.resourceGroups[0].flavors[0].name",)),
+        ("replace", "footing", ("input",)),
+        ("replace", "flavor-trillium", ("metadata.name",)),
+        ("replace", "slices-trillium-0", ("nodeConfig.spot",)),
+        ("replace", "slices-trillium-1", ("nodeConfig.spot",)),
+        ("replace", "training", ()),
+    }
+    assert engines.unchanged(recorded("to-spot")) > 100
+
+
+def test_broken_rules_stand_with_their_severity_the_mandatory_ones_first() -> None:
+    found = engines.findings(recorded("refused"), {"bucket-versions": "high", "few-resources": "low"})
+    assert [(each.rule, each.level, each.severity, each.resource) for each in found] == [
+        ("bucket-versions", "mandatory", "high", "checkpoints"),
+        ("pool-names", "advisory", "unknown", "cluster-system"),
+        ("pool-names", "advisory", "unknown", "slices-trillium-0"),
+        ("pool-names", "advisory", "unknown", "slices-trillium-1"),
+        ("few-resources", "advisory", "low", None),
+    ]
+    assert found[0].message.startswith("Title of bucket-versions\nexpected versioning, got none\nWhy: ")
+
+
+def test_that_rules_are_broken_is_no_error_and_neither_is_how_plugins_end() -> None:
+    events = recorded("refused")
+    assert any(event.diagnostic_event and "exited prematurely" in event.diagnostic_event.message for event in events)
+    assert engines.errors(events) == ()
+
+
+def test_an_error_names_its_resource_and_stands_once_without_colours_and_tracebacks() -> None:
+    events = [
+        error("<{%fg 1%}>no quota<{%reset%}>\n", "urn:pulumi:dev::p::gcp:container/cluster:Cluster::cluster"),
+        error("no job may run\nTraceback (most recent call last)\n  File"),
+        error("no job may run\nTraceback (most recent call last)\n  File"),
+        error("expected resource operations for urn:pulumi:dev::p::t::later but none were seen"),
+        error("update failed\n"),
+    ]
+    assert engines.errors(events) == ("cluster: no quota", "no job may run")
+
+
+RECORDER = """#!/usr/bin/env python3
+import json, os, sys
+words = [word for word in sys.argv[1:] if word != "--non-interactive"]
+if words == ["version"]:
+    print("v3.259.0")
+elif words[0] == "stack" and "unknown" in words:
+    sys.exit("error: no stack named 'unknown' found")
+else:
+    with open(os.environ["CALLS"], "a") as calls:
+        calls.write(json.dumps({"words": words, "folder": os.getcwd()}) + "\\n")
+    if words[0] != "stack":
+        sys.exit("error: recorded")
+"""
+PACK = PolicyPack(Path("/rules"), Path("/rules/dev.json"))
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "pulumi"
+    program.write_text(RECORDER)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def ignore(_: object) -> None:
+    """Takes an engine event."""
+
+
+def told(calls: Path) -> list[list[str]]:
+    lines = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert {line["folder"] for line in lines} == {str(CHECKOUT)}
+    return [line["words"] for line in lines]
+
+
+def test_a_preview_is_held_to_the_rules_and_writes_its_plan(calls: Path) -> None:
+    with pytest.raises(CommandError, match="recorded"):
+        PulumiEngine("dev", PACK).preview(ignore, Path("/plans/dev.json"))
+    looked, planned = told(calls)
+    assert looked == ["stack", "--stack", "dev"], "the stack that is selected stays so"
+    assert planned[0] == "preview"
+    pairs = set(zip(planned, planned[1:], strict=False))
+    assert {
+        ("--policy-pack", "/rules"),
+        ("--policy-pack-config", "/rules/dev.json"),
+        ("--save-plan", "/plans/dev.json"),
+        ("--stack", "dev"),
+        ("--exec-kind", "auto.local"),
+    } <= pairs
+
+
+def test_drift_is_looked_for_without_a_change_of_the_state(calls: Path) -> None:
+    with pytest.raises(CommandError, match="recorded"):
+        PulumiEngine("dev").preview_after_refresh(ignore)
+    looked = told(calls)[-1]
+    assert looked[0] == "preview"
+    assert "--refresh" in looked
+
+
+def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
+    with pytest.raises(Halt, match=r"got 'unknown'; make it, pulumi stack init unknown"):
+        PulumiEngine("unknown").preview(ignore)
+    assert not calls.exists()
+
+
+@pytest.mark.parametrize(
+    "program", ["#!/bin/sh\nexit 126\n", "#!/bin/sh\necho no version is set\n", "#!/bin/sh\necho v2.0.0\n", "nothing"]
+)
+def test_a_pulumi_that_does_not_run_is_told_with_what_to_install(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "pulumi"
+    broken.write_text(program)
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(Halt, match="needs the program `pulumi` on PATH, got one"):
+        PulumiEngine("dev").preview(ignore)
+
+
+def test_without_pulumi_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
+        PulumiEngine("dev").preview(ignore)
