@@ -67,7 +67,16 @@ placement = settings.scheduling.placement
 on_hosts, levels, heads = settings.host_network_teams, settings.pod_levels, settings.head_limits
 monitored = settings.monitoring.enabled
 queues_args = QueuesArgs(
-    settings.slices, settings.teams, placement, on_hosts, levels, heads, settings.network, monitored, held
+    settings.slices,
+    settings.teams,
+    settings.jobs,
+    placement,
+    on_hosts,
+    levels,
+    heads,
+    settings.network,
+    monitored,
+    held,
 )
 queues = Queues("queues", queues_args, on_operators)
 on_queues = ResourceOptions(provider=kubernetes, depends_on=[queues], deleted_with=cluster.resource)

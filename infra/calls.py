@@ -85,6 +85,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
         image=settings.image,
         checking_image=None,
         namespace=settings.namespaces[call.team],
+        queue=call.team,
         groups={call.group: settings.slices[call.group]},
         placement=settings.placement,
         mounted_bucket=settings.mounted_bucket,

@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from infra.accelerators import TPU_RESOURCE
 from infra.capacity import Queued
 from infra.flavors import API_VERSION, WAIT_FOR, Manifest, flavor_name
+from infra.jobs import Job
 from infra.scheduling import Placement, Preemption, Quota
 from infra.stack_file import SliceGroup, Team
 
 MANAGED = {"kueue-managed": "true"}
 """Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a JobSet with the LocalQueue that admits it."""
 PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
 
 _COHORT = "tpu"
@@ -66,14 +69,31 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
     }
 
 
-def local_queue(name: str, team: Team) -> Manifest:
-    """Where the team's jobs are submitted."""
+def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
+    """Render the queue of team `name` that its members submit to by hand, or the queue of a single job of the stack.
+
+    A queue for each job lets `paused` stop a job without touching its JobSet: Kueue sets the `suspend` of a JobSet
+    itself, and the Workload, whose `active` would do the same, is no object of the stack. A stopped LocalQueue evicts
+    the job as a preemption does (https://kueue.sigs.k8s.io/docs/concepts/local_queue/).
+    """
+    stopped = {"stopPolicy": "HoldAndDrain" if job.paused else "None"} if job else {}
+    awaited = _awaited(team, paused=job is not None and job.paused)
     return {
         "apiVersion": API_VERSION,
         "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": team.namespace, "annotations": _awaited(team)},
-        "spec": {"clusterQueue": name},
+        "metadata": {"name": job_queue(job) if job else name, "namespace": team.namespace, "annotations": awaited},
+        "spec": {"clusterQueue": name, **stopped},
     }
+
+
+def job_queue(job: Job) -> str:
+    """Return the name of a job's own LocalQueue: the team's name, a dot, the job's name."""
+    return f"{job.team}.{job.name}"
+
+
+def team_of(local_queue_name: str) -> str:
+    """Return the team, and so the ClusterQueue, of a LocalQueue of the stack. Names of teams have no dots."""
+    return local_queue_name.partition(".")[0]
 
 
 def priority_class(name: str, value: int) -> Manifest:
@@ -104,9 +124,9 @@ def amount(written: str | int) -> float:
     return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
 
 
-def _awaited(team: Team) -> dict[str, str]:
-    """What makes a queue count as declared; one that is stopped never becomes active."""
-    return {WAIT_FOR: "condition=Active" if team.admission == "open" else "condition=Active=False"}
+def _awaited(team: Team, *, paused: bool = False) -> dict[str, str]:
+    """Return what makes a queue count as declared; one that is stopped never becomes active."""
+    return {WAIT_FOR: "condition=Active" if team.admission == "open" and not paused else "condition=Active=False"}
 
 
 def _preemption(preemption: Preemption) -> Manifest:

@@ -11,6 +11,7 @@ import pulumi_kubernetes as kubernetes
 
 from infra import jobset
 from infra.bill import job_group_bills
+from infra.cluster_queues import QUEUE_LABEL
 from infra.jobs import AnyJob, Job
 from infra.kubernetes_objects import KubernetesObject
 from infra.placement import rewrites_node_selector
@@ -46,7 +47,7 @@ def _job_set(
     made anew.
     """
     submitted = submission(settings, job, image)
-    fixed = [jobset.MAX_TIME_LABEL] + [jobset.PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
+    fixed = [QUEUE_LABEL, jobset.MAX_TIME_LABEL] + [jobset.PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
     paths = ["spec", *(f'metadata.labels["{label}"]' for label in fixed)]
     own = pulumi.ResourceOptions(
         replace_on_changes=paths,

@@ -22,6 +22,7 @@ from workloads.spec import (
     OptimizerSetting,
     PositiveInt,
     Spec,
+    TrackersSpec,
     WholeNumber,
 )
 
@@ -56,7 +57,7 @@ class JobSlices(Spec):
 class Job(Spec):
     """A job of any kind. Any change replaces its JobSet: it starts over or resumes.
 
-    Only `priority` changes in place, and only if the job has no `fallback` and no queued group.
+    `paused` changes in place. So does `priority`, unless the job has a `fallback` or a queued group.
     """
 
     name: JobName
@@ -65,6 +66,9 @@ class Job(Spec):
     slices: JobSlices
     priority: Priority
     """A higher one may evict a lower one of the same team."""
+    paused: bool = False
+    """Whether the job is kept out of its queue. A running job gets SIGTERM, saves, and frees its chips. When this
+    becomes false again it waits for chips like any other and goes on from its last checkpoint."""
     max_restarts: Annotated[WholeNumber, Field(ge=0)]
     """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
@@ -118,6 +122,8 @@ class TrainingJob(CompilerSpec, Job):
     initial_weights: str | None = None
     """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
     Unset: weights drawn from the seed."""
+    trackers: TrackersSpec = TrackersSpec()
+    """Where the curves of the run are shown; see `docs/metrics.md`. Unset: in its report alone."""
     compile_cache: Literal["host", "bucket"] = "host"
     """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint
     bucket, where every later start finds them, and those that `multislice preflight` has left there."""

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from infra import pathways, placement
+from infra.cluster_queues import QUEUE_LABEL
 from infra.jobs import ContainerJob, Job, Pathways
 from infra.placement import HEAD, SLICES, Manifest
 from infra.pods import head_template, pod_template
@@ -51,7 +52,7 @@ def render(submission: Submission) -> Manifest:
         "metadata": {
             "name": submission.job.name,
             "namespace": submission.namespace,
-            "labels": _labels(submission.job),
+            "labels": _labels(submission),
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
@@ -89,8 +90,9 @@ def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[st
     }
 
 
-def _labels(job: Job) -> dict[str, str]:
-    labels = {"kueue.x-k8s.io/queue-name": job.team, PRIORITY_LABEL: job.priority}
+def _labels(submission: Submission) -> dict[str, str]:
+    job = submission.job
+    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: job.priority}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels

@@ -18,7 +18,7 @@ from infra import access, admission_policies, cluster_queues, flavors, network_p
 from infra.addresses import Network
 from infra.capacity import Queued
 from infra.controllers import Resources
-from infra.jobs import PodLevel
+from infra.jobs import AnyJob, PodLevel
 from infra.kubernetes_objects import OURS, KubernetesObject, owned
 from infra.pods import SERVICE_ACCOUNT, admitted_pods
 from infra.scheduling import Placement
@@ -31,6 +31,8 @@ class QueuesArgs:
 
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
+    jobs: Mapping[str, AnyJob]
+    """Jobs of the stack; each has a queue of its own, so that it can be paused alone."""
     placement: Placement
     host_network_teams: frozenset[str]
     """The teams whose pods may use the network of their host."""
@@ -109,11 +111,14 @@ class Queues(pulumi.ComponentResource):
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
             self._declare(f"bounds-{name}", access.bounds(team.namespace, hosts), [namespace]),
         ]
-        self._open(name, team, borders)
+        self._open(name, team, [job for job in args.jobs.values() if job.team == name], borders)
 
-    def _open(self, name: str, team: Team, borders: list[KubernetesObject]) -> None:
+    def _open(self, name: str, team: Team, jobs: Sequence[AnyJob], borders: list[KubernetesObject]) -> None:
         """The namespace takes jobs, and whoever may come in comes in, once its borders stand."""
         self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), borders)
+        for job in jobs:
+            own = cluster_queues.local_queue(name, team, job)
+            self._declare(f"queue-{cluster_queues.job_queue(job)}", own, borders)
         if access.subjects(team.members):
             role = self._declare(f"members-{name}", access.role(team.namespace), borders)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])

@@ -11,6 +11,7 @@ import pulumi
 
 from infra import folders
 from infra.accelerators import SliceShape
+from infra.cluster_queues import job_queue
 from infra.job_spec import job_spec, slices_of
 from infra.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
 from infra.scheduling import Placement
@@ -32,6 +33,8 @@ class Submission:
     checking_image: pulumi.Input[str] | None
     """Image of the init container that checks the devices; None: there is no such check."""
     namespace: str
+    queue: str
+    """Name of the LocalQueue that admits it."""
     groups: Mapping[str, SliceGroup]
     """Those that the job may run on, of equal slices."""
     placement: Placement
@@ -63,6 +66,7 @@ def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None)
         image=own,
         checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
         namespace=namespace,
+        queue=job_queue(job),
         groups=settings.groups_of(job),
         placement=settings.scheduling.placement,
         mounted_bucket=datasets.bucket if datasets and datasets.mount else None,

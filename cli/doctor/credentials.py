@@ -18,9 +18,8 @@ _PROVIDER_VARIABLES = (
 """Which Pulumi's provider takes ahead of the application default
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (
-    ("submit and end jobs", "jobset.x-k8s.io", "jobsets", "create"),
-    ("suspend and resume them", "kueue.x-k8s.io", "workloads", "patch"),
-    ("run commands in their pods", "", "pods/exec", "create"),
+    ("submit jobs", "jobset.x-k8s.io", "jobsets", "create"),
+    ("cancel jobs", "jobset.x-k8s.io", "jobsets", "delete"),
 )
 """In words; API group, resource and verb."""
 

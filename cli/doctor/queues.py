@@ -3,10 +3,10 @@
 from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
+from infra.accelerators import TPU_RESOURCE
 from infra.api_server import ApiError, Json
+from infra.cluster_queues import QUEUE_LABEL
 from infra.flavors import API_VERSION
-
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def active(scope: Scope) -> Findings:
@@ -72,12 +72,13 @@ def _why(workload: Json) -> str:
 
 
 def _small(queue: str) -> Json:
-    """A JobSet of one small pod."""
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    """A JobSet of one small pod, which holds a chip as the admission policies of teams demand."""
+    main = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [main]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API,
         "kind": "JobSet",
-        "metadata": {"name": "rehearsed-by-doctor", "labels": {_QUEUE_LABEL: queue}},
+        "metadata": {"name": "rehearsed-by-doctor", "labels": {QUEUE_LABEL: queue}},
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},
     }

@@ -7,8 +7,7 @@ from cli.halt import Halt
 from cli.observed.objects import Object
 from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError
-
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+from infra.cluster_queues import QUEUE_LABEL, team_of
 
 
 def place_of(deployed: Deployed, name: str | None) -> JobPlace:
@@ -52,6 +51,6 @@ def _submitted(deployed: Deployed, namespace: str, name: str) -> JobPlace | None
 
 
 def place_in(jobset: Object, namespace: str) -> JobPlace:
-    """Where a JobSet is, and the queue that it names; empty if it names none."""
+    """Return where a JobSet is, and the team whose queue it names; empty if it names none."""
     metadata = jobset["metadata"]
-    return JobPlace(metadata["name"], namespace, metadata.get("labels", {}).get(_QUEUE_LABEL, ""))
+    return JobPlace(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))

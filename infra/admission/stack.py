@@ -34,7 +34,11 @@ def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[st
     verdicts: dict[str, Verdict] = {}
     for job, workload in zip(settings.jobs.values(), newcomers(settings), strict=True):
         unknown = tuple(_unknown(settings, job, asked=live is not None))
-        verdicts[job.name] = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        verdict = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        if job.paused:
+            verdicts[job.name] = verdict.model_copy(update={"outcome": "paused"})
+            continue
+        verdicts[job.name] = verdict
         found = found.model_copy(update={"workloads": (*found.workloads, workload)})
     return verdicts
 
@@ -45,7 +49,9 @@ def situation(settings: Settings, live: Iterable[Object]) -> Situation:
     rendered = (
         cluster_queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items()
     )
-    local = {(team.namespace, name): name for name, team in settings.teams.items()}
+    names = [*settings.teams, *map(cluster_queues.job_queue, settings.jobs.values())]
+    teams = {name: cluster_queues.team_of(name) for name in names}
+    local = {(settings.teams[team].namespace, name): team for name, team in teams.items()}
     found = manifests.workloads(live, local, _flavors(settings))
     return Situation(
         queues=tuple(map(manifests.queue, rendered)),

@@ -6,7 +6,8 @@ from typing import Literal
 from infra.admission.preemption import Reason
 from workloads.spec.base import Spec
 
-Outcome = Literal["admitted", "preempts", "waits", "never"]
+Outcome = Literal["admitted", "preempts", "waits", "never", "paused"]
+"""`paused`: the job is kept out of its queue; the rest of the verdict says what would become of it otherwise."""
 
 _NAMED = 5
 """Most workloads that a line names."""
@@ -109,6 +110,8 @@ class Verdict(Spec):
     @property
     def lines(self) -> tuple[str, ...]:
         """For people; the first line alone says the outcome."""
+        if self.outcome == "paused":
+            return (self._headline(),)
         details = [
             *(f"borrows {loan}" for loan in self.borrowed),
             *(f"pushes out {preempted}" for preempted in self.preempted),
@@ -137,6 +140,8 @@ class Verdict(Spec):
                 return f"{job} waits: queue {self.queue} is {'on hold' if self.stopped else 'short of chips'}"
             case "never":
                 return f"{job} is never admitted by queue {self.queue}"
+            case "paused":
+                return f"{job} is paused and holds no chips"
 
 
 def _listed(what: str, names: Iterable[str]) -> list[str]:

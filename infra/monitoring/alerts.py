@@ -63,7 +63,7 @@ OF_TRAINER = (
         f"sum {_BY_JOB} (increase(trainer_skipped_steps_total[15m])) > 0",
         "0m",
         "ticket",
-        f"{_ONE_JOB} skipped steps whose loss or gradient is not finite.",
+        f"{_ONE_JOB} skipped steps whose loss or gradient is not finite or too large.",
         "A few cost nothing but themselves. If they follow each other, the job goes back or ends as diverged: set a"
         " lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or look at the data of"
         " these steps.",

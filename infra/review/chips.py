@@ -63,11 +63,23 @@ def _step(review: Review, plan: JobPlan) -> Iterable[str]:
         if plan.training.padding:
             yield _padding(plan.slices, plan.training.padding)
         for chosen in plan.training.optimizer:
-            resumed = "may continue with it" if chosen.resumes else "cannot continue, unless allow_changes names it"
             yield (
-                f"{chosen.setting} {chosen.value:g}, {chosen.preset:g} in the preset: a run trained with another value"
-                f" {resumed}."
+                f"{chosen.setting} {_value(chosen.value)}, {_value(chosen.preset)} in the preset: a run trained with"
+                f" another value {_RESUMED[chosen.resumes]}."
             )
+
+
+_RESUMED = {
+    True: "may continue with it",
+    False: "cannot continue, unless allow_changes names it",
+    None: "cannot continue",
+}
+
+
+def _value(value: float | str | None) -> str:
+    if value is None:
+        return "unset"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _padding(slices: int, found: Sequence[Padding]) -> str:

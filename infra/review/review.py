@@ -19,18 +19,18 @@ from infra.readiness import doubts, placeholders
 from infra.stack_file import Settings
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
-from workloads.spec import JobSpec, Spec, load_preset
+from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
 
 
 class OptimizerValue(Spec):
     """A value of the optimizer that the stack file sets."""
 
     setting: str
-    value: float
-    preset: float
+    value: float | str | None
+    preset: float | str | None
     """The preset's own value."""
-    resumes: bool
-    """Whether a run that was trained with another value may continue with this one."""
+    resumes: bool | None
+    """Whether a run that was trained with another value may continue with this one. None: no job can allow that."""
 
 
 class Padding(Spec):
@@ -187,7 +187,7 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
                 setting=f"optimizer.{name}",
                 value=getattr(spec.optimizer, name),
                 preset=getattr(preset, name),
-                resumes=f"optimizer.{name}" in job.allow_changes,
+                resumes=f"optimizer.{name}" in job.allow_changes if f"optimizer.{name}" in CHANGEABLE else None,
             )
             for name in job.optimizer
         ),

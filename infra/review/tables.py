@@ -12,7 +12,13 @@ from infra.review.chips import chip_tables, titled
 from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, State, Table
 
-_QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notable", "waits": "notable", "never": "bad"}
+_QUEUE_STATES: Mapping[Outcome, State] = {
+    "admitted": "good",
+    "preempts": "notable",
+    "waits": "notable",
+    "never": "bad",
+    "paused": "notable",
+}
 _NO_JOBS = Table(
     title="Queue",
     verdict="the stack has no jobs; others submit theirs to its queues",

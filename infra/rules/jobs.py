@@ -6,12 +6,17 @@ from typing import cast
 
 from infra.accelerators import SliceShape
 from infra.capacity import FlexStart, Queued
+from infra.cluster_queues import job_queue
 from infra.faults import Fault, nearest
 from infra.folders import TEAMS
 from infra.jobs import ContainerJob, Job, TrainingJob, group_order
 from infra.rules import containers, pathways, training
 from infra.rules.draft import Draft, DraftJob, Shapes, Written, listed
 from infra.stack_file import SliceGroup
+
+_LONGEST_LABEL = 63
+"""Kueue puts the name of a job's queue on its pods as a label
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
@@ -29,6 +34,9 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
         yield Fault(
             path, f"a name other than {TEAMS}, the folder of all teams in the bucket", job.name, "rename the job"
         )
+    if len(queue := job_queue(job)) > _LONGEST_LABEL:
+        expected = f"names of team and job that have at most {_LONGEST_LABEL - 1} characters together"
+        yield Fault(path, expected, f"{len(queue) - 1}", "shorten one of them: the job's queue is named after both")
     yield from _mount(path, job, draft)
     yield from _secrets(path, job, draft)
     groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
@@ -41,7 +49,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
     yield from pathways.check(path, job, draft, shape)
     match job:
         case TrainingJob():
-            yield from training.check(path, job, shape)
+            yield from training.check(path, job, shape, draft.secrets)
         case ContainerJob():
             yield from containers.check(path, job, draft, shape)
         case _:

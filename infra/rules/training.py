@@ -1,6 +1,6 @@
 """Rules of training jobs: do preset, data and sizes go together, and fit the slices."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pydantic import ValidationError
 
@@ -8,8 +8,17 @@ from infra import job_spec
 from infra.accelerators import SliceShape
 from infra.faults import Fault, expectation, from_validation, nearest
 from infra.jobs import TrainingJob
-from infra.rules.draft import DraftJob
-from workloads.spec import ModelSpec, OptimizerSpec, Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
+from infra.rules.draft import DraftJob, listed
+from workloads.spec import (
+    WANDB_KEY_VARIABLE,
+    ModelSpec,
+    OptimizerSpec,
+    Preset,
+    TokenFileSpec,
+    TrainingSpec,
+    load_preset,
+    preset_names,
+)
 
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 
@@ -22,13 +31,14 @@ def preset_named(entry: DraftJob) -> Iterator[Fault]:
         yield Fault(f"{entry.path}.preset", known, repr(preset), "rename it", nearest(preset, preset_names()))
 
 
-def check(path: str, job: TrainingJob, shape: SliceShape | None) -> Iterator[Fault]:
-    """Faults of one job, on slices of `shape` where that is known."""
+def check(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Collection[str]) -> Iterator[Fault]:
+    """Faults of one job, on slices of `shape` where that is known, in a stack with secrets of these names."""
     if job.preset in preset_names():
         preset = load_preset(job.preset)
         yield from _data(path, job, preset)
         yield from _sections(path, job, shape, preset)
     yield from _allowed_changes(path, job)
+    yield from _trackers(path, job, secrets)
 
 
 def _data(path: str, job: TrainingJob, preset: Preset) -> Iterator[Fault]:
@@ -53,18 +63,23 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
             merged(job, preset)
         except ValidationError as error:
             wrong += from_validation(error, f"{path}.{name}", model)
-    if not wrong and job_spec.training_spec(job, preset).lora and not job.initial_weights:
-        wrong.append(
-            Fault(
-                f"{path}.initial_weights",
-                f"the folder of the weights that {path}.training.lora adapts",
-                "nothing",
-                "write it; docs/models.md says how to make one",
-            )
-        )
+    if not wrong and job_spec.training_spec(job, preset).lora:
+        wrong += _adapters(path, job, preset)
     yield from wrong
     if shape and not wrong:
         yield from _fit(path, job, shape, preset)
+
+
+def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[Fault]:
+    if not job.initial_weights:
+        yield Fault(
+            f"{path}.initial_weights",
+            f"the folder of the weights that {path}.training.lora adapts",
+            "nothing",
+            "write it; docs/models.md says how to make one",
+        )
+    if (kind := job_spec.optimizer_spec(job, preset).kind) != "adamw":
+        yield Fault(f"{path}.optimizer.kind", f"adamw with {path}.training.lora", kind, "remove one of them")
 
 
 def _allowed_changes(path: str, job: TrainingJob) -> Iterator[Fault]:
@@ -74,6 +89,18 @@ def _allowed_changes(path: str, job: TrainingJob) -> Iterator[Fault]:
         yield Fault(place, f"a setting of {path}.optimizer", name, f"set {path}.{name}, or remove the name here")
     if job.allow_changes and job.existing_run != "resume":
         yield Fault(place, "existing_run: resume", f"existing_run: {job.existing_run}", "change one of the two")
+
+
+def _trackers(path: str, job: TrainingJob, secrets: Collection[str]) -> Iterator[Fault]:
+    own = secrets if job.secrets is None else job.secrets
+    if job.trackers.wandb and WANDB_KEY_VARIABLE not in own:
+        yield Fault(
+            f"{path}.trackers.wandb",
+            f"the secret {WANDB_KEY_VARIABLE} among those of the job, since the trainer logs in with it",
+            listed(own),
+            f"pulumi config set --secret --path 'tpu-multislice:secrets.{WANDB_KEY_VARIABLE}', and add the name to"
+            f" {path}.secrets if the job has that list",
+        )
 
 
 def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[Fault]:

@@ -9,13 +9,14 @@ from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
 from infra import cluster_queues
+from infra.hidden import HIDDEN
 from infra.jobs import Priority
 from infra.settings import SettingsError, load, parse
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job, only_spec, only_team
 from tests.infra.recording import Values
 from tests.infra.spoiling import Spoil, put, remove
-from workloads.spec import JobSpec, ModelSpec, load_preset
+from workloads.spec import JobSpec, ModelSpec, TrackersSpec, WandbSpec, load_preset
 
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
@@ -134,6 +135,11 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
     (put("job.training", {"lora": {"rank": 0, "alpha": 16}}), "job.training.lora.rank", "greater than 0, got 0"),
     (put("job.training", {"lora": {"rank": 8, "alpha": 16}}), "job.initial_weights", "job.training.lora adapts"),
+    (
+        lambda values: values["job"].update(training={"lora": {"rank": 8, "alpha": 16}}, optimizer={"kind": "muon"}),
+        "job.optimizer.kind",
+        "adamw with job.training.lora, got muon",
+    ),
     (
         put("job.mesh", {"replica": 2, "fsdp": 4}),
         "job",
@@ -266,6 +272,33 @@ def test_a_job_without_compiler_options_is_told_to_its_pods_as_it_was_before_the
     assert "compiler" not in only_spec(parse(values)).model_dump_json()
 
 
+def test_a_job_may_train_with_muon_a_limit_of_the_norm_and_trackers(values: Values) -> None:
+    values["secrets"] = {"WANDB_API_KEY": HIDDEN}
+    values["job"] |= {
+        "optimizer": {"kind": "muon", "momentum": 0.9, "skip_norm": 20.0},
+        "training": {"z_loss": 1e-4},
+        "trackers": {"tensorboard": True, "wandb": {"project": "llm"}},
+    }
+    spec = only_spec(parse(values))
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert (spec.optimizer.kind, spec.optimizer.momentum, spec.optimizer.skip_norm) == ("muon", 0.9, 20)
+    assert spec.training.z_loss == 1e-4
+    assert spec.trackers == TrackersSpec(tensorboard=True, wandb=WandbSpec(project="llm"))
+
+
+def test_the_key_of_a_tracker_must_be_among_the_secrets_that_the_job_gets(values: Values) -> None:
+    values["secrets"] = {"WANDB_API_KEY": HIDDEN, "HF_TOKEN": HIDDEN}
+    values["job"] |= {"trackers": {"wandb": {"project": "llm"}}, "secrets": ["HF_TOKEN"]}
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.faults] == ["job.trackers.wandb"]
+
+
+def test_a_job_with_none_of_these_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
+    told = only_spec(parse(values)).model_dump_json()
+    assert not any(name in told for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
+
+
 def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
     assert "allow_changes" not in only_spec(parse(values)).model_dump_json()
 
@@ -276,6 +309,12 @@ def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_
         ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
         ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
         ({"optimizer": {"beta1": 0.8}, "allow_changes": ["beta1"]}, "job.allow_changes.0", "optimizer.beta1"),
+        ({"optimizer": {"kind": "sgd"}}, "job.optimizer.kind", "'adamw' or 'muon', got 'sgd'"),
+        ({"optimizer": {"momentum": 0.9}}, "job.optimizer", "momentum needs kind muon"),
+        ({"optimizer": {"kind": "muon"}, "allow_changes": ["optimizer.kind"]}, "job.allow_changes.0", "momentum"),
+        ({"training": {"z_loss": -1}}, "job.training.z_loss", "greater than or equal to 0, got -1"),
+        ({"trackers": {"wandb": {"project": "llm"}}}, "job.trackers.wandb", "secrets.WANDB_API_KEY"),
+        ({"trackers": {"mlflow": True}}, "job.trackers.mlflow", "remove it"),
         ({"compiler_options": {"--xla_flag": 1}}, "job.compiler_options.--xla_flag", "--xla_flag"),
         ({"libtpu_args": {"megascale_flag": "1 --other=2"}}, "job.libtpu_args.megascale_flag", "without spaces"),
         ({"compile": "fast"}, "job.compile", "quick"),

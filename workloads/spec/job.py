@@ -12,6 +12,7 @@ from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.trackers import TrackersSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrainingSpec
 
 
@@ -44,6 +45,7 @@ class JobSpec(Spec):
     host sees it; a new run begins with these weights, and one with `training.lora` needs them at each start. None: with
     weights drawn from the seed."""
 
+    trackers: Annotated[TrackersSpec, Field(exclude_if=TrackersSpec().__eq__)] = TrackersSpec()
     compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
 
     @property
@@ -123,6 +125,8 @@ class JobSpec(Spec):
         faults = [*self._token_faults(), *kernel_faults(self.model, self.training.attention), *sizes]
         if self.training.lora and not self.initial_weights:
             faults.append("initial_weights must name the weights that training.lora adapts, got none")
+        if self.training.lora and self.optimizer.kind != "adamw":
+            faults.append(f"optimizer.kind must be adamw with training.lora, got {self.optimizer.kind}")
         return faults or self._elastic_faults()
 
     def _token_faults(self) -> list[str]:

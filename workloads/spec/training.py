@@ -33,25 +33,51 @@ Attention = Literal["auto", Kernel]
 """
 
 
-class OptimizerSpec(Spec):
-    """AdamW with linear warm-up and cosine decay, clipped by global norm."""
+MUON_MOMENTUM = 0.95
+"""The value of https://kellerjordan.github.io/posts/muon/ and https://arxiv.org/abs/2502.16982."""
 
+
+class OptimizerSpec(Spec):
+    """AdamW or Muon with linear warm-up and cosine decay, clipped by global norm."""
+
+    kind: Annotated[Literal["adamw", "muon"], Field(exclude_if="adamw".__eq__)] = "adamw"
+    """`muon` updates the matrices of the layers with orthogonalised momentum, and all other weights as `adamw` does.
+    Learning rate and weight decay hold for both. A run keeps the kind that it began with."""
     learning_rate: Annotated[Number, Field(gt=0)]
     warmup_steps: Annotated[WholeNumber, Field(ge=0)]
     weight_decay: Annotated[Number, Field(ge=0)]
     beta1: Annotated[Number, Field(gt=0, lt=1)]
     beta2: Annotated[Number, Field(gt=0, lt=1)]
+    momentum: Annotated[Number, Field(gt=0, lt=1, exclude_if=MUON_MOMENTUM.__eq__)] = MUON_MOMENTUM
+    """Decay of the momentum of the matrices that Muon updates. It is refused with `kind: adamw`."""
     clip_norm: Annotated[Number, Field(gt=0)]
+    skip_norm: Annotated[Annotated[Number, Field(gt=0)] | None, Field(exclude_if=not_)] = None
+    """A step is skipped if the global norm of its gradient, before clipping, is above this. It then changes neither
+    weights nor optimizer. None: no step is skipped for its norm."""
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> Self:
+        faults: list[str] = []
+        if self.kind == "adamw" and self.momentum != MUON_MOMENTUM:
+            faults.append(f"momentum needs kind muon, since that of adamw is beta1, got {self.momentum}")
+        if self.skip_norm is not None and self.skip_norm < self.clip_norm:
+            faults.append(f"skip_norm must be at least clip_norm ({self.clip_norm}), got {self.skip_norm}")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
 
 
-def _of_the_optimizer(name: str) -> str:
-    known = [f"optimizer.{field}" for field in OptimizerSpec.model_fields]
-    if name not in known:
-        raise ValueError(f"one of {', '.join(known)}")
+CHANGEABLE = tuple(f"optimizer.{name}" for name in OptimizerSpec.model_fields if name != "kind")
+"""Settings that a run may continue with at another value. The kind says which arrays a checkpoint has."""
+
+
+def _changeable(name: str) -> str:
+    if name not in CHANGEABLE:
+        raise ValueError(f"one of {', '.join(CHANGEABLE)}")
     return name
 
 
-OptimizerSetting = Annotated[str, AfterValidator(_of_the_optimizer)]
+OptimizerSetting = Annotated[str, AfterValidator(_changeable)]
 """The name of a setting of the optimizer, such as `optimizer.learning_rate`."""
 
 
@@ -99,6 +125,10 @@ class TrainingSpec(Spec):
     """Also keep the checkpoint of every so many steps for good; None keeps the newest alone."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
+    z_loss: Annotated[Number, Field(ge=0, exclude_if=not_)] = 0.0
+    """Weight of the z-loss, which keeps the logits from growing: the mean of log(Z)^2 over the tokens that count, where
+    Z is the sum of the exponentials of a token's logits. 0 turns it off; 1e-4 is usual
+    (https://arxiv.org/abs/2204.02311, section 5). It is not part of the loss that is reported."""
     compute_dtype: Literal["float32", "bfloat16"]
     """Of activations, of gathered weights and of gradients on their way between devices. Weights and
     optimizer are kept in float32, sums over tokens are made in it."""
@@ -128,7 +158,8 @@ class TrainingSpec(Spec):
     """How long a step with the save after it, or a batch of a later evaluation, may take before the host counts as
     hung."""
     max_skipped_steps: Annotated[WholeNumber, Field(ge=0)] = 10
-    """Steps in a row whose loss or gradient is not finite, and which are skipped, before the job has diverged."""
+    """Steps in a row that are skipped before the job has diverged: their loss or gradient is not finite, or the
+    gradient's norm is above `optimizer.skip_norm`."""
     max_rollbacks: Annotated[WholeNumber, Field(ge=0)] = 0
     """Where it would have diverged, the job goes back to its newest checkpoint this many times in one start and
     leaves out the batches that it had taken since then."""

@@ -38,6 +38,7 @@ from workloads.training.save_timer import SaveTimer
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics
+from workloads.training.trackers import trackers_of
 
 
 def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) -> None:
@@ -61,8 +62,9 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     run = open_run(spec, start.run_id, described, processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
-    journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
+    profiler = StepProfiler(spec.training.profile_steps, run.folder, run.start, processes)
+    metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
+    journal = Journal(spec.training, processes, ledger, metrics, live, trackers)
     with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.held_shapes):
         journal.started(start, spec)
         for line in attention.lines:
@@ -132,7 +134,7 @@ class Training:
         """Take all steps that are left, then evaluate.
 
         Raises:
-            Diverged: too many steps in a row had a loss or gradient that is not finite, and no rollback is left.
+            Diverged: too many steps in a row were skipped, and no rollback is left.
             Preempted: SIGTERM; the state is saved.
             ReplicasDiffer: a device computed wrongly, as a save or comparison found; nothing of it is saved.
         """
@@ -289,7 +291,7 @@ class Training:
         tokens = sum(float(tokens) for _, tokens in sums)
         loss = sum(float(loss) for loss, _ in sums) / tokens if tokens else math.nan
         self._has_evaluated = True
-        self.journal.metrics.held_out(step, loss)
+        self.journal.trackers.held_out(step, loss)
         self.journal.announce(Evaluation(step, loss))
         self.journal.restart_clock()
         return loss

@@ -32,8 +32,8 @@ def pipelined_loss(weights: EachStep | WithAdapters, tokens: jax.Array, forward:
     leaving, balance = _through_stages(weights.in_float32, entering, inputs, counted, forward)
     dealt = jax.lax.psum_scatter(leaving, STAGE, scatter_dimension=2, tiled=True)
     x = Norm.of(forward.model)(dealt, weights.small("final_scale"))
-    loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward)
-    return Summed(loss, balance, count)
+    loss, z_loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward)
+    return Summed(loss, z_loss, balance, count)
 
 
 def _through_stages(

@@ -31,7 +31,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from workloads.spec import LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
+from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
 
@@ -45,6 +45,7 @@ FIXED_TRAINING_FIELDS = (
     "document_end",
     "loss_on",
     "lora",
+    "z_loss",
     "compute_dtype",
 )
 """Fields of the training section that say which rows a step sees, what of them it learns, and in which numbers it
@@ -85,11 +86,6 @@ class Run:
     def placement(self) -> epath.Path:
         """Where devices and arrays are in this start."""
         return self.folder / "placement" / f"{self.start}.json"
-
-    @property
-    def profiles(self) -> epath.Path:
-        """Folder of the profiles that were asked for."""
-        return self.folder / "profiles"
 
 
 class DataRecord(TypedDict):
@@ -215,7 +211,7 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
     if "data.order" in changed:
         shuffles = [f"grain {found['versions']['grain']} of {found['image']}" for found in (earlier, now)]
         told += f" (rows of the same seed were shuffled by {shuffles[0]}, and would be otherwise by {shuffles[1]})"
-    optional = all(name.startswith("optimizer.") for name in changed)
+    optional = all(name in CHANGEABLE for name in changed)
     allow = f", allow the change with allow_changes: [{', '.join(changed)}] in the stack file," if optional else ""
     return (
         f"run {run} cannot go on with other settings than it began with: {told};"
@@ -229,7 +225,7 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
     sections = {
         "model": dict(spec.model) | spec.model.model_dump(),
-        "optimizer": spec.optimizer.model_dump(),
+        "optimizer": dict(spec.optimizer),
         "training": training,
         "data": {"digest": manifest["data_digest"], "order": manifest.get("data_order")},
     }

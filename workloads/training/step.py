@@ -56,12 +56,15 @@ class Held(TrainState):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepResult:
-    """Mean loss over all tokens of the global batch, and the gradient's global norm before clipping."""
+    """Means over all tokens of the global batch, and the gradient's global norm before clipping."""
 
     loss: jax.Array
+    """Cross-entropy."""
+    z_loss: jax.Array
     gradient_norm: jax.Array
     skipped: jax.Array
-    """Whether one of the two is not finite; the weights and the optimizer are then as before the step."""
+    """Whether loss or norm is not finite, or the norm is above `optimizer.skip_norm`; the weights and the optimizer are
+    then as before the step."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class Program:
         self._dtype = jnp.dtype(spec.training.compute_dtype)
         self._stages = spec.mesh.stage
         self._forward = _forward(spec, on_tpu=_on_tpu(mesh))
-        self._optimizer = build_optimizer(spec.optimizer, spec.training.steps)
+        self._optimizer = build_optimizer(spec.optimizer, spec.model, spec.training.steps)
         self._model_shapes = jax.eval_shape(lambda: initial_parameters(spec.model, spec.training.seed))
         shapes = jax.eval_shape(self._initial)
         self._specs = self._state_specs(shapes)
@@ -222,10 +225,11 @@ class Program:
         parameters = partition_specs(shapes.parameters)
         moments = optax.tree.map_params(
             self._optimizer,
-            lambda _, split: split,
+            lambda moment, split: moment if isinstance(moment, optax.MaskedNode) else split,
             shapes.optimizer,
             parameters,
             transform_non_params=lambda _: PartitionSpec(),
+            is_leaf=lambda moment: isinstance(moment, optax.MaskedNode),
         )
         return TrainState(PartitionSpec(), PartitionSpec(), parameters, moments)
 
@@ -246,7 +250,7 @@ class Program:
     ) -> tuple[jax.Array, jax.Array]:
         own = summed(parameters, self._marked(tokens), self._forward, self._dtype, self._stages, frozen)
         total = jax.lax.psum(own, AXES)
-        return total.loss, total.counted
+        return total.cross_entropy, total.counted
 
     def local_step(
         self, state: TrainState, tokens: jax.Array, frozen: Tree | None = None
@@ -259,12 +263,15 @@ class Program:
         clipped = clip(gradients, norm, self._spec.optimizer.clip_norm)
         updates, optimizer = self._optimizer.update(clipped, state.optimizer, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
-        loss = total.loss / total.counted
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        loss, z_loss = total.cross_entropy / total.counted, total.z_loss / total.counted
+        keeps = jnp.isfinite(loss) & jnp.isfinite(norm)
+        if self._spec.optimizer.skip_norm is not None:
+            keeps &= norm <= self._spec.optimizer.skip_norm
         parameters, optimizer = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
+            lambda new, old: jnp.where(keeps, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
         )
-        return TrainState(state.step + 1, state.batch + 1, parameters, optimizer), StepResult(loss, norm, ~finite)
+        after = TrainState(state.step + 1, state.batch + 1, parameters, optimizer)
+        return after, StepResult(loss, z_loss, norm, ~keeps)
 
     def _marked(self, tokens: jax.Array) -> jax.Array:
         """This device's rows [B, S + 1] as int32, with PADDING in those behind the global batch."""
