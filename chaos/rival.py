@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from chaos.field import JOBSETS, NAMESPACE, Field
 from infra.api_server import Json
+from infra.cluster_queues import QUEUE_LABEL
 from infra.jobset import PRIORITY_LABEL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 
@@ -82,7 +83,7 @@ def _manifest(name: str) -> Json:
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
-            "labels": {"kueue.x-k8s.io/queue-name": "research", PRIORITY_LABEL: "high"},
+            "labels": {QUEUE_LABEL: "research", PRIORITY_LABEL: "high"},
         },
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": hosts}}]},
     }

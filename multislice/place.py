@@ -109,4 +109,4 @@ def _settings(found: Deployed) -> CallSettings:
 def _filesystem(sandbox: Path | None) -> Any:
     if sandbox is None:
         return gcs()
-    return gcs(endpoint_url=load(sandbox).gcs_url, token="anon", project="sandbox")
+    return gcs(**load(sandbox).gcs_options)

@@ -7,6 +7,7 @@ from cli.explain.finding import Cause, Finding, counted, submit_again
 from cli.observed.kind import Kind
 from cli.observed.objects import Condition
 from cli.observed.snapshot import Job, Snapshot, State, Workload
+from infra.cluster_queues import QUEUE_LABEL
 
 _TAKEN = re.compile(r"insufficient unused quota for \S+ in flavor (\S+?),? (\d+) more needed")
 _TOO_SMALL = re.compile(r"insufficient quota for \S+ in flavor (\S+?),.*maximum capacity \((\d+)\)")
@@ -71,7 +72,7 @@ def _paused(snapshot: Snapshot, job: Job, workload: Workload) -> Finding:
 def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
     if not job.place.queue:
         what = "The job names no queue, so nothing ever admits it."
-        advice = "submit it with the label kueue.x-k8s.io/queue-name, the name of a team"
+        advice = f"submit it with the label {QUEUE_LABEL}, the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not looked at the job: its controller is down, or the queue that it names does not exist."
     evidence = (f"its queue is {job.place.queue}", *_names(snapshot))

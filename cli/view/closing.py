@@ -12,6 +12,7 @@ from rich.text import Text
 from cli.observed.pod import Pod
 from cli.view.render import duration, exit_words, restart_lines
 from cli.view.snapshot import Outcome, Snapshot
+from infra.cluster_queues import QUEUE_LABEL
 from sandbox.site import Site, pod_folder
 
 _LOG_LINES_TOLD = 30
@@ -102,7 +103,7 @@ def without_jobs(site: Site, kubectl: Path, queues: Mapping[str, str]) -> Text:
     ]
     return _join(
         Text("the stack is up and has no jobs", "bold green"),
-        Text("FILE is a JobSet with the label kueue.x-k8s.io/queue-name, the name of the queue."),
+        Text(f"FILE is a JobSet with the label {QUEUE_LABEL}, the name of the queue."),
         _next([*submit, ("remove the stack", "make down")]),
     )
 
