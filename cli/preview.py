@@ -27,8 +27,8 @@ from infra.review.preview import REVIEW_FILE
 from infra.review.preview_tables import preview_tables
 from infra.review.previewed import Previewed
 from infra.review.review import Review
-from policy.exceptions import ENDING, unknown_rules
-from policy.rules import ALL_RULES
+from policy.exceptions import unknown_rules
+from policy.rules import ALL_POLICIES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
 from sandbox.site import create
@@ -89,8 +89,7 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
         with _review_goes_to(file):
             refusal = _refusal(engine, events, save_plan)
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
-    abouts = (ENDING, *ALL_RULES)
-    findings = engines.findings(events, {about.id: about.severity for about in abouts})
+    findings = engines.findings(events, {about.id: about.severity for about in ALL_POLICIES})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
     told = engines.errors(events) if refusal else ()
     if not refusal and not engines.rules_were_asked(events):
@@ -145,7 +144,7 @@ def _policy(stack: str) -> PolicyPack:
             " write {} there to give every rule its default level"
         )
     # Pulumi refuses exceptions of a rule that the pack does not have, and does not say which rule that is.
-    if unknown := unknown_rules(_settings_in(settings), (ENDING, *ALL_RULES)):
+    if unknown := unknown_rules(_settings_in(settings), ALL_POLICIES):
         raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
     return PolicyPack(POLICY, settings)
 

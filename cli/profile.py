@@ -24,10 +24,9 @@ from cli.sandbox_folder import existing
 from infra.job_state import Kind, State
 from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
-from workloads.spec import PROFILE_REQUEST, Spec
+from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER, Spec
 
 _POLL_SECONDS = 2.0
-_BELOW = ("profiles", "plugins", "profile")
 _NAME = re.compile(r"\d+-\d+-\d+")
 """Name of a capture; other tools name theirs differently."""
 _TRACE = ".xplane.pb"
@@ -104,7 +103,7 @@ def profile(
 
 def captures(run: epath.Path) -> dict[str, Capture]:
     """Return the captures of a run, by name."""
-    folder = run.joinpath(*_BELOW)
+    folder = run / PROFILES / XPROF_FOLDER
     if not folder.exists():
         return {}
     return {each.name: Capture(each.name, _sizes(each)) for each in folder.iterdir() if _NAME.fullmatch(each.name)}
@@ -112,8 +111,8 @@ def captures(run: epath.Path) -> dict[str, Capture]:
 
 def download(run: epath.Path, capture: Capture, target: epath.Path) -> epath.Path:
     """Copy a capture to where XProf finds it below `target`; return its folder there."""
-    source = run.joinpath(*_BELOW, capture.name)
-    copy = target.joinpath(*_BELOW[1:], capture.name)
+    source = run / PROFILES / XPROF_FOLDER / capture.name
+    copy = target / XPROF_FOLDER / capture.name
     copy.mkdir(parents=True, exist_ok=True)
     for name in capture.sizes:
         (copy / name).write_bytes((source / name).read_bytes())
@@ -133,7 +132,7 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
         return
     # The sandbox's GCS server does not see what is written to its folder by others.
     site = existing(deployed.sandbox)
-    bucket = gcs(endpoint_url=site.gcs_url, token="anon", project="sandbox")
+    bucket = gcs(**site.gcs_options)
     path = f"{Path(run).relative_to(site.buckets)}/{PROFILE_REQUEST}"
     bucket.pipe_file(path, b"")
     try:

@@ -24,6 +24,7 @@ from cli.progress import UP_PHASES, Phase, Progress, named_rows, times
 from cli.render import exit_words
 from cli.sandbox_folder import SANDBOX, changing
 from cli.status import Watch, restart_lines
+from infra.cluster_queues import QUEUE_LABEL
 from infra.job_state import DELETED, Outcome, Pod, State
 from sandbox import daemon
 from sandbox.programs import Programs
@@ -190,7 +191,7 @@ def without_jobs(place: Place, queues: Mapping[str, str]) -> Text:
     ]
     return _join(
         Text("the stack is up and has no jobs", "bold green"),
-        Text("FILE is a JobSet with the label kueue.x-k8s.io/queue-name, the name of the queue."),
+        Text(f"FILE is a JobSet with the label {QUEUE_LABEL}, the name of the queue."),
         _next([*submit, ("remove the stack", "make down")]),
     )
 

@@ -99,5 +99,5 @@ def place(stack: str, sandbox: Path | None) -> Place:
 
 def _filesystem(stacks: Stacks) -> Any:
     if isinstance(stacks, SandboxStacks):
-        return gcs(endpoint_url=stacks.site.gcs_url, token="anon", project="sandbox")
+        return gcs(**stacks.site.gcs_options)
     return gcs()

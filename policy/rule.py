@@ -74,9 +74,6 @@ class ResourceRule(About):
     checks: Mapping[str, Check | tuple[Check, ...]]
     """Checks by type of resource. A type may be a pattern such as `gcp:*Binding`."""
 
-    def looks_at(self, resource_type: str) -> bool:
-        return any(fnmatchcase(resource_type, pattern) for pattern in self.checks)
-
     def messages(self, resource: Declared) -> Iterator[str]:
         """Yield everything that is wrong with a resource.
 

@@ -77,6 +77,11 @@ class Site:
         return f"http://{self.address}:{self.gcs_port}"
 
     @property
+    def gcs_options(self) -> dict[str, str]:
+        """Options with which gcsfs speaks to the local GCS server from outside of pods."""
+        return {"endpoint_url": self.gcs_url, "token": "anon", "project": "sandbox"}
+
+    @property
     def service_cidr(self) -> str:
         return f"127.{self.block}.128.0/17"
 

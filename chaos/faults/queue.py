@@ -12,6 +12,7 @@ from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, F
 from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
 from infra.accelerators import TPU_RESOURCE
 from infra.api_server import Json
+from infra.cluster_queues import QUEUE_LABEL
 from infra.jobset import API_VERSION, PRIORITY_LABEL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox.tpu_environment import TOPOLOGY_LABEL
@@ -88,7 +89,7 @@ def _manifest(name: str) -> Json:
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
-            "labels": {"kueue.x-k8s.io/queue-name": "research", PRIORITY_LABEL: "high"},
+            "labels": {QUEUE_LABEL: "research", PRIORITY_LABEL: "high"},
         },
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": hosts}}]},
     }

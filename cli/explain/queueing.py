@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from cli.explain.finding import Cause, Finding, submit_again
 from cli.observed.snapshot import Job, Snapshot
 from cli.render import counted
+from infra.cluster_queues import QUEUE_LABEL
 from infra.job_state import Condition, Kind, State, Workload
 
 _TAKEN = re.compile(r"insufficient unused quota for \S+ in flavor (\S+?),? (\d+) more needed")
@@ -71,7 +72,7 @@ def _paused(snapshot: Snapshot, job: Job, workload: Workload) -> Finding:
 def _no_workload(snapshot: Snapshot, job: Job) -> Finding:
     if not job.place.queue:
         what = "The job names no queue, so nothing ever admits it."
-        advice = "submit it with the label kueue.x-k8s.io/queue-name, the name of a team"
+        advice = f"submit it with the label {QUEUE_LABEL}, the name of a team"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not looked at the job: its controller is down, or the job's queue does not exist."
     evidence = (f"its queue is {job.place.queue}", *_names(snapshot))

@@ -49,9 +49,9 @@ def situation(settings: Settings, live: Iterable[Object]) -> Situation:
     rendered = (
         cluster_queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items()
     )
-    names = [*settings.teams, *map(cluster_queues.job_queue, settings.jobs.values())]
-    teams = {name: cluster_queues.team_of(name) for name in names}
-    local = {(settings.teams[team].namespace, name): team for name, team in teams.items()}
+    queues = [(team, team) for team in settings.teams]
+    queues += [(cluster_queues.job_queue(job), job.team) for job in settings.jobs.values()]
+    local = {(settings.teams[team].namespace, queue): team for queue, team in queues}
     found = manifests.workloads(live, local, _flavors(settings))
     return Situation(
         queues=tuple(map(manifests.queue, rendered)),

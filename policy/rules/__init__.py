@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from policy.rule import Rule
+from policy.exceptions import ENDING
+from policy.rule import About, Rule
 from policy.rules import access, chips, cloud, cluster, pods
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
@@ -13,3 +14,5 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "Chips, jobs and queues": chips.RULES,
 }
 ALL_RULES: tuple[Rule, ...] = tuple(rule for table in TABLES.values() for rule in table)
+ALL_POLICIES: tuple[About, ...] = (ENDING, *ALL_RULES)
+"""What a policy file may name: the rules, and the warning about exceptions that end soon."""

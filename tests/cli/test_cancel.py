@@ -1,6 +1,5 @@
 import io
 import json
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +10,9 @@ from cli.cancel import cancel
 from cli.deployed import Deployed
 from cli.halt import Halt
 from tests.cli.api_objects import JOBSETS
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.standing import finish, running, stack
 from tests.workloads.report.runs import crashed_and_resumed, event
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    with playing(running()) as played:
-        yield played
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 import io
 import json
 import threading
-from collections.abc import Generator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,12 +18,6 @@ from tests.cli.shown import told
 from tests.cli.standing import finish, running, running_by_pathways, stack
 
 ASKED = Asked(None, False, None, False, False, None, None, False)
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    with playing(running()) as played:
-        yield played
 
 
 def read(server: Played, asked: Asked, folder: Path, sandbox: Path | None = None) -> tuple[int, list[str]]:

@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,13 @@ from cli.sandbox_folder import SANDBOX
 from sandbox.site import create
 from tests.cli import api_objects
 from tests.cli.api_objects import JOBSETS, PODS, WORKLOADS, stamped
-from tests.cli.api_server import Played, playing
-from tests.cli.standing import finish, running, stack, waiting
+from tests.cli.api_server import Played
+from tests.cli.standing import finish, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
 
 LEADER, OTHER = "tiny-slice-0-0", "tiny-slice-1-0"
 
 pytestmark = pytest.mark.usefixtures("asked")
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    """Every host of the job `tiny` has printed two lines."""
-    with playing(running()) as played:
-        yield played
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ import io
 import json
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,10 @@ from rich.console import Console
 from cli.halt import Halt
 from cli.profile import captures, download, profile
 from tests.cli.api_objects import HOSTS, JOBSETS
-from tests.cli.api_server import Played, playing
-from tests.cli.standing import finish, running, stack
+from tests.cli.api_server import Played
+from tests.cli.standing import finish, stack
 from tests.workloads.report.runs import crashed_and_resumed
 from workloads.spec import PROFILE_REQUEST
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    with playing(running()) as played:
-        yield played
 
 
 def recorded(server: Played, storage: Path, wait_seconds: float = 60) -> dict[str, object]:

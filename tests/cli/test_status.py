@@ -1,6 +1,5 @@
 import json
 import re
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,12 @@ from cli.status import Watch, jobs, status
 from infra.bill import OUTPUT, bill
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
-from tests.cli.api_server import Played, playing
+from tests.cli.api_server import Played
 from tests.cli.shown import console, told
-from tests.cli.standing import finish, running, stack, waiting
+from tests.cli.standing import finish, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
 
 ALL_PATHS = (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
-
-
-@pytest.fixture
-def server() -> Generator[Played]:
-    with playing(running()) as played:
-        yield played
 
 
 @pytest.fixture

@@ -28,7 +28,13 @@ START_VARIABLE = "JOB_RESTART_ATTEMPT"
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with what all slices of the job cost in USD per hour, for the record; may be missing."""
 
-PROFILE_REQUEST = "profiles/request"
+PROFILES = "profiles"
+"""Folder of profiles in a run's folder."""
+
+XPROF_FOLDER = "plugins/profile"
+"""Folder in which XProf looks for captures, below the folder that it is given."""
+
+PROFILE_REQUEST = f"{PROFILES}/request"
 """File in a run's folder by which somebody asks for a profile of some steps; the leader removes it."""
 
 NODE_VARIABLE = "NODE_NAME"

@@ -175,7 +175,12 @@ class TrainingSpec(Spec):
     @property
     def counts_all(self) -> bool:
         """Whether every prediction of the global batch counts."""
-        return self.ignored_token is None and self.loss_on == "all"
+        return self.ignored_token is None and not self.reads_marks
+
+    @property
+    def reads_marks(self) -> bool:
+        """Whether tokens carry the mark of what is not learned, see `workloads.data.packing`."""
+        return self.loss_on == "completions"
 
     def batch_rows(self, data_shards: int) -> int:
         """Return the rows of a step: the global batch, and padding at its end that gives `data_shards` equally many."""

@@ -18,7 +18,6 @@ from workloads.training.adapters import merged
 from workloads.training.checkpoint import STATE, Record, read_record
 from workloads.training.failures import InvalidSpec, NoCheckpoint, TrainingStopped
 from workloads.training.fingerprint import differing
-from workloads.training.initial_weights import weights_digest
 from workloads.training.layout import Tree
 from workloads.training.parameter_folder import (
     PARAMETERS,
@@ -98,14 +97,15 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
 def _merged(adapters: Tree, spec: JobSpec, record: Record, weights: str | None) -> Tree:
     assert spec.training.lora, "only adapters are merged"
     assert weights, "the specification refuses adapters of no weights"
-    expected, got = record.manifest["frozen_weights"], weights_digest(weights)
+    folder = epath.Path(weights)
+    about = read_about(folder)
+    expected, got = record.manifest["frozen_weights"], about.digest
     if got != expected:
         raise InvalidSpec(
             f"{weights} must hold the weights that the adapters were trained for, with the digest {expected}, got"
             f" {got}; name their folder by --initial-weights"
         )
-    folder = epath.Path(weights)
-    return merged(read_whole(folder, read_about(folder)), adapters, spec.training.lora)
+    return merged(read_whole(folder, about), adapters, spec.training.lora)
 
 
 def _existing(run: epath.Path, step: int | None) -> int:

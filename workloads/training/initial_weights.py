@@ -3,8 +3,6 @@
 Owns the check that they are of the job's model and whole. What the folder holds is up to `parameter_folder`.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,16 +116,6 @@ class InitialWeights:
 class _Found:
     about: About
     parameters: Tree
-
-
-def weights_digest(folder: str) -> str:
-    """SHA-256 of the fingerprints of the weights in `folder`, wherever it is.
-
-    Raises:
-        InvalidSpec: it is no folder of weights.
-    """
-    fingerprints = read_about(epath.Path(folder)).fingerprints
-    return hashlib.sha256(json.dumps(fingerprints, sort_keys=True).encode()).hexdigest()
 
 
 def _in_type_of(array: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:

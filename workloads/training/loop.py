@@ -20,12 +20,13 @@ from workloads.training.attention_trial import settle
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
-from workloads.training.initial_weights import InitialWeights, weights_digest
+from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh
 from workloads.training.metrics import Ledger
+from workloads.training.parameter_folder import read_about
 from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
 from workloads.training.replicas import Replicas
@@ -53,11 +54,13 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     attention = settle(spec, mesh, compiler_options(spec, mesh), processes)
     processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
     program = CompiledProgram(Program(attention.made_in(spec), mesh), compiler)
-    marked = spec.training.loss_on == "completions"
-    rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder(), marked)
+    rows = load_rows(
+        spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder(), spec.training.reads_marks
+    )
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
-    frozen = weights_digest(spec.initial_weights) if spec.training.lora and spec.initial_weights else None
+    weights = InitialWeights.of(spec)
+    frozen = read_about(weights.folder).digest if spec.training.lora and weights else None
     described = manifest(spec, batches.record, start.image, program.compiler_options, attention.kernel, frozen)
     run = open_run(spec, start.run_id, described, processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
@@ -71,7 +74,6 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
             journal.announce(line)
         if processes.leads:
             show_placement(placement(spec.mesh, spec.slices, mesh, program.held_shapes), run.placement)
-        weights = InitialWeights.of(spec)
         replicas = Replicas(mesh.devices, spec.slices)
         training = Training(
             schedule=spec.training,

@@ -135,7 +135,7 @@ def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
 def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What is seen, what is to be predicted, and each prediction's weight in float32; each [..., S]."""
     marks = None
-    if forward.training.loss_on == "completions":
+    if forward.training.reads_marks:
         # See `workloads.data.packing`. PADDING, of which all bits are set, stays as it is.
         tokens, marks = tokens >> 1, tokens & 1
     targets = tokens[..., 1:]

@@ -8,6 +8,7 @@ Owns its layout:
 `export` and `workloads.weights` write such folders; `initial_weights` and `workloads.weights` read them.
 """
 
+import hashlib
 import json
 from functools import reduce
 from typing import Any
@@ -44,6 +45,11 @@ class About(Spec):
     fingerprints: Fingerprints
     manifest: dict[str, Any]
     """Of the start that trained them, see `runs`, or of the import."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the fingerprints: the same wherever the folder is."""
+        return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
 
 
 def require_new(folder: epath.Path) -> None:

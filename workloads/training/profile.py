@@ -19,7 +19,7 @@ from typing import Self
 import jax
 from etils import epath
 
-from workloads.spec import PROFILE_REQUEST
+from workloads.spec import PROFILE_REQUEST, PROFILES, XPROF_FOLDER
 from workloads.training.runtime import Processes
 
 STEPS_ON_REQUEST = 5
@@ -42,7 +42,7 @@ class StepProfiler:
     def __init__(self, steps: Range | None, folder: epath.Path, start: int, processes: Processes):
         """`folder` is the run's own folder, `start` the ordinal of this start of it."""
         self._wanted = (steps,) if steps else ()
-        self._folder = folder / "profiles" / "plugins" / "profile"
+        self._folder = folder / PROFILES / XPROF_FOLDER
         self._request = folder / PROFILE_REQUEST
         self._start = start
         self._processes = processes

@@ -53,6 +53,10 @@ class Held(TrainState):
     """The model's weights, matrices in the compute type."""
 
 
+def _held(state: TrainState, frozen: Tree | None) -> TrainState:
+    return state if frozen is None else Held(**vars(state), frozen=frozen)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepResult:
@@ -108,8 +112,7 @@ class CompiledProgram:
 
     def fingerprints(self, state: TrainState) -> list[Fingerprints]:
         """What `state` and the frozen weights hold, for each replica."""
-        held = state if self.frozen is None else Held(**vars(state), frozen=self.frozen)
-        return self.prepare_fingerprints().result()(held)
+        return self.prepare_fingerprints().result()(_held(state, self.frozen))
 
     def prepare_fingerprints(self) -> Future[Take]:
         """What takes them; the first call begins to compile it in the background."""
@@ -160,8 +163,7 @@ class Program:
     @property
     def held_shapes(self) -> TrainState:
         """Of all that the devices hold between two steps."""
-        state, frozen = self.state_shapes, self.frozen_shapes
-        return state if frozen is None else Held(**vars(state), frozen=frozen)
+        return _held(self.state_shapes, self.frozen_shapes)
 
     def compile_initial(self) -> jax.stages.Compiled:
         """() -> TrainState, drawn from the job's seed and born split."""
@@ -199,8 +201,7 @@ class Program:
 
     @property
     def batch(self) -> jax.ShapeDtypeStruct:
-        marked = self._spec.training.loss_on == "completions"
-        dtype = token_type(self._spec.model.vocab_size, marked)
+        dtype = token_type(self._spec.model.vocab_size, self._spec.training.reads_marks)
         return jax.ShapeDtypeStruct(self.batch_shape, dtype, sharding=self.batch_sharding)
 
     def _over_mesh(self, local: Callable[..., Tree], in_specs: Tree, out_specs: Tree) -> Callable[..., Tree]:
