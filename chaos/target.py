@@ -124,7 +124,7 @@ class Target:
         """Process of the running pod whose name begins with `pod`.
 
         Raises:
-            ProcessLookupError: there is none, or more than one.
+            ProcessLookupError: no process or more than one was found.
         """
         found = [pid for folder in self.site.pods.glob(f"{NAMESPACE}_{pod}-*") for pid in _processes(folder)]
         if len(found) != 1:

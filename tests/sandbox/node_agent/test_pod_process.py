@@ -159,7 +159,7 @@ def run_beside(folder: Path, *command: str) -> str:
     """What a command prints beside a container that sleeps."""
     container = PodProcess.start(plan(folder, "sleep", "600"))
     with (folder / "said").open("w+") as said:
-        container.beside(command, said.fileno()).wait()
+        container.run_inside(command, said.fileno()).wait()
         container.signal(signal.SIGKILL)
         container.wait()
         said.seek(0)
@@ -174,7 +174,7 @@ def test_nothing_starts_beside_a_container_that_has_ended(tmp_path: Path) -> Non
     container = PodProcess.start(plan(tmp_path, "true"))
     container.wait()
     with pytest.raises(StartError, match=f"/proc/{container.pid}/ns/"):
-        container.beside(["true"])
+        container.run_inside(["true"])
 
 
 @pytest.mark.parametrize("how", ["run", "run_beside"])
