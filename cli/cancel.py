@@ -6,6 +6,7 @@ changes. To stop a job for a while there is `paused` in the stack file.
 
 import sys
 import time
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -13,7 +14,8 @@ from cli.answer import tell
 from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.halt import Halt
-from cli.observed.observe import Observer, job_of, named
+from cli.observed.files import read_files
+from cli.observed.observe import Observer, folder_of, job_of, named
 from cli.observed.paths import JOBSETS
 from cli.observed.snapshot import Job, State
 from cli.status.command import answered
@@ -53,6 +55,8 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
     if not yes:
         _agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
     _end(deployed.api, job)
+    folder = folder_of(deployed, job)
+    job = replace(job, files=read_files(folder)) if folder else job
     again = f"submit it again: {submit_again(snapshot, job)}"
     notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
     cancelled = Cancelled(

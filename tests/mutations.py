@@ -89,13 +89,17 @@ PROGRAM = (
 
 POLICY = (
     *_of(
-        "policy/rules/cost/chips.py",
-        "tests/policy/rules/test_cost.py",
+        "policy/rules/chips.py",
+        "tests/policy/rules/test_chips.py",
         {
-            "policy-256-chips": Change("bought > _MOST_ON_DEMAND_CHIPS", "bought >= _MOST_ON_DEMAND_CHIPS"),
+            "policy-256-chips": Change("chips > _MOST_ON_DEMAND_CHIPS", "chips >= _MOST_ON_DEMAND_CHIPS"),
             "policy-checkpoints-in-a-bucket": Change(' or not path.startswith("gs://")', ""),
-            "policy-flex-start-is-taken-away": Change("pool.spot or pool.flex_start", "pool.spot"),
         },
+    ),
+    *_of(
+        "policy/slices.py",
+        "tests/policy/rules/test_chips.py",
+        {"policy-flex-start-is-preemptible": Change("self.spot or self.flex_start", "self.spot")},
     ),
     *_of(
         "policy/exceptions.py",

@@ -72,9 +72,9 @@ def _why(workload: Json) -> str:
 
 
 def _small(queue: str) -> Json:
-    """A JobSet of one pod with a chip, since jobs without chips are refused."""
-    container = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
-    pod = {"restartPolicy": "Never", "containers": [container]}
+    """A JobSet of one small pod, which holds a chip as the admission policies of teams demand."""
+    main = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [main]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API,

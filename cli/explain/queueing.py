@@ -37,7 +37,7 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     elif workload is None:
         if job.suspended:
             yield _no_workload(snapshot, job)
-    elif job.state is State.PAUSED:
+    elif workload.paused and not workload.admitted_by:
         yield _paused(snapshot, job, workload)
     else:
         if workload.evictions or workload.said("Evicted"):

@@ -21,9 +21,9 @@ class State(StrEnum):
     """No JobSet has its name."""
     QUEUED = "queued"
     EVICTED = "evicted"
-    """It ran, was put back into the queue and waits there."""
+    """It ran and was put back into the queue; its hosts save, or it waits."""
     PAUSED = "paused"
-    """Its queue is stopped: `paused` in the stack file keeps it out."""
+    """Its queue is stopped, which `paused` in the stack file does, and its hosts have ended."""
     HELD = "held"
     """Its queue will not admit it again by itself."""
     STARTING = "starting"
@@ -111,7 +111,7 @@ class Workload:
     """Admission checks that it needs: name, state and message."""
     conditions: tuple[Condition, ...]
     paused: bool = False
-    """Whether its LocalQueue is stopped. It still holds its quota while its hosts save."""
+    """Whether its LocalQueue is stopped."""
 
     def said(self, kind: str) -> Condition | None:
         """The condition of that kind; None: nobody has said it."""
@@ -207,6 +207,11 @@ class Job:
             return State.COMPLETED if self.terminal == "Completed" else State.FAILED
         workload = self.workload
         if workload is None or not workload.admitted_by:
+            if workload and workload.paused:
+                # Kueue frees the quota before the hosts have saved.
+                return (
+                    State.EVICTED if any(pod.phase in ("Running", "Terminating") for pod in self.pods) else State.PAUSED
+                )
             return _unadmitted(workload, suspended=self.suspended)
         runs = self.hosts and self.running >= self.hosts and self.heads_running >= self.heads
         return State.RUNNING if runs else State.STARTING
@@ -219,8 +224,6 @@ def _up(pod: Pod) -> bool:
 def _unadmitted(workload: Workload | None, *, suspended: bool) -> State:
     if workload is None:
         return State.QUEUED if suspended else State.STARTING
-    if workload.paused:
-        return State.PAUSED
     if not workload.active:
         return State.HELD
     return State.EVICTED if workload.holds("Evicted") else State.QUEUED

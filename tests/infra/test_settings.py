@@ -136,7 +136,7 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     (put("job.training", {"lora": {"rank": 0, "alpha": 16}}), "job.training.lora.rank", "greater than 0, got 0"),
     (put("job.training", {"lora": {"rank": 8, "alpha": 16}}), "job.initial_weights", "job.training.lora adapts"),
     (
-        put("job", {"training": {"lora": {"rank": 8, "alpha": 16}}, "optimizer": {"kind": "muon"}}),
+        lambda values: values["job"].update(training={"lora": {"rank": 8, "alpha": 16}}, optimizer={"kind": "muon"}),
         "job.optimizer.kind",
         "adamw with job.training.lora, got muon",
     ),

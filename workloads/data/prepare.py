@@ -8,7 +8,7 @@ nothing of what is written. The manifest is written last and makes the folder wh
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
@@ -94,16 +94,21 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
         tokenizer=encoder.identity,
         end_of_document=request.end_of_document,
         sources=sources,
-        packed=request.sequence_length
-        and PackedRows(
-            sequence_length=request.sequence_length,
-            padding=sum(one.padding for one in written),
-            cut=sum(one.cut for one in written),
-        ),
+        packed=_packed(request, written),
     )
     manifest = manifest.model_copy(update={"sample_sha256": TokenFolder(request.output, manifest).sample()})
     fs.pipe_file(f"{folder}/{MANIFEST}", manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
+
+
+def _packed(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
+    if request.sequence_length is None:
+        return None
+    return PackedRows(
+        sequence_length=request.sequence_length,
+        padding=sum(one.padding for one in written),
+        cut=sum(one.cut for one in written),
+    )
 
 
 def _dtype(request: Request, encoder: Encoder) -> TokenType:

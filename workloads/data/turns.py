@@ -51,10 +51,10 @@ class Turns:
         yield Piece(b"", ends_document=True, learned=learned)
 
     def _messages(self, record: object, place: str) -> list[tuple[str, bytes]]:
-        if len(self.columns) > 1:
-            prompt, completion = (text_of(record, column, place) for column in self.columns)
-            return [("user", prompt), ("assistant", completion)]
-        (column,) = self.columns
+        column, *completion = self.columns
+        if completion:
+            texts = (text_of(record, name, place) for name in self.columns)
+            return [*zip(("user", "assistant"), texts, strict=True)]
         messages = record.get(column) if isinstance(record, Mapping) else None
         if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
             raise DataFault(

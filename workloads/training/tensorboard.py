@@ -27,16 +27,14 @@ class TensorBoard:
 
     def __init__(self, folder: epath.Path, start: int):
         self._folder, self._start = folder, start
-        self._part = self._points = 0
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = self._opened()
+        self._begin_part(0)
 
     def log(self, point: Point) -> None:
         """Add `point` to the file."""
         if self._points == POINTS_PER_PART:
             self._file.close()
-            self._part, self._points = self._part + 1, 0
-            self._file = self._opened()
+            self._begin_part(self._part + 1)
         if point.again:
             # Since version 2 of the files, this alone makes TensorBoard forget a step and those after it.
             self._write(step=point.step, session_log=writer.SessionLog(status=writer.SessionLog.START))
@@ -44,23 +42,19 @@ class TensorBoard:
         self._write(step=point.step, summary=summary.Summary(value=values))
         self._points += 1
         if time.monotonic() >= self._next_flush:
-            self._flush()
+            self._file.flush()
+            self._next_flush = time.monotonic() + FLUSH_SECONDS
 
     def close(self, completed: bool) -> None:
         """Write the rest."""
         del completed
         self._file.close()
 
-    def _opened(self) -> RecordWriter:
-        path = self._folder / f"events.out.tfevents.{self._start:010d}.{self._part:05d}"
-        self._file = RecordWriter(str(path))
+    def _begin_part(self, number: int) -> None:
+        self._part, self._points = number, 0
         self._next_flush = time.monotonic()
+        self._file = RecordWriter(str(self._folder / f"events.out.tfevents.{self._start:010d}.{number:05d}"))
         self._write(file_version="brain.Event:2")
-        return self._file
 
     def _write(self, **content: Any) -> None:
         self._file.write(writer.Event(wall_time=time.time(), **content).SerializeToString())
-
-    def _flush(self) -> None:
-        self._file.flush()
-        self._next_flush = time.monotonic() + FLUSH_SECONDS

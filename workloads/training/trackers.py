@@ -114,7 +114,7 @@ class Trackers:
         """Show what `step` gave, as its line says it."""
         again = self._last_step is None or step <= self._last_step
         self._last_step = step
-        values = {name: float(line[name]) for name in CURVES if isinstance(line[name], int | float)}
+        values = {name: float(one) for name in CURVES if isinstance(one := line[name], int | float)}
         self._show(Point(step, values, again))
 
     def held_out(self, step: int, loss: float) -> None:

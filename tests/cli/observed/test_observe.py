@@ -75,7 +75,7 @@ def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Pa
     assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
 
 
-def test_a_job_whose_own_queue_is_stopped_is_paused_once_it_holds_no_quota(server: Played, tmp_path: Path) -> None:
+def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(server: Played, tmp_path: Path) -> None:
     queue = {"metadata": {"name": "research.tiny", "uid": "q"}, "spec": {"stopPolicy": "HoldAndDrain"}}
     server.collections[LOCAL_QUEUES] = [queue]
     workload = api_objects.workload(conditions=api_objects.ADMITTED)
@@ -84,6 +84,8 @@ def test_a_job_whose_own_queue_is_stopped_is_paused_once_it_holds_no_quota(serve
     job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
     assert (job.state, job.place.queue, job.declared) == (State.RUNNING, "research", True)
     del workload["status"]["admission"]
+    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").state is State.EVICTED
+    server.collections[PODS] = []
     found = Observer(stack(server, tmp_path)).look()
     assert (found.job("tiny").state, found.job("tiny").position) == (State.PAUSED, None)
     assert (found.job("other").position, found.job("other").declared) == (2, False)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec, LoraSpec, MeshSpec, ModelSpec, SliceSpec, TrainingSpec, WindowSpec
 from workloads.spec.fit import legal_meshes, size_faults
+from workloads.spec.training import LoraTarget
 
 JOB = small_job(Path("somewhere"))
 """Two slices of four devices."""
@@ -76,7 +77,8 @@ def test_adapters_of_queries_keys_and_values_are_split_by_columns_too() -> None:
     slices, mesh = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=8), MeshSpec(replica=1, fsdp=8)
     model = JOB.model.model_copy(update={"query_heads": 4, "kv_heads": 1, "head_dim": 2})
     assert not size_faults(slices, mesh, model, JOB.training)
-    for targets, fits in ((("gate", "down"), True), (("query_key_value",), False)):
+    cases: tuple[tuple[tuple[LoraTarget, ...], bool], ...] = ((("gate", "down"), True), (("query_key_value",), False))
+    for targets, fits in cases:
         lora = LoraSpec(rank=4, alpha=8, targets=targets)
         faults = size_faults(slices, mesh, model, JOB.training.model_copy(update={"lora": lora}))
         fault = (

@@ -44,10 +44,10 @@ def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
 
 
 def test_adapters_need_weights_that_they_adapt() -> None:
-    lora = {"rank": 4, "alpha": 8, "targets": ["gate", "down"]}
+    lora: dict[str, Any] = {"rank": 4, "alpha": 8, "targets": ["gate", "down"]}
     with pytest.raises(ValidationError, match=r"initial_weights must name the weights that training.lora adapts"):
         four_slices(training={"lora": lora})
-    whole = JOB.model_dump() | {"initial_weights": "gs://bucket/weights"}
+    whole: dict[str, Any] = JOB.model_dump() | {"initial_weights": "gs://bucket/weights"}
     whole["training"]["lora"] = lora
     assert JobSpec.model_validate_json(JobSpec.model_validate(whole).model_dump_json()).training.lora == LoraSpec(
         **lora
