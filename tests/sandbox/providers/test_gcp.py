@@ -111,11 +111,11 @@ def test_a_computed_value_is_no_difference_and_a_removed_input_is(plugin: GcpPlu
 
 
 def test_what_the_program_no_longer_says_stays_where_the_cloud_or_the_plugin_keeps_it(plugin: GcpPlugin) -> None:
-    before = {"name": "c", "location": "us-east5", "loggingService": "none"}
+    before = {"name": "c", "location": "us-east5", "datapathProvider": "ADVANCED_DATAPATH"}
     cluster = Resource(urn(CLUSTER), "id", before, merged({"deletionProtection": False}, before))
     inputs = {"name": "c", "location": "us-east5", "resourceLabels": {"team": "a"}}
     state = plugin.update(cluster, inputs, 0, preview=False)
-    assert state["loggingService"] == "none"
+    assert state["datapathProvider"] == "ADVANCED_DATAPATH"
     assert state["resourceLabels"] == {"team": "a"}
     after = Resource(cluster.urn, cluster.id, inputs, state)
     removed = {"name": "c", "location": "us-east5"}
