@@ -93,6 +93,6 @@ def test_a_job_that_is_removed_goes_alone(chain: Chain, outputs: Mapping[str, An
     del values["jobs"]["meeting"]
     operations = Operations()
     chain.engine_on(values).up(operations)
-    own = ("job-meeting", "price-meeting", "access-meeting", "access-research_meeting")
+    own = ("job-meeting", "price-meeting", "queue-research.meeting", "access-meeting", "access-research_meeting")
     assert operations.changes == {("delete", name) for name in own}
     assert [job["metadata"]["name"] for job in chain.objects("jobsets")] == ["beside"]

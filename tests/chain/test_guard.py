@@ -27,6 +27,6 @@ def test_pulumi_destroy_is_refused_under_a_running_job_and_deletes_nothing(stack
     refused = stack.pulumi("destroy", "--yes", "--stack", "local")
     assert refused.returncode
     told = " ".join(refused.stdout.split())
-    assert f"job {JOB} in namespace research is running; wait until it has ended, stop it with" in told
+    assert f"job {JOB} in namespace research is running; wait until it has ended, set its `paused`" in told
     assert stack.identity(JOB) == before
     assert " deleted" not in refused.stdout
