@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from sandbox.programs import Programs
+from sandbox.servers import holds_within
 from sandbox.site import Site, administrator, create
 from workloads.report.failures import Failure, read_failures
 from workloads.report.history import History, read_history
@@ -124,7 +124,7 @@ class Target:
         """Process of the running pod whose name begins with `pod`.
 
         Raises:
-            ProcessLookupError: there is none, or more than one.
+            ProcessLookupError: no process or more than one was found.
         """
         found = [pid for folder in self.site.pods.glob(f"{NAMESPACE}_{pod}-*") for pid in _processes(folder)]
         if len(found) != 1:
@@ -224,12 +224,9 @@ class Target:
         Raises:
             NotInTime: it does not hold within `seconds`.
         """
-        deadline = time.monotonic() + seconds
-        while not _tried(holds):
-            if time.monotonic() > deadline:
-                pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self._all_pods()]
-                raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {pods}")
-            time.sleep(_POLL_SECONDS)
+        if not holds_within(seconds, lambda: _tried(holds), _POLL_SECONDS):
+            pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self._all_pods()]
+            raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {pods}")
 
     def _replicated_jobs(self, job: str) -> list[Json]:
         return self.jobset(job).get("spec", {}).get("replicatedJobs", [])

@@ -39,12 +39,12 @@ from sandbox.programs import (
 )
 
 _POLL_SECONDS = 0.2
-_ERROR_LINES_TOLD = 5
+_ERROR_LINES_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """One line of the progress display: program `name` is `index` of `total`, since `seconds`."""
+    """One line of the progress display: program `name`, which is `index` of `total`, after `seconds`."""
 
     name: str
     index: int
@@ -58,7 +58,7 @@ Report = Callable[[BuildProgress], None]
 
 
 def prepare(report: Report) -> Programs:
-    """All programs, built where they are missing.
+    """All programs; missing ones are built.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
@@ -71,7 +71,7 @@ def prepare(report: Report) -> Programs:
 
 
 def prepare_one(program: Program, report: Report) -> Path:
-    """Where the program lies, built if it is missing.
+    """Path of the program, which is built if it is missing.
 
     Raises:
         ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
@@ -82,7 +82,7 @@ def prepare_one(program: Program, report: Report) -> Path:
 
 
 def prepare_copy(copy: Copy, report: Report) -> Path:
-    """Where the data lies, copied from its Go module if it is missing.
+    """Path of the data, which is copied from its Go module if it is missing.
 
     Raises:
         ProgramsError: no Go to fetch it with, or the cache folder cannot be written.
@@ -93,7 +93,7 @@ def prepare_copy(copy: Copy, report: Report) -> Path:
 
 
 def prepare_previous(report: Report) -> None:
-    """JobSet and Kueue as of the minor before, built where they are missing, for upgrades.
+    """Build JobSet and Kueue in the previous minor version, for tests of upgrades.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
@@ -105,7 +105,7 @@ def prepare_previous(report: Report) -> None:
 
 
 def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) -> None:
-    """Build the `missing` programs and copy the data `copies`.
+    """Build the `missing` programs and copy the data in `copies`.
 
     Raises:
         ProgramsError: no Go to build with, a build failed, or the cache folder cannot be written.
@@ -131,7 +131,7 @@ def _require_go(missing: Sequence[str]) -> None:
     if shutil.which("go") is None:
         raise ProgramsError(
             f"these programs are neither cached nor on PATH: {', '.join(missing)}. Building them needs Go 1.26 or newer"
-            " on PATH, and there is none; install it from go.dev/dl, or run `make train`, which needs no Go"
+            " on PATH, and it is missing; install it from go.dev/dl, or run `make train`, which needs no Go"
         )
 
 
@@ -192,7 +192,7 @@ def _link_flags(program: Program) -> str:
 
 
 def _run_go(command: list[str], program: Program, progress: Callable[[str], None]) -> None:
-    # The compiler spends less time on collecting garbage, and each of its processes lives for seconds.
+    # Less garbage collection saves time, because each process of the compiler lives only for seconds.
     environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GOGC": "400"}
     folder = TOOLS / program.module
     with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as build:
@@ -209,11 +209,11 @@ def _run_go(command: list[str], program: Program, progress: Callable[[str], None
                 build.terminate()
                 raise
     if build.returncode:
-        told = [line for line in errors if not line.startswith("go: downloading")][-_ERROR_LINES_TOLD:]
+        shown = [line for line in errors if not line.startswith("go: downloading")][-_ERROR_LINES_SHOWN:]
         raise ProgramsError(
             f"building {program.name} in tools/{program.module} failed with exit code {build.returncode}:\n  "
-            + "\n  ".join(told)
-            + "\nrun the command again: finished programs are kept, and the build goes on where it stopped"
+            + "\n  ".join(shown)
+            + "\nrun the command again: finished programs are kept, and the build continues where it stopped"
         )
 
 
@@ -226,7 +226,7 @@ def _copy_data(copy: Copy) -> None:
     source, partial = Path(json.loads(listed.stdout)["Dir"]) / copy.name, target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # The module cache is read-only; files and folders that were so too could not be removed again.
+    # The module cache is read-only; copies with its permissions could not be removed again.
     if source.is_file():
         shutil.copyfile(source, partial)
     else:

@@ -18,7 +18,7 @@ TOOLS = Path(__file__).parent.parent / "tools"
 
 _TAGS = ("osusergo", "grpcnotrace")
 _OWN_TAGS = {"promql": ("remove_all_sd",)}
-"""By folder in `tools/`: Prometheus without its ways to find targets, which are most of what it is built from."""
+"""Build tags by folder in `tools/`. Prometheus is built without service discovery, which is most of its code."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Program:
     version_of: str
     """Go module whose version is the program's version."""
     version_command: tuple[str, ...] | None
-    """Arguments that print the version; None when the program cannot tell, so PATH is not asked."""
+    """Arguments that print the version; None if the program has none, so PATH is not searched."""
     stamps: tuple[str, ...] = ()
     """Go variables that take the version at link time."""
 
@@ -89,7 +89,7 @@ ACTIONLINT = Program(
     "github.com/rhysd/actionlint",
     ("-version",),
 )
-"""Checks the workflows of `.github`; the sandbox does without it."""
+"""Checks the workflows of `.github`; the sandbox does not need it."""
 
 PROMTOOL = Program(
     "promtool",
@@ -98,10 +98,10 @@ PROMTOOL = Program(
     "github.com/prometheus/prometheus",
     None,
 )
-"""Prometheus' own engine, which tests hold the alerts against; the sandbox does without it."""
+"""Prometheus' own engine, for tests of the alerts; the sandbox does not need it."""
 
 PREVIOUS = (_jobset("previous/jobset"), _kueue("previous/kueue"))
-"""The minor before: what a stack is upgraded from. Built only when somebody asks for it."""
+"""The previous minor versions, from which a stack is upgraded. They are built only on request."""
 
 OPERATORS = ("jobset", "kueue")
 """Programs that come with a Helm chart, in the Go module that they are built from."""
@@ -109,7 +109,7 @@ OPERATORS = ("jobset", "kueue")
 
 @dataclass(frozen=True)
 class Copy:
-    """A folder or file of data that a Go module carries."""
+    """A folder or file of data in a Go module."""
 
     name: str
     """Path in the module."""
@@ -139,7 +139,8 @@ API_DOCUMENTS = {
         "storage": "v1",
     }.items()
 }
-"""Google's own descriptions of its APIs, which tests compare the declared resources with; the sandbox does without."""
+"""Google's descriptions of its APIs, with which tests compare the declared resources; the sandbox does not need
+them."""
 
 COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), *GKE_KINDS)
 
@@ -169,15 +170,15 @@ def module_version(tool: str, go_module: str) -> str:
 
 
 def build_flags(tool: str) -> tuple[str, ...]:
-    """Part of the cache folder's key, since they change what is built.
+    """Flags of `go build`, which are part of the cache folder's key because they change the result.
 
-    Without DWARF, which the linker would drop anyway, a build takes a seventh less CPU time.
+    Without DWARF, which the linker drops anyway, a build takes a seventh less CPU time.
     """
     return ("-trimpath", "-gcflags=all=-dwarf=false", f"-tags={','.join((*_TAGS, *_OWN_TAGS.get(tool, ())))}")
 
 
 def module_folder(tool: str) -> Path:
-    """Folder of the cache for what `tools/TOOL` builds, keyed by its lock."""
+    """Cache folder for the builds of `tools/TOOL`, keyed by its lock."""
     digest = hashlib.sha256(" ".join(build_flags(tool)).encode())
     for name in ("go.mod", "go.sum"):
         digest.update((TOOLS / tool / name).read_bytes())
@@ -185,12 +186,12 @@ def module_folder(tool: str) -> Path:
 
 
 def cached_path(program: Program) -> Path:
-    """Where the program lies once it is built."""
+    """Path of the program once it is built."""
     return module_folder(program.module) / "bin" / program.name
 
 
 def copied_path(copy: Copy) -> Path:
-    """Where the folder or file lies once it is copied."""
+    """Path of the folder or file once it is copied."""
     return module_folder(copy.tool) / copy.name
 
 
@@ -208,7 +209,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Programs:
-    """Where each program lies."""
+    """Paths of all programs."""
 
     paths: Mapping[str, Path]
 
@@ -216,7 +217,7 @@ class Programs:
         return self.paths[name]
 
     def operator(self, name: str, version: str | None) -> Operator:
-        """The operator of that name and version; None: the newest version.
+        """The operator of that name and version; `None` is the newest version.
 
         Raises:
             ProgramsError: the sandbox does not have it; the message says what to do.
@@ -236,7 +237,7 @@ class Programs:
 
 
 def found() -> Programs:
-    """The programs that are there already.
+    """The programs that are already built.
 
     Raises:
         ProgramsError: some are missing; the message names them and the command that builds them.

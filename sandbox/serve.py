@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 
 from sandbox import certificates, daemon
-from sandbox.control_plane import ControlPlane, start_gcs
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import Programs, found
-from sandbox.servers import ServerError, Supervision
+from sandbox.servers import ControlPlane, ServerError, Supervision, start_gcs
 from sandbox.site import SITE_VARIABLE, Site, load
 
 _LIFETIME_SECONDS = 12 * 3600

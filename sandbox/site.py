@@ -15,6 +15,7 @@ import random
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import urllib3
 
@@ -36,6 +37,12 @@ _FIRST_BLOCK, _LAST_BLOCK = 64, 250
 class Site:
     """Paths and addresses of one sandbox. Nothing here touches disk or network."""
 
+    api_server_port: ClassVar[int] = 6443
+    etcd_port: ClassVar[int] = 2379
+    etcd_peer_port: ClassVar[int] = 2380
+    kubelet_port: ClassVar[int] = 10250
+    gcs_port: ClassVar[int] = 4443
+
     root: Path
     block: int
     """Second octet of the loopback addresses, 64 to 250."""
@@ -45,32 +52,12 @@ class Site:
         return f"127.{self.block}.0.1"
 
     @property
-    def api_server_port(self) -> int:
-        return 6443
-
-    @property
     def api_server_url(self) -> str:
         return f"https://{self.address}:{self.api_server_port}"
 
     @property
-    def etcd_port(self) -> int:
-        return 2379
-
-    @property
     def etcd_url(self) -> str:
         return f"https://{self.address}:{self.etcd_port}"
-
-    @property
-    def etcd_peer_port(self) -> int:
-        return 2380
-
-    @property
-    def kubelet_port(self) -> int:
-        return 10250
-
-    @property
-    def gcs_port(self) -> int:
-        return 4443
 
     @property
     def gcs_url(self) -> str:

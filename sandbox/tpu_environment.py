@@ -2,7 +2,7 @@
 
 Names and values follow GKE (webhook: TPU_WORKER_*, MEGASCALE_*; device plugin: TPU_TOPOLOGY and the like, as in
 kubernetes-sigs/dra-driver-google-tpu). `cpu_devices` holds all that differs from a TPU VM: chips appear as CPU devices,
-and JAX is told to look for a TPU cluster although there is no chip.
+and JAX looks for a TPU cluster although there is no chip.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 @dataclass(frozen=True)
 class TpuWorker:
-    """One host of one slice, as its container sees it."""
+    """One host of one slice, from its container's point of view."""
 
     slice_hostnames: tuple[str, ...]
     """Hosts of this slice in worker order, as `TPU_WORKER_HOSTNAMES` lists them."""
@@ -44,13 +44,13 @@ class TpuWorker:
 
 
 SINGLE_HOST = TpuWorker(("localhost",), worker_id=0, slice_id=0, slice_count=1, coordinator="localhost")
-"""A TPU container that is no part of a multi-host slice."""
+"""A TPU container outside a multi-host slice."""
 
 
 def cluster_variables(worker: TpuWorker) -> dict[str, str]:
-    """What a TPU container is told about its place among the others.
+    """Variables with the place of a TPU container among the others.
 
-    On GKE the webhook says it to multi-host slices and the metadata server to single hosts.
+    On GKE the webhook sets them for multi-host slices, and the metadata server provides them to single hosts.
     """
     return {
         "TPU_WORKER_ID": str(worker.worker_id),
@@ -63,7 +63,7 @@ def cluster_variables(worker: TpuWorker) -> dict[str, str]:
 
 
 def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, str]:
-    """What the webhook adds on 7x, where several containers of a pod may share the host's chips."""
+    """Variables that the webhook adds on 7x, where several containers of a pod may share the host's chips."""
     addresses = (
         f"{hostname}:{FIRST_PROCESS_PORT + process % processes_per_host}"
         for process, hostname in enumerate(worker.slice_hostnames)
@@ -75,10 +75,10 @@ def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, s
 
 
 def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
-    """What the device plugin adds to a container that requests `chips` chips of a host of `shape`.
+    """Variables that the device plugin adds to a container with `chips` chips of a host of `shape`.
 
     Raises:
-        ValueError: the device plugin does not give out that many chips.
+        ValueError: the device plugin does not allocate that many chips.
     """
     if chips not in _CHIP_BOUNDS:
         raise ValueError(f"a container gets {', '.join(map(str, _CHIP_BOUNDS))} chips, not {chips}")
@@ -96,9 +96,9 @@ def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
 
 
 def cpu_devices(device_count: int, address: str) -> dict[str, str]:
-    """What makes `device_count` CPU devices stand for the chips of a host that owns `address`.
+    """Variables that replace the chips of a host at `address` by `device_count` CPU devices.
 
-    They compile every program anew. When XLA loads one for CPUs, it loses the order between collectives inside loops
+    Compiled programs are not cached. When XLA loads one for CPUs, it loses the order between collectives inside loops
     and those outside (`ThunkSequenceSerDesProtobuf::FromProto` makes a communicator for each loop), and devices then
     wait for each other until XLA aborts the process.
     """
@@ -113,15 +113,15 @@ def cpu_devices(device_count: int, address: str) -> dict[str, str]:
 
 
 def requested_chips(container: Json) -> int:
-    """Chips that a container asks for; 0 if it is no TPU container."""
+    """Number of chips that a container requests; 0 for a container without TPUs."""
     return int(container.get("resources", {}).get("limits", {}).get(TPU_RESOURCE, 0))
 
 
 def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, str]:
-    """What GKE's webhook puts into the container's specification.
+    """Variables that GKE's webhook adds to the container's specification.
 
-    It acts on Indexed Jobs of several pods with a subdomain; other TPU pods are hosts of their own. That it acts on
-    init containers is not documented, so here it does not.
+    It acts on Indexed Jobs of several pods with a subdomain; other TPU pods are single hosts. Init containers get
+    nothing here, because GKE does not document that they do.
     """
     if not requested_chips(container) or container["name"] not in _tpu_containers(pod):
         return {}
@@ -133,10 +133,10 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
 
 
 def device_variables(container: Json, node: Json) -> dict[str, str]:
-    """What the device plugin adds when the container is made.
+    """Variables that the device plugin adds when the container is created.
 
     Raises:
-        ConfigError: the node's labels name no slice that GKE offers, or a host has no such part.
+        ConfigError: the node's labels do not describe a slice that GKE offers, or the number of chips is not possible.
     """
     chips = requested_chips(container)
     if not chips:

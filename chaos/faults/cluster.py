@@ -13,8 +13,8 @@ from chaos.verdict import UNDISTURBED, Expected
 from infra.api_server import Json
 from infra.flavors import NODE_POOL_LABEL
 from sandbox import daemon
-from sandbox.control_plane import TOLERATED_SECONDS
 from sandbox.operators import program_of
+from sandbox.servers import TOLERATED_SECONDS
 from sandbox.site import SILENT_ANNOTATION, taken_ports
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"

@@ -101,13 +101,13 @@ _STAYS_SECONDS = 5
 _GONE_SECONDS = 90
 
 
-def _stop(policy: str, meanwhile: Callable[[Target, str], None]) -> Callable[[Target, str], None]:
+def _stop(policy: str, during: Callable[[Target, str], None]) -> Callable[[Target, str], None]:
     """Stop the team's queue, and open it again."""
 
     def strike(target: Target, job: str) -> None:
         target.api.patch(_QUEUE, {"spec": {"stopPolicy": policy}})
         try:
-            meanwhile(target, job)
+            during(target, job)
         finally:
             target.api.patch(_QUEUE, {"spec": {"stopPolicy": "None"}})
 
@@ -206,7 +206,7 @@ def _outlive_deadline(target: Target, job: str) -> None:
     target.wait(f"the pods of {job} to go", lambda: not target.pods(job), _DEADLINE_SECONDS)
     _require_checkpoint(target, job, max(line["step"] for line in target.steps(job)))
     time.sleep(_LEFT_ALONE_SECONDS)
-    target.wait(f"{job} to be left alone", lambda: not target.pods(job), 1)
+    target.wait(f"{job} to stay without pods", lambda: not target.pods(job), 1)
 
 
 def _require_checkpoint(target: Target, job: str, step: int) -> None:

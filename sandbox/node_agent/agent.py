@@ -28,7 +28,10 @@ _DURATION_SECONDS = 40
 
 
 class Leases:
-    """The heartbeat of every node that was announced."""
+    """Keeps the announced nodes Ready: a status patch when one is not, and a Lease every ten seconds.
+
+    Nodes whose machine is cut off (`SILENT_ANNOTATION`) get neither.
+    """
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -37,23 +40,23 @@ class Leases:
         self._wake = threading.Event()
 
     def announce(self, node: Json) -> None:
-        """Note a node that is new or has changed."""
+        """Add a node that is new, or update one that has changed."""
         uid = node["metadata"]["uid"]
         if uid not in self._nodes or not _ready(node):
-            # A Lease alone does not bring back a node that was declared Unknown.
+            # A Lease does not bring back a node that was declared Unknown; its status must be patched.
             self._unconfirmed.add(uid)
             self._wake.set()
         self._nodes[uid] = node
 
     def retire(self, node: Json) -> None:
-        """Forget a node; its Lease goes with it, by its owner reference."""
+        """Forget a node; its Lease is deleted with it, by its owner reference."""
         self._nodes.pop(node["metadata"]["uid"], None)
 
     def run(self, closing: threading.Event) -> None:
         """Renew until `closing` is set and `stop_waiting` was called."""
         while not closing.is_set():
             self._wake.clear()
-            # A copy: nodes come and go in the thread that watches them.
+            # A copy, because the thread that watches nodes changes the dictionary.
             for uid, node in [(uid, node) for uid, node in list(self._nodes.items()) if not is_silent(node)]:
                 try:
                     self._renew(uid, node)
@@ -62,7 +65,7 @@ class Leases:
             self._wake.wait(_RENEW_SECONDS)
 
     def stop_waiting(self) -> None:
-        """Let `run` look at its `closing` event now."""
+        """Make `run` check its `closing` event now."""
         self._wake.set()
 
     def _renew(self, uid: str, node: Json) -> None:
@@ -135,14 +138,14 @@ class NodeAgent:
         self._lock = threading.RLock()
 
     def run(self, stop: threading.Event) -> None:
-        """Run pods until `stop` is set; then end them all and report them failed.
+        """Run pods until `stop` is set; then end all of them and report them failed.
 
         Raises:
-            RuntimeError: one of the agent's own threads has died.
+            RuntimeError: one of the agent's own threads has ended.
         """
         times = LogTimes(self._site.logs / "pods")
         server = KubeletServer(self._site, self._runs, times)
-        # Before the first look at the API: a pod that was never reported is simply started anew.
+        # Before the first request to the API, because a pod that was never reported is simply started again.
         end_leftovers(self._site.pods)
         shutil.rmtree(self._site.pods, ignore_errors=True)
         self._site.pods.mkdir(parents=True)
@@ -172,13 +175,13 @@ class NodeAgent:
         name = node["metadata"]["name"]
         self._leases.announce(node)
         with self._lock:
-            heard_before = name in self._nodes and name not in self._machine.silent
+            known_before = name in self._nodes and name not in self._machine.silent
             self._nodes[name] = node
             if is_silent(node):
                 self._machine.silent.add(name)
                 return
             self._machine.silent.discard(name)
-            if not heard_before:
+            if not known_before:
                 for worker in [each for each in self._workers_of(name) if each.pod.uid not in self._pods]:
                     self._forget(worker)
                 for pod in [pod for pod in self._pods.values() if pod.node == name]:
@@ -191,7 +194,7 @@ class NodeAgent:
             self._nodes.pop(name, None)
             for worker in self._workers_of(name):
                 if name in self._machine.silent:
-                    # The machine went without a word. Who comes back under its name knows nothing of its pods.
+                    # The machine is gone without a signal. A new machine of that name does not know its pods.
                     self._forget(worker)
                 else:
                     worker.evict(NODE_SHUTDOWN, worker.pod.grace_seconds)

@@ -2,7 +2,7 @@
 
 Run as a script by a bare interpreter (`python -I -S launch.py PLAN COMMAND...`), so it imports only
 what starts in milliseconds. It enters its own mount and UTS namespaces, mounts the pod's files, sets the pod's host
-name and executes the command; or it enters the namespaces of the process that the command is to run `beside`. The
+name and executes the command; or it enters the namespaces of the process that the command is to run `inside`. The
 descriptor `report` in PLAN closes on its own when the command runs; an error before that is written to it.
 """
 
@@ -30,8 +30,8 @@ def main() -> None:
     command = sys.argv[2:]
     os.set_inheritable(plan["report"], False)
     try:
-        if "beside" in plan:
-            _join_namespaces(plan["beside"])
+        if "inside" in plan:
+            _join_namespaces(plan["inside"])
         else:
             _enter_namespaces()
             for source, target, read_only in plan["mounts"]:

@@ -92,7 +92,7 @@ class PodProcess:
             steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
             return cls._begin(plan, plan.command, log.fileno(), steps)
 
-    def beside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
+    def run_inside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
 
         Its output goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
@@ -100,7 +100,7 @@ class PodProcess:
         Raises:
             StartError: the container has no such program, or has ended.
         """
-        return self._begin(self.plan, command, output, {"beside": self.pid})
+        return self._begin(self.plan, command, output, {"inside": self.pid})
 
     @property
     def pid(self) -> int:
@@ -221,7 +221,7 @@ class Probing:
 
     def _succeeds(self, command: list[str], timeout: float) -> bool:
         try:
-            process = self._process.beside(command)
+            process = self._process.run_inside(command)
         except StartError:
             return False
         late = threading.Timer(timeout, process.signal, [signal.SIGKILL])

@@ -15,12 +15,12 @@ import yaml
 
 from infra.api_server import APPLY_PATCH, ApiServer, Json
 from infra.flavors import NODE_POOL_LABEL
-from sandbox.control_plane import erase
 from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
 from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_valid
 from sandbox.providers.plugin import HalfMade, Refusal
 from sandbox.providers.values import UNKNOWN, at
+from sandbox.servers import erase
 from sandbox.site import NODE_LABEL, Site
 from sandbox.tpu_environment import MACHINE_LABEL
 

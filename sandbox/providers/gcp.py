@@ -143,10 +143,8 @@ class GcpPlugin(Plugin):
 
     def _facts(self) -> Json:
         """Values that templates may use besides the inputs."""
-        here, places = (
-            self._site,
-            {key: self.config[key] for key in ("project", "region", "zone") if key in self.config},
-        )
+        here = self._site
+        places = {key: self.config[key] for key in ("project", "region", "zone") if key in self.config}
         location = places.get("zone", places.get("region"))
         authority = here.pki / "ca.crt"
         return {

@@ -91,7 +91,7 @@ def published_plugin() -> Path | None:
     path = home / "plugins" / f"resource-kubernetes-v{needed}" / "pulumi-resource-kubernetes"
     if not os.access(path, os.X_OK):
         raise ProgramsError(
-            f"{VARIABLE}=published needs the published plugin, and there is none at {path}; install it with"
+            f"{VARIABLE}=published needs the published plugin, and {path} does not exist; install it with"
             f" `pulumi plugin install resource kubernetes {needed}`, or unset {VARIABLE}"
         )
     return path

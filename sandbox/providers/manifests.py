@@ -259,8 +259,8 @@ def _path_unmet(live: Json, path: str, wanted: str) -> str:
 def _condition_unmet(live: Json, kind: str, status: str) -> str:
     for condition in live.get("status", {}).get("conditions") or []:
         if condition["type"].lower() == kind.lower():
-            told = f": {condition.get('message', '')}".rstrip(": ")
-            return "" if condition["status"].lower() == status.lower() else f"{kind} is {condition['status']}{told}"
+            reason = f": {condition.get('message', '')}".rstrip(": ")
+            return "" if condition["status"].lower() == status.lower() else f"{kind} is {condition['status']}{reason}"
     return f"no condition {kind} yet"
 
 

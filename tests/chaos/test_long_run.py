@@ -28,7 +28,7 @@ def test_faults_of_all_kinds_strike_at_starts_and_among_steps() -> None:
     assert {draw.steps == 0 for draw in drawn(1)} == {True, False}
 
 
-def test_a_strike_that_finds_nobody_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strike_that_finds_no_process_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def misses(_: Target, job: str) -> None:
         raise ProcessLookupError(job)
 
@@ -72,5 +72,5 @@ def test_a_job_that_survives_its_faults_holds_with_their_records() -> None:
         (replace(SURVIVED, terminal="Failed"), {}, "expected the JobSet Completed, got Failed"),
     ],
 )
-def test_what_a_long_run_must_not_do_is_told(seen: Observed, lost: dict[int, int], said: str) -> None:
+def test_what_a_long_run_must_not_do_is_reported(seen: Observed, lost: dict[int, int], said: str) -> None:
     assert any(sentence.startswith(said) for sentence in verdict_of(STRUCK, seen, lost, STEADY))

@@ -53,7 +53,7 @@ RUN = LongRun(
 )
 
 
-def test_a_long_run_is_told_with_its_seed_its_faults_and_where_its_time_went() -> None:
+def test_a_long_run_is_reported_with_its_seed_its_faults_and_its_use_of_time() -> None:
     told = report.long_run_markdown(RUN)
     assert told.startswith(
         "Seed 7: a host that leads nothing is killed, 2 minutes in all, 2 steps, 2 starts, 2 steps done again,"

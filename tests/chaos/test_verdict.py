@@ -52,7 +52,7 @@ def test_a_skipped_step_is_no_lost_work() -> None:
     assert seen.losses == {1: 5.0, 3: 4.0}
 
 
-def test_a_step_with_two_losses_is_told() -> None:
+def test_a_step_with_two_losses_is_reported() -> None:
     first = Start(0, {0: (started_at(0, 0.0, 0),)}, (step(1, 1, 5.0),), followed=True)
     second = Start(1, {0: (started_at(1, 10.0, 0),)}, (step(1, 12, 5.5),))
     seen = observe(ClusterView({}), history(first, second), {1: 0}, struck=1.5)
@@ -86,7 +86,7 @@ def told(expected: Expected, observed: Observed) -> tuple[str, ...]:
     return broken(expected, observed, STEADY, SAVE_EVERY)
 
 
-def test_all_that_holds_is_told_by_nothing() -> None:
+def test_nothing_is_reported_if_everything_holds() -> None:
     assert told(KILLED, GOOD) == ()
 
 
@@ -107,7 +107,7 @@ def test_all_that_holds_is_told_by_nothing() -> None:
         (replace(GOOD, losses={}), "expected losses of 24 steps, got 0"),
     ],
 )
-def test_what_does_not_hold_is_told(observed: Observed, said: str) -> None:
+def test_what_does_not_hold_is_reported(observed: Observed, said: str) -> None:
     (sentence,) = told(KILLED, observed)
     assert sentence.startswith(said)
 
@@ -130,7 +130,7 @@ def test_the_host_that_failed_and_its_cause_are_asked_for() -> None:
     )
 
 
-def test_what_must_be_told_is_asked_for() -> None:
+def test_demanded_messages_must_be_found() -> None:
     assert told(replace(KILLED, warning="slow", condition="completed"), GOOD) == ()
     assert told(replace(KILLED, warning="straggler"), GOOD) == (
         "expected a line of a ledger with 'straggler', got none",

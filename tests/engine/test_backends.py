@@ -17,9 +17,8 @@ from pulumi import automation
 from pulumi.automation import ConcurrentUpdateError
 
 from sandbox import builds, programs
-from sandbox.control_plane import start_gcs
 from sandbox.programs import Programs
-from sandbox.servers import Supervision
+from sandbox.servers import Supervision, start_gcs
 from sandbox.site import Site, create
 from tests.chain.stack import ignore
 

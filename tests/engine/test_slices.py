@@ -17,11 +17,10 @@ from infra.settings import parse
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack_file import SliceGroup
 from sandbox import builds, certificates, programs
-from sandbox.control_plane import ControlPlane
 from sandbox.engine import environment, stack_in
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
 from sandbox.providers.installation import install
-from sandbox.servers import Supervision
+from sandbox.servers import ControlPlane, Supervision
 from sandbox.site import Site, administrator, create
 from tests.chain.stack import ignore
 from tests.infra.recording import stack_values

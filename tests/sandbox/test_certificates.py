@@ -43,7 +43,7 @@ def test_pythons_strict_verification_accepts_server_and_client(site: Site):
     server.server_close()
 
 
-def test_keys_are_for_their_owner_alone(site: Site):
+def test_only_their_owner_can_read_keys(site: Site):
     keys = [*site.pki.glob("*.key"), *site.pki.glob("*token*"), site.kubeconfig]
     assert len(keys) > 5
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}

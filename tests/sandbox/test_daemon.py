@@ -9,7 +9,7 @@ from sandbox.site import create
 from tests.chain.stack import ignore
 
 
-def test_a_user_who_may_not_serve_webhooks_is_told_the_command_that_allows_it():
+def test_the_error_for_a_user_who_may_not_serve_webhooks_names_the_command_that_allows_it():
     fault = webhook_port_error(user=1000, first_unprivileged_port=1024)
     assert fault is not None
     assert "sudo sysctl net.ipv4.ip_unprivileged_port_start=443" in fault

@@ -13,7 +13,7 @@ from tests.chain.stack import ignore
 
 
 @pytest.mark.costs(cpu_seconds=8)
-def test_the_state_is_kept_in_files_alone_that_are_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_the_state_is_kept_only_in_files_that_are_replaced_as_a_whole(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
     stack_in(site, builds.prepare(ignore), "local", lambda: None).up()
     kept = [path.name for path in (site.root / "state").rglob("local*") if path.is_file()]
@@ -70,7 +70,7 @@ def test_a_program_that_could_not_reach_the_engine_is_begun_once_more_without_a_
     assert [event.diagnostic_event for event in told] == [None, None]
 
 
-def test_one_that_fails_so_again_is_told() -> None:
+def test_a_second_failure_of_that_kind_is_raised() -> None:
     engine, told = Engine(UNREACHED, UNREACHED), list[EngineEvent]()
     with pytest.raises(CommandError, match="Resource monitor has terminated"):
         with_second_try(engine, told.append)

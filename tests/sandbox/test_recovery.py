@@ -34,7 +34,7 @@ def _ended() -> int:
     return process.pid
 
 
-def test_the_holder_of_a_lock_is_told_from_a_process_that_has_ended(site: Site) -> None:
+def test_the_holder_of_a_lock_differs_from_a_process_that_has_ended(site: Site) -> None:
     assert lock_holder(site, "local") is None
     _locked(site, pid := _ended(), socket.gethostname())
     assert lock_holder(site, "local") == Holder(pid, runs=False)
@@ -49,7 +49,7 @@ def test_a_process_that_got_the_pid_after_a_restart_of_the_machine_is_not_the_ho
     assert lock_holder(site, "local") == Holder(os.getpid(), runs=False)
 
 
-def test_a_process_that_was_killed_and_that_nobody_waited_for_has_ended(site: Site) -> None:
+def test_a_killed_process_that_was_not_waited_for_has_ended(site: Site) -> None:
     killed = subprocess.Popen(["sleep", "60"])
     _locked(site, killed.pid, socket.gethostname())
     killed.kill()
@@ -58,7 +58,7 @@ def test_a_process_that_was_killed_and_that_nobody_waited_for_has_ended(site: Si
     killed.wait()
 
 
-def test_a_lock_of_another_machine_is_left_alone(site: Site) -> None:
+def test_a_lock_of_another_machine_is_not_touched(site: Site) -> None:
     _locked(site, _ended(), "elsewhere")
     assert lock_holder(site, "local") is None
 

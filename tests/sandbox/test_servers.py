@@ -93,7 +93,7 @@ def ended(supervision: Supervision) -> int:
     return ended
 
 
-def test_a_server_that_ends_is_started_again_at_once_and_its_new_pid_told(supervision: Supervision, tmp_path: Path):
+def test_a_server_that_ends_is_restarted_at_once_and_its_new_pid_written(supervision: Supervision, tmp_path: Path):
     kept(supervision, tmp_path, "sleep 60")
     ended = killed(supervision)
     supervision.tend()
@@ -101,7 +101,7 @@ def test_a_server_that_ends_is_started_again_at_once_and_its_new_pid_told(superv
     os.kill(pid(supervision), 0)
 
 
-def test_a_pid_is_told_whole_and_no_longer_than_its_server_is_kept(supervision: Supervision, tmp_path: Path):
+def test_a_pid_file_is_replaced_as_a_whole_and_removed_with_its_server(supervision: Supervision, tmp_path: Path):
     kept(supervision, tmp_path, "sleep 60")
     with (supervision.pids / "demo").open() as before:
         ended = killed(supervision)

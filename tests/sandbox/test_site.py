@@ -16,7 +16,7 @@ def test_a_site_keeps_its_address_block(tmp_path: Path):
     assert create(tmp_path / "one") == first
 
 
-def test_nobody_but_its_owner_looks_into_a_sandbox(tmp_path: Path):
+def test_only_its_owner_can_open_a_sandbox(tmp_path: Path):
     create(tmp_path / "one")
     (tmp_path / "one").chmod(0o755)
     create(tmp_path / "one")

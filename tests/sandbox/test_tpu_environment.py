@@ -40,7 +40,7 @@ def test_a_jobset_worker_knows_its_slice_its_place_and_the_first_host_of_all() -
     }
 
 
-def test_an_init_container_is_not_told_its_place_since_gke_promises_it_to_containers_alone() -> None:
+def test_an_init_container_does_not_get_its_place_because_gke_documents_it_only_for_containers() -> None:
     check = tpu_container() | {"name": "check"}
     assert webhook_variables(check, worker(initContainers=[check]), job()) == {}
 

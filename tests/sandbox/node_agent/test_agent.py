@@ -127,7 +127,7 @@ def send(leases: Leases, api: RecordedApi) -> None:
     runs.join(10)
 
 
-def test_a_node_that_is_not_ready_is_declared_so_beside_its_lease() -> None:
+def test_a_node_that_is_not_ready_is_patched_besides_its_lease() -> None:
     api = round_of(named("one", {}), named("two", {}))
     assert (api.renewed[:2], api.ready) == (["one", "two"], ["one", "two"])
 

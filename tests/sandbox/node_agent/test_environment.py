@@ -106,7 +106,7 @@ def test_a_container_without_command_is_refused_because_images_are_not_run() -> 
         command_line({"name": "main", "args": ["--help"]}, {})
 
 
-def test_arguments_are_expanded_and_shell_substitutions_are_left_alone() -> None:
+def test_arguments_are_expanded_and_shell_substitutions_are_not() -> None:
     me = container(command=["sh", "-c"], args=["echo $(date) $(WORD)"])
     assert command_line(me, {"WORD": "hi"}) == ["sh", "-c", "echo $(date) hi"]
 

@@ -66,7 +66,7 @@ def test_a_pod_has_its_own_host_name_and_resolves_itself_and_its_peers(tmp_path:
     assert run(tmp_path, sys.executable, "-c", program) == (0, "my-pod 127.201.9.9 127.201.9.9 127.201.9.10\n")
 
 
-def test_mounts_exist_in_the_pod_alone(tmp_path: Path) -> None:
+def test_mounts_exist_only_in_the_pod(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     (tmp_path / "volume" / "note").write_text("inside\n")
     mounts = (Mount(tmp_path / "volume", "/mnt", read_only=True),)
@@ -159,22 +159,22 @@ def run_beside(folder: Path, *command: str) -> str:
     """What a command prints beside a container that sleeps."""
     container = PodProcess.start(plan(folder, "sleep", "600"))
     with (folder / "said").open("w+") as said:
-        container.beside(command, said.fileno()).wait()
+        container.run_inside(command, said.fileno()).wait()
         container.signal(signal.SIGKILL)
         container.wait()
         said.seek(0)
         return said.read()
 
 
-def test_a_command_beside_a_container_is_in_the_same_place(tmp_path: Path) -> None:
+def test_a_command_inside_a_container_runs_in_its_namespaces(tmp_path: Path) -> None:
     assert run_beside(tmp_path, "sh", "-c", "hostname; pwd") == f"my-pod\n{tmp_path}\n"
 
 
-def test_nothing_starts_beside_a_container_that_has_ended(tmp_path: Path) -> None:
+def test_nothing_starts_inside_a_container_that_has_ended(tmp_path: Path) -> None:
     container = PodProcess.start(plan(tmp_path, "true"))
     container.wait()
     with pytest.raises(StartError, match=f"/proc/{container.pid}/ns/"):
-        container.beside(["true"])
+        container.run_inside(["true"])
 
 
 @pytest.mark.parametrize("how", ["run", "run_beside"])

@@ -74,7 +74,7 @@ def test_schemas_lose_their_prose_but_no_property(programs: Programs) -> None:
     assert schema == {"properties": {"description": {"type": "string"}}}
 
 
-def test_a_version_that_nobody_knows_is_refused_with_those_there_are(programs: Programs) -> None:
+def test_an_unknown_version_is_refused_with_a_list_of_the_known_ones(programs: Programs) -> None:
     known = ", ".join(version_of(program) for program in (*PROGRAMS, *PREVIOUS) if program.name == "kueue")
     with pytest.raises(Refusal, match=re.escape(f"has versions {known}, got 0.1.0; set one of them")):
         render({"chart": "kueue", "version": "0.1.0"}, "queue", programs)

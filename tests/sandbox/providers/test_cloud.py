@@ -183,7 +183,7 @@ def test_an_unlisted_type_is_kept_under_a_general_id() -> None:
     assert filled(row("gcp:monitoring/dashboard:Dashboard").id, facts) == "projects/p/Dashboards/n"
 
 
-def test_a_missing_fact_is_told_as_a_missing_field() -> None:
+def test_a_missing_fact_is_reported_as_a_missing_field() -> None:
     with pytest.raises(Refusal, match="^location: required field is not set$"):
         filled(row(CLUSTER).id, {"project": "p", "name": "n"})
 

@@ -6,11 +6,10 @@ import urllib3
 
 from infra.api_server import ApiServer, Json
 from sandbox import builds
-from sandbox.control_plane import start_gcs
 from sandbox.providers.cloud import CLUSTER, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
 from sandbox.providers.effects import BucketEffect, ClusterEffect, NodePoolEffect, require_node_pool
 from sandbox.providers.plugin import Refusal
-from sandbox.servers import Supervision
+from sandbox.servers import Supervision, start_gcs
 from sandbox.site import Site, create
 from tests.chain.stack import ignore
 

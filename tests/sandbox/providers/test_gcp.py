@@ -88,7 +88,7 @@ def diff(plugin: GcpPlugin, old: Resource, change: Json) -> Diff:
     return plugin.diff(old, merged(old.inputs, change))
 
 
-def test_a_new_topology_alone_is_an_update_that_shows_again_and_again(plugin: GcpPlugin) -> None:
+def test_a_new_topology_without_another_change_is_an_update_that_shows_every_time(plugin: GcpPlugin) -> None:
     change = {"placementPolicy": {"tpuTopology": "4x8"}}
     first = diff(plugin, pool(), change)
     assert [found.path for found in first.changes] == ["placementPolicy.tpuTopology"]
@@ -111,11 +111,11 @@ def test_a_computed_value_is_no_difference_and_a_removed_input_is(plugin: GcpPlu
 
 
 def test_what_the_program_no_longer_says_stays_where_the_cloud_or_the_plugin_keeps_it(plugin: GcpPlugin) -> None:
-    before = {"name": "c", "location": "us-east5", "loggingService": "none"}
+    before = {"name": "c", "location": "us-east5", "datapathProvider": "ADVANCED_DATAPATH"}
     cluster = Resource(urn(CLUSTER), "id", before, merged({"deletionProtection": False}, before))
     inputs = {"name": "c", "location": "us-east5", "resourceLabels": {"team": "a"}}
     state = plugin.update(cluster, inputs, 0, preview=False)
-    assert state["loggingService"] == "none"
+    assert state["datapathProvider"] == "ADVANCED_DATAPATH"
     assert state["resourceLabels"] == {"team": "a"}
     after = Resource(cluster.urn, cluster.id, inputs, state)
     removed = {"name": "c", "location": "us-east5"}
@@ -155,7 +155,7 @@ def test_a_pool_that_gets_no_machines_stays_half_made_until_it_is_replaced(plugi
     assert found[0] == inputs
 
 
-def test_an_existing_cluster_is_told_as_the_data_source_tells_it(plugin: GcpPlugin, tmp_path: Path) -> None:
+def test_an_existing_cluster_has_the_form_of_the_data_source(plugin: GcpPlugin, tmp_path: Path) -> None:
     record = {"name": "c", "resourceLabels": {"team": "a"}, "controlPlaneEndpointsConfig": {"dnsEndpointConfig": DNS}}
     Cloud(tmp_path / "cloud").keep(CLUSTER, "projects/my-project/locations/us-east5/clusters/c", record)
     found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
@@ -193,7 +193,7 @@ def test_a_protected_cluster_is_not_deleted_unless_it_is_gone_already(plugin: Gc
         plugin.delete(cluster, 0)
 
 
-def test_the_project_number_is_told_and_other_functions_are_refused(plugin: GcpPlugin) -> None:
+def test_the_project_number_is_returned_and_other_functions_are_refused(plugin: GcpPlugin) -> None:
     found = plugin.invoke("gcp:organizations/getProject:getProject", {"projectId": "my-project"})
     assert found["number"].isdecimal()
     assert found == plugin.invoke("gcp:organizations/getProject:getProject", {})

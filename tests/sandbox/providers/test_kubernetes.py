@@ -77,7 +77,7 @@ def test_data_of_a_config_map_cannot_be_changed_in_place() -> None:
     ("kind", "field", "option"),
     [("Secret", "stringData", "enableSecretMutable"), ("ConfigMap", "data", "enableConfigMapMutable")],
 )
-def test_data_changes_in_place_only_where_the_provider_is_told_so(kind: str, field: str, option: str) -> None:
+def test_data_changes_in_place_only_with_the_option_of_the_provider(kind: str, field: str, option: str) -> None:
     def replaces(config: Json) -> frozenset[str]:
         plugin = KubernetesPlugin()
         plugin.config = config

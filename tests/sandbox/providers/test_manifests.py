@@ -33,7 +33,7 @@ def test_the_content_of_a_secret_is_concealed_as_the_api_keeps_it() -> None:
     assert manifests.with_secrets(SECRET) == SECRET
 
 
-def test_what_cannot_change_in_place_is_known_of_built_in_kinds_alone() -> None:
+def test_only_built_in_kinds_have_paths_that_cannot_change_in_place() -> None:
     identity = ("kind", "metadata.name", "metadata.namespace")
     assert manifests.fixed_paths("JobSet", {}) == identity
     assert manifests.fixed_paths("Deployment", {}) == (*identity, "spec.selector")

@@ -40,7 +40,7 @@ def test_an_unknown_value_is_a_change() -> None:
     assert list(changes({"a": "x"}, {"a": UNKNOWN})) == [Change("a", "UPDATE")]
 
 
-def test_a_change_is_under_its_path_and_its_parents_alone() -> None:
+def test_a_change_is_only_under_its_path_and_its_parents() -> None:
     change = Change("nodeConfig.taints[0].key", "UPDATE")
     assert change.is_under("nodeConfig.taints")
     assert change.is_under("nodeConfig")
