@@ -22,7 +22,7 @@ from infra.queues import Queues, QueuesArgs
 from infra.readiness import filled_in
 from infra.review.preview import tell_in_preview
 from infra.secrets import job_secrets
-from infra.settings import load
+from infra.settings.read import load
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.storage import CheckpointBucketArgs, checkpoint_bucket
 

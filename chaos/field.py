@@ -21,7 +21,8 @@ from chaos.fault import Fault
 from chaos.observed import Observed, Told, observe
 from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.jobset import render
-from infra.settings import Settings, parse
+from infra.settings import Settings
+from infra.settings.read import parse
 from infra.submission import Submission, submission
 from sandbox import daemon, programs
 from sandbox.access import administrator

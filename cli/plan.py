@@ -12,10 +12,10 @@ from rich.console import Console
 
 from cli.answer import Form, write
 from cli.halt import Halt
-from infra.faults import from_validation, nearest
 from infra.preflights import TABLE, rows
 from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate, price_table
 from infra.review.table import UNKNOWN, Table
+from infra.settings.errors import from_validation, nearest
 from infra.shapes import Goal, Option, Order, Plan
 from infra.shapes import plan as planned
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, line_chart

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from cli.halt import Halt
-from infra.faults import Fault, nearest, shown
+from infra.settings.errors import Fault, nearest, shown
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
@@ -92,8 +92,9 @@ def read(path: Path) -> "Settings":
         Halt: they are wrong; the message names every fault.
     """
     # Imports Pulumi's SDK, which takes a second; `make down` does without it.
-    from infra.hidden import of_file
-    from infra.settings import KEYS, SettingsError, parse
+    from infra.settings import SettingsError
+    from infra.settings.read import KEYS, parse
+    from infra.settings.values import of_file
 
     config: dict[str, Any] = content(path)["config"]
     faults = list(_without_prefix(config, KEYS))

@@ -11,7 +11,7 @@ pods: the trainer's identity and the secrets of the team's jobs.
 from collections.abc import Mapping, Sequence
 
 from infra.flavors import Manifest
-from infra.stack_file import Members
+from infra.settings.schema import Members
 
 NAME = "members"
 

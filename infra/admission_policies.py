@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from infra.accelerators import TPU_RESOURCE
 from infra.controllers import Resources
 from infra.flavors import API_VERSION, NODE_POOL_LABEL, Manifest
-from infra.jobs import MOST_GRACE_SECONDS
 from infra.placement import EXCLUSIVE, HOST_LABEL, JOB_KEY, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES, SYSTEM_POOL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
-from infra.stack_file import Team
+from infra.settings.jobs import MOST_GRACE_SECONDS
+from infra.settings.schema import Team
 
 TRAINERS = "trainers-hold-chips"
 PRIORITIES = "jobs-without-pod-priority"

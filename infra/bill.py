@@ -2,7 +2,7 @@
 
 Owns the sums. They are made of chips and their prices alone; `not_included` names what Google bills
 on top. An unknown price is no part of a sum and is named beside it. Prices are looked up by
-`infra.pricing`, budgets judged by `infra.rules.budget`, tables printed elsewhere.
+`infra.pricing`, budgets judged by `infra.settings.rules_teams`, tables printed elsewhere.
 What is not known is None, and has no key where Pulumi keeps a bill among the outputs.
 """
 
@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from infra.capacity import FlexStart, Queued
 from infra.job_spec import training_spec
-from infra.jobs import Job, TrainingJob
 from infra.pricing import Rate, group_rate
-from infra.spending import Prices
-from infra.stack_file import Cloud, Settings, SliceGroup
+from infra.settings.jobs import Job, TrainingJob
+from infra.settings.schema import Cloud, Prices, SliceGroup
+from infra.settings.stack import Settings
 from workloads.spec import Spec, load_preset
 
 OUTPUT = "bill"

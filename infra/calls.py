@@ -13,10 +13,10 @@ import pulumi
 
 from infra import jobset
 from infra.job_spec import slice_spec
-from infra.jobs import FunctionJob, JobSlices, Priority
 from infra.programs import secret_name
-from infra.scheduling import Placement
-from infra.stack_file import Settings, SliceGroup
+from infra.settings.jobs import FunctionJob, JobSlices, Priority
+from infra.settings.schema import Placement, SliceGroup
+from infra.settings.stack import Settings
 from infra.submission import Submission
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
 

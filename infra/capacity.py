@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from infra.accelerators import SliceShape, all_shapes
 from infra.generations import FLEX_START_GENERATIONS
-from infra.names import DnsLabel, ProjectName
+from infra.settings.values import DnsLabel, ProjectName
 from workloads.spec import Number, Spec
 
 CHIPS_OF_A_SUB_BLOCK = 64

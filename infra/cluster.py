@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import stack_file
-from infra.addresses import SYSTEM_PODS_PER_NODE
 from infra.network import POD_RANGE, SERVICE_RANGE, Network
 from infra.placement import SYSTEM_POOL
+from infra.settings import schema
+from infra.settings.schema import SYSTEM_PODS_PER_NODE
 
 CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """The service account's roles say what a node may do; scopes only repeat it less well."""
@@ -22,8 +22,8 @@ CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 class ClusterArgs:
     """Settings of the cluster, where it lies, and who its nodes are."""
 
-    cloud: stack_file.Cloud
-    settings: stack_file.Cluster
+    cloud: schema.Cloud
+    settings: schema.Cluster
     network: Network
     node_account: pulumi.Input[str]
     labels: Mapping[str, str]
@@ -115,7 +115,7 @@ def _monitoring() -> gcp.container.ClusterMonitoringConfigArgs:
     )
 
 
-def _endpoints(settings: stack_file.Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgs:
+def _endpoints(settings: schema.Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgs:
     """The DNS endpoint, and the IP endpoint where there are networks that may use it."""
     container = gcp.container
     return container.ClusterControlPlaneEndpointsConfigArgs(
@@ -129,7 +129,7 @@ def _endpoints(settings: stack_file.Cluster) -> gcp.container.ClusterControlPlan
 
 
 def _authorized_networks(
-    settings: stack_file.Cluster,
+    settings: schema.Cluster,
 ) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgs | None:
     """Who may use the IP endpoint. Once declared it stays when it is removed here; the endpoint does not."""
     container = gcp.container
@@ -145,19 +145,19 @@ def _authorized_networks(
     )
 
 
-def _encryption(settings: stack_file.Cluster) -> gcp.container.ClusterDatabaseEncryptionArgs | None:
+def _encryption(settings: schema.Cluster) -> gcp.container.ClusterDatabaseEncryptionArgs | None:
     if settings.encryption_key is None:
         return None
     return gcp.container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=settings.encryption_key)
 
 
-def _groups(settings: stack_file.Cluster) -> gcp.container.ClusterAuthenticatorGroupsConfigArgs | None:
+def _groups(settings: schema.Cluster) -> gcp.container.ClusterAuthenticatorGroupsConfigArgs | None:
     if settings.security_group is None:
         return None
     return gcp.container.ClusterAuthenticatorGroupsConfigArgs(security_group=settings.security_group)
 
 
-def _maintenance(settings: stack_file.Cluster) -> gcp.container.ClusterMaintenancePolicyArgs | None:
+def _maintenance(settings: schema.Cluster) -> gcp.container.ClusterMaintenancePolicyArgs | None:
     container, window = gcp.container, settings.maintenance
     if window is None:
         return None

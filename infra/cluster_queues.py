@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from infra.accelerators import TPU_RESOURCE
 from infra.capacity import Queued
 from infra.flavors import API_VERSION, WAIT_FOR, Manifest, flavor_name
-from infra.scheduling import Placement, Preemption, Quota
-from infra.stack_file import SliceGroup, Team
+from infra.settings.schema import Placement, Preemption, Quota, SliceGroup, Team
 
 MANAGED = {"kueue-managed": "true"}
 """Label of the namespaces whose jobs Kueue holds back until a queue admits them."""

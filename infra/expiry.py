@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 
 import pulumi
 
-from infra.environment import Environment
-from infra.faults import Fault, SettingsError
-from infra.spending import Budget
+from infra.settings.errors import Fault, SettingsError
+from infra.settings.schema import Budget, Environment
 
 _DESTROY = "pulumi destroy"
 

@@ -6,8 +6,7 @@ who may use them is the business of `infra.cluster_queues`, declaring them that 
 
 from infra.accelerators import TPU_RESOURCE
 from infra.capacity import Queued
-from infra.scheduling import Placement
-from infra.stack_file import SliceGroup
+from infra.settings.schema import Placement, SliceGroup
 
 type Manifest = dict[str, object]
 

@@ -22,7 +22,8 @@ import pulumi_gcp as gcp
 
 from infra import live_jobs, teardown
 from infra.kubernetes_objects import KubernetesObject, owned
-from infra.stack_file import Cloud, Settings, SliceGroup
+from infra.settings.schema import Cloud, SliceGroup
+from infra.settings.stack import Settings
 
 type Texts = Mapping[str, str]
 """Values of settings, as text, by path."""

@@ -12,8 +12,9 @@ import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
-from infra.jobs import ContainerJob
-from infra.stack_file import Image, Settings
+from infra.settings.jobs import ContainerJob
+from infra.settings.schema import Image
+from infra.settings.stack import Settings
 
 _ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
 

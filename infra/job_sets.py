@@ -11,11 +11,11 @@ import pulumi_kubernetes as kubernetes
 
 from infra import jobset
 from infra.bill import job_group_bills
-from infra.jobs import AnyJob, Job
 from infra.kubernetes_objects import KubernetesObject
 from infra.placement import rewrites_node_selector
 from infra.programs import PRICE_KEY, price_name
-from infra.stack_file import Settings
+from infra.settings.jobs import AnyJob, Job
+from infra.settings.stack import Settings
 from infra.submission import submission
 
 

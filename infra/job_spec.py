@@ -5,8 +5,8 @@ JobSpec reaches the pod is the business of `infra.pods`.
 """
 
 from infra.accelerators import SliceShape
-from infra.jobs import Job, TrainingJob
-from infra.stack_file import Settings
+from infra.settings.jobs import Job, TrainingJob
+from infra.settings.stack import Settings
 from workloads.spec import (
     CompilerSpec,
     JobSpec,
@@ -48,7 +48,7 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
         pydantic.ValidationError: the job's sizes do not fit its slices.
     """
     data = job.data or preset.data
-    assert data, "infra.rules.training tells of a job without data"
+    assert data, "infra.settings.rules_jobs tells of a job without data"
     slices = slices_of(job, shape)
     return JobSpec(
         name=job.name,

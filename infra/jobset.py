@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from infra import pathways, placement
-from infra.jobs import ContainerJob, Job, Pathways
 from infra.placement import HEAD, SLICES, Manifest
 from infra.pods import head_template, pod_template
 from infra.programs import PROGRAM, SLICE_CHECK, TRAINER, container_name
+from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 

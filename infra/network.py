@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import addresses
+from infra.settings import schema
 
 POD_RANGE, SERVICE_RANGE = "pods", "services"
 
@@ -29,7 +29,7 @@ class NetworkArgs:
 
     name: str
     region: str
-    ranges: addresses.Network
+    ranges: schema.Network
     second_network: bool
     """Whether hosts use their second network interface."""
 

@@ -11,9 +11,9 @@ policy never shuts out, as it never shuts out kubelet
 Pods on the network of their host have no policy at all: to the dataplane they are the node.
 """
 
-from infra.addresses import Network
 from infra.flavors import Manifest
 from infra.monitoring.collection import COLLECTOR_LABELS, COLLECTORS_NAMESPACE
+from infra.settings.schema import Network
 from workloads.spec import METRICS_PORT
 
 NAME = "own-namespace"

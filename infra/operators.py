@@ -18,8 +18,7 @@ from infra.controllers import chart_resources
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
 from infra.pods import admitted_pods
-from infra.scheduling import Requeueing, Scheduling
-from infra.stack_file import SliceGroup
+from infra.settings.schema import Requeueing, Scheduling, SliceGroup
 
 
 @dataclass(frozen=True)

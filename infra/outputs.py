@@ -10,8 +10,8 @@ from infra import calls
 from infra.bill import OUTPUT, Bill, read_bill
 from infra.cluster import Cluster
 from infra.job_spec import job_specs
-from infra.jobs import Job
-from infra.stack_file import Settings
+from infra.settings.jobs import Job
+from infra.settings.stack import Settings
 
 
 def export_outputs(

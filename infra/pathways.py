@@ -11,8 +11,8 @@ request alone.
 """
 
 from infra.accelerators import SliceShape
-from infra.jobs import ContainerJob, Job, Pathways
 from infra.placement import Manifest
+from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.submission import Submission
 from infra.variables import label, of_a_tpu_container
 

@@ -19,8 +19,7 @@ from typing import Literal
 from infra import flavors
 from infra.capacity import FlexStart, Queued
 from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL, flavor_labels
-from infra.scheduling import Placement
-from infra.stack_file import SliceGroup
+from infra.settings.schema import Placement, SliceGroup
 
 type Manifest = dict[str, object]
 type Groups = Mapping[str, SliceGroup]

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from infra import pathways, placement, programs
 from infra.accelerators import TPU_RESOURCE, SliceShape
-from infra.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.placement import Manifest
-from infra.stack_file import DATASETS_FOLDER
+from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
+from infra.settings.schema import DATASETS_FOLDER
 from infra.submission import Submission
 from workloads.spec import API_ACCESS_PATH
 

@@ -12,8 +12,7 @@ from typing import Literal
 
 import yaml
 
-from infra.spending import Prices, Usd
-from infra.stack_file import Cloud, SliceGroup
+from infra.settings.schema import Cloud, Prices, SliceGroup, Usd
 from workloads.spec import Spec
 
 ListedKind = Literal["on-demand", "spot"]

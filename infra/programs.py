@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra import pathways
-from infra.jobs import ContainerJob, FunctionJob, Heartbeat, Job
 from infra.placement import SLICES, Manifest
+from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job
 from infra.submission import Submission
 from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
 from workloads.spec import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from infra import admission_policies
 from infra.flavors import SLICE_GROUP_LABEL, Manifest
 from infra.pods import SERVICE_ACCOUNT
-from infra.stack_file import Team
+from infra.settings.schema import Team
 from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 
 NAME = "trainer-marks-bad-host"

@@ -15,14 +15,12 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
-from infra.addresses import Network
 from infra.capacity import Queued
 from infra.controllers import Resources
-from infra.jobs import PodLevel
 from infra.kubernetes_objects import OURS, KubernetesObject, owned
 from infra.pods import SERVICE_ACCOUNT, admitted_pods
-from infra.scheduling import Placement
-from infra.stack_file import SliceGroup, Team
+from infra.settings.jobs import PodLevel
+from infra.settings.schema import Network, Placement, SliceGroup, Team
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pulumi
 
-from infra.faults import Fault, SettingsError
-from infra.jobs import Job
 from infra.pricing import price_table
-from infra.stack_file import DATASETS_FOLDER, Settings
+from infra.settings.errors import Fault, SettingsError
+from infra.settings.jobs import Job
+from infra.settings.schema import DATASETS_FOLDER
+from infra.settings.stack import Settings
 from workloads.spec import token_folders
 
 EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})

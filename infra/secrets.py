@@ -11,11 +11,11 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.hidden import SECTION
 from infra.job_sets import former_names
-from infra.jobs import Job
 from infra.programs import secret_name
-from infra.stack_file import Settings
+from infra.settings.jobs import Job
+from infra.settings.stack import Settings
+from infra.settings.values import SECTION
 
 
 def job_secrets(

@@ -15,12 +15,11 @@ import pulumi_gcp as gcp
 
 from infra import live_jobs
 from infra.accelerators import SliceShape
-from infra.addresses import SLICE_PODS_PER_NODE
 from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
 from infra.cluster import CLOUD_PLATFORM_SCOPE
 from infra.flavors import declared_labels, slice_pool
 from infra.network import Subnet
-from infra.stack_file import Cloud, SliceGroup
+from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
 
 REPLACED_BY_US = (
     "placementPolicy.tpuTopology",

@@ -12,9 +12,9 @@ import pulumi
 from infra import folders
 from infra.accelerators import SliceShape
 from infra.job_spec import job_spec, slices_of
-from infra.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
-from infra.scheduling import Placement
-from infra.stack_file import Settings, SliceGroup
+from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
+from infra.settings.schema import Placement, SliceGroup
+from infra.settings.stack import Settings
 from workloads.spec import JobSpec, SliceSpec
 
 

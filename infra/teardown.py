@@ -11,7 +11,7 @@ from infra import admission_policies
 from infra.flavors import API_VERSION, KUEUE_NAMESPACE, Manifest
 from infra.jobset import API_VERSION as JOBSET_API_VERSION
 from infra.kubernetes_objects import OURS
-from infra.stack_file import Settings
+from infra.settings.stack import Settings
 
 NO_JOB_RUNS = "no-job-runs"
 NO_FOREIGN = {

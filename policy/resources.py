@@ -17,7 +17,7 @@ REPOSITORY = "gcp:artifactregistry/repository:Repository"
 JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 
 _OF_AN_ENVIRONMENT = "environment-of"
-"""Label that `infra.environment` gives."""
+"""Label that `infra.settings.schema` gives."""
 
 _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 

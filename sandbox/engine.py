@@ -23,7 +23,7 @@ import yaml
 from pulumi import automation
 
 from infra.api_server import UNREACHABLE
-from infra.hidden import SECTION, encrypted, of_file
+from infra.settings.values import SECTION, encrypted, of_file
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs

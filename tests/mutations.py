@@ -76,7 +76,7 @@ PROGRAM = (
         },
     ),
     *_of(
-        "infra/rules/budget.py",
+        "infra/settings/rules_teams.py",
         "tests/infra/rules/test_budget.py",
         {"budget-dearest-group": Change("max(known)", "min(known)")},
     ),

@@ -15,8 +15,8 @@ from cli.ci import accounts, protection
 from cli.ci.accounts import MAIN, Command, Environment, Place
 from cli.ci.github import Access
 from cli.halt import Halt
-from infra.faults import Fault
 from infra.readiness import EXAMPLES
+from infra.settings.errors import Fault
 
 _KEYS = "gcpkms://"
 _EXISTS = "already exists"

@@ -17,7 +17,7 @@ from cli.observed.paths import JOBSETS, WORKLOADS
 from cli.observed.place import place_of
 from cli.observed.pod import pods_of
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.jobs import MOST_GRACE_SECONDS
+from infra.settings.jobs import MOST_GRACE_SECONDS
 
 REFUSED = 2
 """Exit status when the job's state does not allow what was asked."""

@@ -10,7 +10,7 @@ from infra.accelerators import TPU_RESOURCE
 from infra.api_server import Json
 from infra.capacity import FlexStart, Queued
 from infra.flavors import API_VERSION
-from infra.stack_file import SliceGroup
+from infra.settings.schema import SliceGroup
 
 _ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
     "v5e": ("TPU-LITE-PODSLICE-V5-per-project-region", None),

@@ -21,11 +21,12 @@ from cli.environments.derivation import LONGEST, collisions, derived, lifetime, 
 from cli.environments.files import Files, Names
 from cli.halt import Halt
 from infra.bill import Bill, bill
-from infra.environment import Environment
-from infra.faults import Fault
 from infra.readiness import placeholders
 from infra.review.tables import spent
-from infra.settings import Settings, SettingsError, parse
+from infra.settings import Settings, SettingsError
+from infra.settings.errors import Fault
+from infra.settings.read import parse
+from infra.settings.schema import Environment
 from workloads.spec import Spec
 
 _STAND_IN = "environment"

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from cli.environments.files import Names
 from cli.stack_file import PREFIX
-from infra.environment import Environment
-from infra.faults import Fault, expectation
-from infra.names import ClusterName
+from infra.settings.errors import Fault, expectation
+from infra.settings.schema import Environment
+from infra.settings.values import ClusterName
 
 LONGEST = timedelta(days=7)
 """What lives longer is no environment: write a stack file for it."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cli.environments.backend import Backend, BackendError, Update
 from cli.environments.files import Files, environment_in
-from infra.environment import Environment
+from infra.settings.schema import Environment
 
 _KEPT = (
     "its file here has no section environment, so it is to stay, but no update has said so yet: bring it up with"

@@ -14,9 +14,9 @@ from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Situation, Workload
 from infra.admission.verdict import Verdict
 from infra.capacity import FlexStart
-from infra.jobs import Job
 from infra.placement import way
-from infra.stack_file import Settings
+from infra.settings.jobs import Job
+from infra.settings.stack import Settings
 from infra.submission import submission
 
 _NO_IMAGE = ""

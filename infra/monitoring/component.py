@@ -13,7 +13,7 @@ from infra.jobset import JOBSET_NAMESPACE
 from infra.kubernetes_objects import KubernetesObject, owned
 from infra.monitoring import collection, dashboard, rules
 from infra.pods import admitted_pods
-from infra.stack_file import Settings
+from infra.settings.stack import Settings
 
 NAMESPACE = "multislice-monitoring"
 """Has the dashboard and no pods."""

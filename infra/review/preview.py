@@ -18,7 +18,7 @@ from infra.outputs import deployed_bill
 from infra.review.review import Known, review
 from infra.review.table import as_text
 from infra.review.tables import tables
-from infra.stack_file import Settings
+from infra.settings.stack import Settings
 from workloads.preflight_result import cache_folder, cached_all
 
 REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"

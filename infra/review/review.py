@@ -14,9 +14,9 @@ from infra.admission.verdict import Verdict
 from infra.bill import Bill, bill
 from infra.expiry import expired
 from infra.job_spec import job_specs
-from infra.jobs import AnyJob, TrainingJob
 from infra.readiness import doubts, placeholders
-from infra.stack_file import Settings
+from infra.settings.jobs import AnyJob, TrainingJob
+from infra.settings.stack import Settings
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
 from workloads.spec import JobSpec, Spec, load_preset

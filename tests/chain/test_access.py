@@ -15,11 +15,11 @@ from urllib3.exceptions import HTTPError
 
 from cli.observed.paths import JOBSET_API
 from infra import access, network_policy, placement
-from infra.addresses import Network
 from infra.api_server import ApiError, ApiServer, Json
 from infra.calls import call_secret
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.settings.schema import Network
 from sandbox.access import etcd
 from tests.chain.people import (
     JOBSETS,

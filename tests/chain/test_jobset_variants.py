@@ -11,7 +11,7 @@ import pytest
 
 from chaos.field import NAMESPACE
 from infra.jobset import render
-from infra.settings import parse
+from infra.settings.read import parse
 from infra.submission import submission
 from sandbox.providers.values import merged
 from tests.chain.stack import Chain

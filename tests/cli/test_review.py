@@ -12,7 +12,7 @@ from cli.halt import Halt
 from cli.review import review
 from infra.bill import bill
 from infra.review.review import Review
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.recording import ROOT
 from tests.infra.review.known import own, running
 

@@ -23,7 +23,7 @@ from infra.review.preview_tables import preview_tables
 from infra.review.previewed import Previewed
 from infra.review.review import review
 from infra.review.tables import tables
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.cli.test_engine_events import recorded
 from tests.cli.view import recordings
 from tests.cli.view.test_render import NOW

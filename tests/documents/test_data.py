@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cli.train import main
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import token_folders

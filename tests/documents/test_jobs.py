@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from infra.job_spec import job_spec
-from infra.jobs import ContainerJob, TrainingJob
 from infra.jobset import render
-from infra.settings import parse
+from infra.settings.jobs import ContainerJob, TrainingJob
+from infra.settings.read import parse
 from infra.submission import submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values

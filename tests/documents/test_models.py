@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from cli.train import main
 from infra.job_spec import job_spec
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names

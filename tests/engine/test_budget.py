@@ -15,8 +15,8 @@ from infra.bill import Bill, bill
 from infra.expiry import changeable_until
 from infra.outputs import deployed_bill, export_bill
 from infra.readiness import filled_in
-from infra.settings import parse
-from infra.spending import Budget
+from infra.settings.read import parse
+from infra.settings.schema import Budget
 from sandbox import programs
 from sandbox.engine import stack_in
 from sandbox.site import create

@@ -13,9 +13,9 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import automation
 
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.settings.schema import SliceGroup
 from infra.slices import TpuSlices, TpuSlicesArgs
-from infra.stack_file import SliceGroup
 from sandbox import certificates, programs
 from sandbox.access import administrator
 from sandbox.control_plane import ControlPlane

@@ -3,9 +3,10 @@
 import pulumi
 
 from infra.job_spec import job_spec
-from infra.jobs import AnyJob, TrainingJob
-from infra.settings import Settings, parse
-from infra.stack_file import SliceGroup, Team
+from infra.settings import Settings
+from infra.settings.jobs import AnyJob, TrainingJob
+from infra.settings.read import parse
+from infra.settings.schema import SliceGroup, Team
 from infra.submission import Submission, submission
 from tests.infra.recording import Values
 from workloads.spec import JobSpec

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from infra.bill import Amount, bill, read_bill
-from infra.settings import parse
-from infra.stack_file import Settings
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Values, stack_values
 

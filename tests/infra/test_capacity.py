@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from infra.flavors import flavor_labels
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
 from infra.slices import TpuSlicesArgs, pool_args
 from sandbox.providers.node_pools import require_valid
 from tests.infra.legal_values import legal_values

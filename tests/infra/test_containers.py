@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from infra.jobset import render
-from infra.settings import parse
+from infra.settings.read import parse
 from infra.submission import submission
 from tests.infra.recording import ROOT, Values
 from tests.infra.test_jobs import CONTAINER, DIGEST

@@ -4,9 +4,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from infra.environment import Environment
 from infra.expiry import expired
-from infra.spending import Budget
+from infra.settings.schema import Budget, Environment
 
 BUDGET = Budget(expires_on=date(2026, 3, 1))
 ENVIRONMENT = Environment(source="dev", expires_at="2026-03-01T18:00:00Z")

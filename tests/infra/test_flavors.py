@@ -8,9 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from infra.flavors import flavor_name, resource_flavor
-from infra.scheduling import Placement
-from infra.settings import parse
-from infra.stack_file import SliceGroup
+from infra.settings.read import parse
+from infra.settings.schema import Placement, SliceGroup
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group
 from tests.infra.recording import Values, run_program

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from infra.guard import Loss, ground, lost
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Recording, Values, stack_values
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.jobs import ContainerJob, TrainingJob, group_order
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.jobs import ContainerJob, TrainingJob, group_order
+from infra.settings.read import parse
 from tests.infra.recording import Recording, Values, run_program
 
 DIGEST = f"sha256:{'3' * 64}"

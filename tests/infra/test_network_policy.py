@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.addresses import Network
 from infra.network_policy import of_team
+from infra.settings.schema import Network
 from workloads.spec import METRICS_PORT
 
 NETWORK = Network()

@@ -9,7 +9,8 @@ import yaml
 from infra import pathways
 from infra.accelerators import all_shapes
 from infra.jobset import render
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
 from infra.submission import submission
 from tests.infra.recording import ROOT, Values, run_program
 from tests.infra.test_jobs import CONTAINER

@@ -4,7 +4,7 @@ import pytest
 
 from infra.generations import generations
 from infra.pricing import ListPrice, group_rate, list_rate, price_table
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.recording import Values
 
 MOST_USD = 100

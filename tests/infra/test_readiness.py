@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.readiness import doubts, placeholders
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.recording import ROOT, Values, run_program, stack_values
 from tests.infra.review.known import own
 

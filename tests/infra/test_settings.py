@@ -9,8 +9,9 @@ from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
 from infra import cluster_queues
-from infra.jobs import Priority
-from infra.settings import SettingsError, load, parse
+from infra.settings import SettingsError
+from infra.settings.jobs import Priority
+from infra.settings.read import load, parse
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job, only_spec, only_team
 from tests.infra.recording import Values

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from infra.jobset import render
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
 from infra.submission import submission
 from tests.infra.recording import Values
 from tests.infra.test_container_rights import PATHWAYS_JOB

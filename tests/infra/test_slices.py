@@ -10,9 +10,9 @@ from pulumi.runtime import rpc
 
 from infra.accelerators import SliceShape, all_shapes
 from infra.capacity import offers_flex_start
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.settings.schema import SliceGroup
 from infra.slices import TpuSlicesArgs, pool_args
-from infra.stack_file import SliceGroup
 from sandbox.providers.node_pools import require_valid
 from tests.infra.recording import Recording, Values, run_program, stack_values
 

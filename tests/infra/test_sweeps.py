@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra import sweeps
 from infra.admission.stack import rehearse_stack
 from infra.bill import SweepBill, bill
 from infra.job_spec import job_specs
-from infra.jobs import ContainerJob
 from infra.review.review import review
 from infra.review.tables import tables
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError, jobs
+from infra.settings.jobs import ContainerJob
+from infra.settings.read import parse
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
 from tests.infra.test_jobs import CONTAINER
@@ -88,16 +88,16 @@ AXES = st.dictionaries(
 
 @given(AXES, st.data())
 def test_a_value_that_is_added_at_the_end_changes_no_other_run(axes: dict[str, list[int]], data: st.DataObject) -> None:
-    before = dict(sweeps.runs("study", {"sweep": axes}))
+    before = dict(jobs.sweep_runs("study", {"sweep": axes}))
     axis = data.draw(st.sampled_from(sorted(axes)))
     new = max(axes[axis]) + 1
-    after = dict(sweeps.runs("study", {"sweep": axes | {axis: [*axes[axis], new]}}))
+    after = dict(jobs.sweep_runs("study", {"sweep": axes | {axis: [*axes[axis], new]}}))
     assert len(before) == prod(map(len, axes.values()))
     assert {name: after[name][key] for name in before for key in axes} == {
         name: before[name][key] for name in before for key in axes
     }
     assert all(after[name][axis] == new for name in after.keys() - before.keys())
-    assert all(sweeps.sweep_of(name, axes) == "study" for name in after)
+    assert all(jobs.sweep_of(name, axes) == "study" for name in after)
 
 
 def test_a_program_of_ones_own_is_swept_by_its_words_and_variables(values: Values) -> None:
@@ -172,8 +172,8 @@ def test_faults_of_sweep_and_job_are_told_together(values: Values) -> None:
 
 
 def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
-    runs = parse(swept(values, sweep={"training.seed": list(range(sweeps.MOST_RUNS))})).jobs
-    assert len(runs) == sweeps.MOST_RUNS
+    runs = parse(swept(values, sweep={"training.seed": list(range(jobs.MOST_SWEEP_RUNS))})).jobs
+    assert len(runs) == jobs.MOST_SWEEP_RUNS
 
 
 def test_a_name_that_is_too_long_with_the_places_is_to_be_shortened(values: Values) -> None:

@@ -7,7 +7,7 @@ import pytest
 from infra.flavors import KUEUE_NAMESPACE
 from infra.jobset import JOBSET_NAMESPACE
 from infra.kubernetes_objects import OURS
-from infra.settings import parse
+from infra.settings.read import parse
 from infra.teardown import NO_FOREIGN, NO_JOB_RUNS, policies
 from tests.infra.recording import Recording, Values, run_program, stack_values
 

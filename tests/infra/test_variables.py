@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from infra.jobset import render
-from infra.settings import parse
+from infra.settings.read import parse
 from infra.submission import Submission, submission
 from sandbox.node_agent.environment import declared_variables
 from tests.infra.one_job import submitted

@@ -13,7 +13,7 @@ import fsspec
 from cli.observed.paths import JOBSETS
 from infra.api_server import ApiError, ApiServer, Json
 from infra.calls import CallSettings, call_settings, spec_of
-from infra.settings import parse
+from infra.settings.read import parse
 from multislice.place import Place
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals

@@ -13,7 +13,7 @@ from urllib3.exceptions import ReadTimeoutError
 
 from infra.api_server import ApiError
 from infra.calls import FUNCTION_ANNOTATION, spec_of
-from infra.names import JobName
+from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.packing import pack
 from multislice.project import Project

@@ -13,7 +13,7 @@ from cli.doctor.google import Google, NotAsked
 from infra.api_server import Json
 from infra.bill import OUTPUT, bill
 from infra.operators import JOBSET, KUEUE
-from infra.stack_file import Settings
+from infra.settings.stack import Settings
 from tests.cli.control.cluster import JOBSETS, WORKLOADS, Cluster, running
 
 KUEUE_API = "/apis/kueue.x-k8s.io/v1beta2"

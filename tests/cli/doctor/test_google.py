@@ -16,7 +16,7 @@ from cli.doctor.check import Verdict
 from cli.doctor.google import Google, NotAsked, google
 from infra.api_server import Json
 from infra.apis import APIS
-from infra.stack_file import SliceGroup
+from infra.settings.schema import SliceGroup
 from tests.cli.doctor.health import examined, faults, healthy, scope
 
 SERVICES = "/serviceusage/v1/projects/p/services"

@@ -16,7 +16,7 @@ from cli.environments.create import Wish, create
 from cli.environments.derivation import LONGEST, lifetime
 from cli.environments.files import Files
 from cli.halt import Halt
-from infra.faults import Fault
+from infra.settings.errors import Fault
 from tests.cli.environments.remembered import Remembered, Stack, config_of
 from tests.infra.one_job import only_team
 

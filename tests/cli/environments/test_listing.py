@@ -9,7 +9,7 @@ from cli.environments.create import Wish, create
 from cli.environments.files import Files
 from cli.environments.listing import Listed, listing, show
 from infra.bill import bill
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.cli.environments.remembered import Remembered, Stack
 from tests.infra.recording import stack_values
 

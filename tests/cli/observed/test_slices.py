@@ -8,7 +8,7 @@ import pytest
 
 from cli.observed.slices import without_hosts
 from infra.bill import OUTPUT, bill
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.recording import Values, run_program, stack_values
 
 POOL = "gcp:container/nodePool:NodePool"

@@ -7,7 +7,8 @@ import pytest
 from infra.admission.manifests import Object
 from infra.admission.stack import newcomers, rehearse_stack
 from infra.admission.verdict import Verdict
-from infra.settings import Settings, parse
+from infra.settings import Settings
+from infra.settings.read import parse
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 

@@ -2,7 +2,7 @@
 
 from infra.review.previewed import Change, Finding, Previewed
 from infra.review.review import review
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.review.known import NOTHING, own
 
 POOL = "gcp:container/nodePool:NodePool"

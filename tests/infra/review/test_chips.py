@@ -5,7 +5,7 @@ import pytest
 from infra.review.chips import preflight_tables
 from infra.review.review import review
 from infra.review.table import WIDTH, as_text
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, fitting, unfit
 from workloads.preflight_result import Alternative, PreflightResult, Remedy

@@ -5,8 +5,8 @@ import pytest
 
 from infra.bill import bill
 from infra.review.review import Review, review
-from infra.settings import parse
-from infra.stack_file import Settings
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 

@@ -6,7 +6,7 @@ from infra.bill import bill
 from infra.review.review import Known, review
 from infra.review.table import as_text
 from infra.review.tables import tables
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.recording import Values, stack_values
 from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
 from tests.infra.recording import Values
 
 GROUP = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}

@@ -8,8 +8,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from infra.bill import bill
-from infra.settings import SettingsError, parse
-from infra.spending import Budget
+from infra.settings import SettingsError
+from infra.settings.read import parse
+from infra.settings.schema import Budget
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Values
 

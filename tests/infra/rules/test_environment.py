@@ -2,7 +2,8 @@
 
 import pytest
 
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
 from tests.infra.recording import Values, stack_values
 
 SECTION = {"source": "dev", "expires_at": "2026-03-01T18:00:00Z"}

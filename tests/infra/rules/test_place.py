@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.addresses import narrowest_prefix, pod_addresses, pod_block
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
+from infra.settings.rules_cloud import narrowest_prefix, pod_addresses, pod_block
 from tests.infra.recording import Values, stack_values
 
 PRIVATE = "a part of one of the private blocks 10.0.0.0/8, 172.16.0.0/12"

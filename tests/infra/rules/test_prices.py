@@ -2,7 +2,8 @@
 
 import pytest
 
-from infra.settings import SettingsError, parse
+from infra.settings import SettingsError
+from infra.settings.read import parse
 from tests.infra.recording import Values
 
 

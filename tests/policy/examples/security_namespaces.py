@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from infra.addresses import Network
 from infra.network_policy import of_team
+from infra.settings.schema import Network
 from policy.rule import Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import configuration, having, namespace

@@ -1,18 +1,24 @@
-"""The kinds of jobs that a stack file may name: one class for each.
+"""The kinds of jobs that a stack file may name: one class for each, and sweeps of them."""
 
-Owns names, types and meanings of their settings, and what follows from one of them alone. What must hold between a
-job and the rest of the stack lies in `infra.rules`; reading them, in `infra.job_sections`.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
-from itertools import pairwise
-from typing import Annotated, Literal, Self
+from itertools import pairwise, product
+from math import prod
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
-from infra.names import FilePath, HttpPath, JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
-from infra.sweeps import sweep_of
+from infra.settings.errors import Fault
+from infra.settings.values import (
+    FilePath,
+    HttpPath,
+    JobName,
+    MountPath,
+    PinnedImage,
+    PortName,
+    VariableName,
+    VolumeName,
+)
 from workloads.spec import (
     CallSpec,
     CompilerSpec,
@@ -26,11 +32,18 @@ from workloads.spec import (
 )
 
 Priority = Literal["low", "normal", "high"]
+
+
 Backend = Literal["direct", "pathways"]
+
+
 PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
 
+
 HOURS_PER_YEAR = 8760
+
+
 MOST_GRACE_SECONDS = 3600
 """The longest time that a pod may take to end: until then it holds chips that others have a quota of."""
 
@@ -252,3 +265,70 @@ def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
         for better, worse in pairwise(wish):
             sorter.add(worse, better)
     return tuple(sorter.static_order())
+
+
+type Section = Mapping[str, object]
+
+
+SWEEP_KEY = "sweep"
+
+
+MOST_SWEEP_RUNS = 64
+"""Of one sweep. Every preview checks, prices and rehearses each run, some tenths of a second for each, and every `up`
+looks at its JobSet: with more, both would be waited for."""
+
+
+_FIXED = ("name", "kind", "team", SWEEP_KEY)
+"""What is the same of all runs: they are one team's, and jobs of one kind."""
+
+
+def sweep_runs(name: str, written: Section) -> Iterator[tuple[str, Section]]:
+    """The name of each run of a sweep that has no `faults`, and its section of the stack file."""
+    axes = sorted(cast(Mapping[str, Sequence[object]], written[SWEEP_KEY]).items())
+    for chosen in product(*(list(enumerate(values)) for _, values in axes)):
+        section = written
+        for (path, _), (_, value) in zip(axes, chosen, strict=True):
+            section = _with_value(section, path.split("."), value)
+        yield "-".join([name, *(str(place) for place, _ in chosen)]), section
+
+
+def sweep_faults(path: str, written: Section) -> Iterator[Fault]:
+    """What is wrong with the section `sweep` of the job at `path`."""
+    place, sweep = f"{path}.{SWEEP_KEY}", written[SWEEP_KEY]
+    if not isinstance(sweep, Mapping) or not sweep:
+        yield Fault(place, "lists of values by setting, such as training.seed: [0, 1]", repr(sweep), "write one")
+        return
+    sizes: list[int] = []
+    for setting, values in cast(Mapping[str, object], sweep).items():
+        if setting.partition(".")[0] in _FIXED:
+            fixed = ", ".join(_FIXED)
+            yield Fault(f"{place}.{setting}", f"a setting of the job but {fixed}", repr(setting), "remove it")
+        elif not isinstance(values, list) or not values:
+            yield Fault(f"{place}.{setting}", "a list of values", repr(values), "write one, or remove the setting")
+        elif repeated := _repeated(cast(list[object], values)):
+            yield Fault(f"{place}.{setting}", "each value once", f"{repeated[0]!r} again", "remove it there")
+        else:
+            sizes.append(len(cast(list[object], values)))
+    if prod(sizes) > MOST_SWEEP_RUNS:
+        told = " x ".join(map(str, sizes))
+        yield Fault(
+            place, f"at most {MOST_SWEEP_RUNS} runs", f"{prod(sizes)} ({told})", "write fewer values, or two sweeps"
+        )
+
+
+def sweep_of(name: str, sweep: Mapping[str, object]) -> str | None:
+    """The sweep that the run of this name is of; None: the job is no run of one."""
+    return name.rsplit("-", len(sweep))[0] if sweep else None
+
+
+def _repeated(values: list[object]) -> list[object]:
+    return [value for place, value in enumerate(values) if value in values[:place]]
+
+
+def _with_value(section: Section, path: Sequence[str], value: object) -> Section:
+    """The section with that value in it."""
+    first, *rest = path
+    if not rest:
+        return {**section, first: value}
+    inner = section.get(first)
+    return {**section, first: _with_value(cast(Section, inner) if isinstance(inner, Mapping) else {}, rest, value)}

@@ -1,7 +1,4 @@
-"""What is wrong with a stack file, said so that it can be put right.
-
-Owns the form of a fault and the translation of pydantic's errors into it. Knows no rule.
-"""
+"""Errors of a stack file: where, what was expected, what came, and the fix."""
 
 import math
 import re
@@ -15,9 +12,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 _MARK_OF_A_KEY = "[key]"
+
+
 _WORDS_BEFORE_THE_EXPECTATION = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
+
+
 _MOST_SHOWN = 120
 """Characters of a value that stands in the wrong place."""
+
+
 _KINDS = {
     "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
     "a list": ("tuple_type", "list_type"),
@@ -32,6 +35,8 @@ _KINDS = {
         "date_from_datetime_inexact",
     ),
 }
+
+
 _EXPECTED = {error: kind for kind, errors in _KINDS.items() for error in errors}
 """What a value must be, in the words of a stack file, by pydantic's type of error."""
 
