@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from chaos.field import JOBSETS, NAMESPACE, Field
 from infra.api_server import Json
-from infra.jobset import PRIORITY_LABEL
+from infra.names import PRIORITY_LABEL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 
 _HOSTS = 4

@@ -13,7 +13,7 @@ from cli.environments.backend import BackendError, PulumiBackend, SandboxBackend
 from cli.environments.files import OURS
 from cli.halt import Halt
 from cli.sandbox_folder import SANDBOX, existing
-from infra import folders
+from infra import names
 
 if TYPE_CHECKING:
     from infra.api_server import ApiServer
@@ -83,7 +83,7 @@ class Deployed:
 
     def call_folder(self, job: JobPlace) -> str:
         """Where the hosts of a call leave what they have to tell; the call is the job."""
-        return f"{self.storage}/{folders.of_call(job.namespace, job.name)}"
+        return f"{self.storage}/{names.call_folder(job.namespace, job.name)}"
 
 
 def deployed(stack: str, sandbox: Path | None) -> Deployed:

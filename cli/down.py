@@ -19,7 +19,7 @@ from cli.phases import operate, phase, recover, start_control_plane
 from cli.sandbox_folder import SANDBOX
 from cli.view.display import Display
 from cli.view.snapshot import DOWN_PHASES, Phase, Snapshot
-from infra.teardown import NO_FOREIGN, NO_JOB_RUNS
+from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
 from workloads.terminal import Terminal

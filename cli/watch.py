@@ -20,7 +20,7 @@ from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Snapshot
 from infra.api_server import UNREACHABLE, Json
-from infra.placement import JOBSET_LABEL
+from infra.names import JOBSET_LABEL
 from infra.watch import Watch
 from sandbox.access import administrator
 from sandbox.site import Site

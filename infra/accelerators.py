@@ -12,9 +12,6 @@ from math import prod
 
 from infra.generations import Generation, Machine, generations
 
-TPU_RESOURCE = "google.com/tpu"
-"""Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
-
 _SHOWN_ALTERNATIVES = 5
 _TYPE = re.compile(r"(?P<name>.+?)(-(?P<number>\d+))?")
 """An accelerator type of Cloud TPU, or the name of a generation alone."""

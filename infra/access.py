@@ -10,7 +10,7 @@ pods: the trainer's identity and the secrets of the team's jobs.
 
 from collections.abc import Mapping, Sequence
 
-from infra.flavors import Manifest
+from infra.names import Manifest
 from infra.settings.schema import Members
 
 NAME = "members"

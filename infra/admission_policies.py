@@ -9,11 +9,22 @@ tests/chain.
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from infra.accelerators import TPU_RESOURCE
 from infra.controllers import Resources
-from infra.flavors import API_VERSION, NODE_POOL_LABEL, Manifest
-from infra.placement import EXCLUSIVE, HOST_LABEL, JOB_KEY, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES, SYSTEM_POOL
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.names import (
+    EXCLUSIVE,
+    HOST_LABEL,
+    JOB_KEY,
+    JOBSET_LABEL,
+    KUEUE_API_VERSION,
+    NODE_POOL_LABEL,
+    REPLICATED_JOB_LABEL,
+    SERVICE_ACCOUNT,
+    SLICES,
+    SYSTEM_POOL,
+    TPU_RESOURCE,
+    Manifest,
+)
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.jobs import MOST_GRACE_SECONDS
 from infra.settings.schema import Team
 
@@ -181,7 +192,7 @@ def _suspension(namespaces: Sequence[str]) -> Manifest:
 
     Else they could give theirs any priority, and any number of chips while it waits.
     """
-    group, _, version = API_VERSION.partition("/")
+    group, _, version = KUEUE_API_VERSION.partition("/")
     fixed = [f"spec.?{field}" for field in _FIXED_OF_WORKLOADS] + [f"metadata.?{field}" for field in _FIXED_METADATA]
     return policy(
         SUSPENSION,

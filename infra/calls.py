@@ -13,7 +13,7 @@ import pulumi
 
 from infra import jobset
 from infra.job_spec import slice_spec
-from infra.programs import secret_name
+from infra.names import FUNCTION_ANNOTATION, secret_name
 from infra.settings.jobs import FunctionJob, JobSlices, Priority
 from infra.settings.schema import Placement, SliceGroup
 from infra.settings.stack import Settings
@@ -22,7 +22,6 @@ from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, Slic
 
 OUTPUT = "calls"
 """Name of the stack's output."""
-FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
 KEPT_SECONDS = 24 * 60 * 60
 """Time between a call's end and the removal of its JobSet, with its logs and the key that verifies its result."""
 GRACE_SECONDS = 10

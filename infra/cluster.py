@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
+from infra.names import SYSTEM_POOL
 from infra.network import POD_RANGE, SERVICE_RANGE, Network
-from infra.placement import SYSTEM_POOL
 from infra.settings import schema
 from infra.settings.schema import SYSTEM_PODS_PER_NODE
 

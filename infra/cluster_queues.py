@@ -10,9 +10,9 @@ would leave no way to say whose chips they are; queues without a cohort would le
 
 from collections.abc import Mapping
 
-from infra.accelerators import TPU_RESOURCE
 from infra.capacity import Queued
-from infra.flavors import API_VERSION, WAIT_FOR, Manifest, flavor_name
+from infra.flavors import flavor_name
+from infra.names import KUEUE_API_VERSION, TPU_RESOURCE, WAIT_FOR, Manifest
 from infra.settings.schema import Placement, Preemption, Quota, SliceGroup, Team
 
 MANAGED = {"kueue-managed": "true"}
@@ -30,7 +30,7 @@ def cohort() -> Manifest:
 
     Kueue would make one of a name that queues mention; declared, it stands and goes in its order.
     """
-    return {"apiVersion": API_VERSION, "kind": "Cohort", "metadata": {"name": _COHORT}}
+    return {"apiVersion": KUEUE_API_VERSION, "kind": "Cohort", "metadata": {"name": _COHORT}}
 
 
 def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
@@ -39,7 +39,7 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
     queued = [group for group in team.quota if isinstance(groups[group].capacity, Queued)]
     checks = [{"name": group, "onFlavors": [names[group]]} for group in queued]
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "ClusterQueue",
         "metadata": {"name": name, "annotations": _awaited(team)},
         "spec": {
@@ -68,7 +68,7 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
 def local_queue(name: str, team: Team) -> Manifest:
     """Where the team's jobs are submitted."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "LocalQueue",
         "metadata": {"name": name, "namespace": team.namespace, "annotations": _awaited(team)},
         "spec": {"clusterQueue": name},
@@ -78,7 +78,7 @@ def local_queue(name: str, team: Team) -> Manifest:
 def priority_class(name: str, value: int) -> Manifest:
     """A priority in the queue; the scheduler does not know it, so running pods are evicted by Kueue alone."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "WorkloadPriorityClass",
         "metadata": {"name": name},
         "value": value,

@@ -4,19 +4,9 @@ Owns ResourceFlavors, the topology of their nodes, and how Kueue asks for queued
 who may use them is the business of `infra.cluster_queues`, declaring them that of `infra.queues`.
 """
 
-from infra.accelerators import TPU_RESOURCE
 from infra.capacity import Queued
+from infra.names import KUEUE_API_VERSION, NODE_POOL_LABEL, SLICE_GROUP_LABEL, TPU_RESOURCE, WAIT_FOR, Manifest
 from infra.settings.schema import Placement, SliceGroup
-
-type Manifest = dict[str, object]
-
-KUEUE_NAMESPACE = "kueue-system"
-SLICE_GROUP_LABEL = "slice-group"
-"""Node label with the slice group's name: two groups may have the same accelerator and topology."""
-NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""Node label with the slice: each is a node pool of its own."""
-API_VERSION = "kueue.x-k8s.io/v1beta2"
-WAIT_FOR = "pulumi.com/waitFor"
 
 _TOPOLOGY = "slices"
 _QUEUED = "cloud.google.com/gke-queued"
@@ -41,11 +31,6 @@ def declared_labels(name: str, group: SliceGroup) -> dict[str, str]:
     return {SLICE_GROUP_LABEL: name, **queued}
 
 
-def slice_pool(group_name: str, index: int) -> str:
-    """The node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
-    return f"{group_name}-{index}"
-
-
 def tolerations(group: SliceGroup) -> list[Manifest]:
     """What a pod needs to run on the nodes of the group."""
     keys = (TPU_RESOURCE, _QUEUED) if isinstance(group.capacity, Queued) else (TPU_RESOURCE,)
@@ -67,7 +52,7 @@ def topology() -> Manifest:
     """The way from a host to its slice, by which Kueue counts free hosts."""
     levels = (NODE_POOL_LABEL, "kubernetes.io/hostname")
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "Topology",
         "metadata": {"name": _TOPOLOGY},
         "spec": {"levels": [{"nodeLabel": label} for label in levels]},
@@ -82,7 +67,7 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manif
     """
     taints = {TPU_RESOURCE: "present", **({_QUEUED: "true"} if isinstance(group.capacity, Queued) else {})}
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "ResourceFlavor",
         "metadata": {"name": flavor_name(name, group, placement)},
         "spec": {
@@ -96,7 +81,7 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manif
 def provisioning(name: str, group: SliceGroup) -> Manifest:
     """How Kueue asks GKE for a slice of a queued group."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "ProvisioningRequestConfig",
         "metadata": {"name": name},
         "spec": {
@@ -119,7 +104,7 @@ def provisioning(name: str, group: SliceGroup) -> Manifest:
 def admission_check(name: str) -> Manifest:
     """Holds a job that has its quota until the hosts of its slice are there."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": KUEUE_API_VERSION,
         "kind": "AdmissionCheck",
         "metadata": {"name": name, "annotations": {WAIT_FOR: "condition=Active"}},
         "spec": {

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.folders import ON_HOSTS
 from infra.image import RepositoryPlace
-from infra.pods import SERVICE_ACCOUNT
+from infra.names import ON_HOSTS, SERVICE_ACCOUNT
 
 NODE_ROLES = {
     "role": "roles/container.defaultNodeServiceAccount",

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import jobset
+from infra import jobset, names
 from infra.bill import job_group_bills
 from infra.kubernetes_objects import KubernetesObject
+from infra.names import PRICE_KEY, price_name
 from infra.placement import rewrites_node_selector
-from infra.programs import PRICE_KEY, price_name
 from infra.settings.jobs import AnyJob, Job
 from infra.settings.stack import Settings
 from infra.submission import submission
@@ -46,7 +46,7 @@ def _job_set(
     made anew.
     """
     submitted = submission(settings, job, image)
-    fixed = [jobset.MAX_TIME_LABEL] + [jobset.PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
+    fixed = [names.MAX_TIME_LABEL] + [names.PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
     paths = ["spec", *(f'metadata.labels["{label}"]' for label in fixed)]
     own = pulumi.ResourceOptions(
         replace_on_changes=paths,
@@ -73,7 +73,7 @@ def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> list[kuberne
         kubernetes.core.v1.ConfigMap(
             f"price-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=price_name(settings.jobs[name]), namespace=settings.team_of(settings.jobs[name]).namespace
+                name=price_name(name), namespace=settings.team_of(settings.jobs[name]).namespace
             ),
             data={PRICE_KEY: str(usd_per_hour)},
             opts=pulumi.ResourceOptions.merge(opts, renamed),

@@ -23,17 +23,22 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from infra import pathways, placement
-from infra.placement import HEAD, SLICES, Manifest
+from infra.names import (
+    HEAD,
+    JOBSET_API_VERSION,
+    MAX_TIME_LABEL,
+    PRIORITY_LABEL,
+    PROGRAM,
+    SLICE_CHECK,
+    SLICES,
+    TRAINER,
+    Manifest,
+)
 from infra.pods import head_template, pod_template
-from infra.programs import PROGRAM, SLICE_CHECK, TRAINER, container_name
+from infra.programs import container_name
 from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
-
-API_VERSION = "jobset.x-k8s.io/v1alpha2"
-JOBSET_NAMESPACE = "jobset-system"
-MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
-PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 _SECONDS_PER_HOUR = 3600
 NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
@@ -46,7 +51,7 @@ def render(submission: Submission) -> Manifest:
     kept = placement.slice_annotations(submission.groups, submission.placement)
     annotations = placement.request_annotations(submission.groups) | ({} if runtime else kept)
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": submission.job.name,

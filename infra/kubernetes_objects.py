@@ -10,11 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.kubeconfig import kubeconfig
-
-OURS = {"pulumi.com/patchForce": "true"}
-"""Takes back what another program has changed. Without it an update ends in a conflict, except with kubectl, whose
-changes the provider always takes back
-(https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
+from infra.names import OURS
 
 
 class KubernetesObject(pulumi.CustomResource):

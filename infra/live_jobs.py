@@ -14,8 +14,8 @@ import yaml
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from infra.flavors import API_VERSION, NODE_POOL_LABEL
 from infra.kubeconfig import kubeconfig
+from infra.names import KUEUE_API_VERSION, NODE_POOL_LABEL
 from workloads.progress import CheckpointSaved, RunStarted
 
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
@@ -78,7 +78,7 @@ def hosts(cluster: client.ApiClient, pool: str) -> int:
 
 def workloads(cluster: client.ApiClient) -> list[dict[str, Any]]:
     """Kueue's Workloads of all namespaces, as they are kept: those that run, that wait and that ended."""
-    group, _, version = API_VERSION.partition("/")
+    group, _, version = KUEUE_API_VERSION.partition("/")
     api = client.CustomObjectsApi(cluster)
     found: Any = api.list_cluster_custom_object(group, version, "workloads", _request_timeout=_TIMEOUT_SECONDS)
     return found["items"]

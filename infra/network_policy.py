@@ -11,8 +11,7 @@ policy never shuts out, as it never shuts out kubelet
 Pods on the network of their host have no policy at all: to the dataplane they are the node.
 """
 
-from infra.flavors import Manifest
-from infra.monitoring.collection import COLLECTOR_LABELS, COLLECTORS_NAMESPACE
+from infra.names import COLLECTOR_LABELS, COLLECTORS_NAMESPACE, Manifest
 from infra.settings.schema import Network
 from workloads.spec import METRICS_PORT
 

@@ -15,8 +15,7 @@ import yaml
 from infra.capacity import FlexStart
 from infra.cluster_queues import MANAGED
 from infra.controllers import chart_resources
-from infra.flavors import KUEUE_NAMESPACE
-from infra.jobset import JOBSET_NAMESPACE
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.pods import admitted_pods
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
 

@@ -11,7 +11,7 @@ request alone.
 """
 
 from infra.accelerators import SliceShape
-from infra.placement import Manifest
+from infra.names import Manifest
 from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.submission import Submission
 from infra.variables import label, of_a_tpu_container

@@ -18,26 +18,24 @@ from typing import Literal
 
 from infra import flavors
 from infra.capacity import FlexStart, Queued
-from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL, flavor_labels
+from infra.flavors import flavor_labels
+from infra.names import (
+    EXCLUSIVE,
+    HEAD,
+    HOST_LABEL,
+    JOB_KEY,
+    JOBSET_LABEL,
+    NODE_POOL_LABEL,
+    REPLICATED_JOB_LABEL,
+    SLICE_GROUP_LABEL,
+    SLICES,
+    SYSTEM_POOL,
+    Manifest,
+)
 from infra.settings.schema import Placement, SliceGroup
 
-type Manifest = dict[str, object]
 type Groups = Mapping[str, SliceGroup]
 type Way = Placement | Literal["affinity", "request"]
-
-SLICES, HEAD = "slice", "head"
-"""Names of a JobSet's replicated jobs: a Job for each slice, and the one for the head of a job that has one. The
-longer of them, twice the job's name and what JobSet adds make a label of 63 characters."""
-SYSTEM_POOL = "system"
-"""The node pool of the cluster's CPU nodes."""
-
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""JobSet's annotation with the label of the places that each of its Jobs has alone."""
-HOST_LABEL = "kubernetes.io/hostname"
-JOBSET_LABEL, REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
-"""Labels of pods and Jobs with the names of their JobSet and of their replicated job."""
-JOB_KEY = "jobset.sigs.k8s.io/job-key"
-"""Pod label that is the same for the hosts of one slice and for no others."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of a node that the control plane has no good word of."""

@@ -11,15 +11,12 @@ each host is one rule for all generations.
 from collections.abc import Mapping, Sequence
 
 from infra import pathways, placement, programs
-from infra.accelerators import TPU_RESOURCE, SliceShape
-from infra.placement import Manifest
+from infra.accelerators import SliceShape
+from infra.names import SERVICE_ACCOUNT, TPU_RESOURCE, Manifest
 from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.settings.schema import DATASETS_FOLDER
 from infra.submission import Submission
 from workloads.spec import API_ACCESS_PATH
-
-SERVICE_ACCOUNT = "trainer"
-"""Kubernetes service account of the pods, one in each team's namespace."""
 
 _REQUESTED_SHARE = 0.75
 """Share of a machine's CPU and memory that its pod requests."""
@@ -36,7 +33,6 @@ _HOST_NETWORK: Manifest = {
 _DATASETS = "datasets"
 _SHARED_MEMORY = "shared-memory"
 _TEMPORARY = "temporary"
-
 _USER = 10001
 """Of the image: `workloads/Dockerfile`."""
 CONFINED_POD: Manifest = {

@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra import pathways
-from infra.placement import SLICES, Manifest
+from infra.names import (
+    METRICS_PORT_NAME,
+    PRICE_KEY,
+    PROGRAM,
+    SLICE_CHECK,
+    SLICES,
+    TRAINER,
+    Manifest,
+    price_name,
+    secret_name,
+)
 from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job
 from infra.submission import Submission
 from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
@@ -34,20 +44,9 @@ from workloads.spec import (
     rendered,
 )
 
-TRAINER = "trainer"
-"""Name of the trainer's container."""
-PROGRAM = "program"
-"""Name of the container of another program."""
-SLICE_CHECK = "slice-check"
-"""Name of the init container that checks the devices before that program."""
-PRICE_KEY = "usd_per_hour"
-"""Of the ConfigMap with the job's price."""
-
 TPU_METRICS_PORT = 8431
 """Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
 TPU_METRICS_PORT_NAME = "tpu-metrics"
-METRICS_PORT_NAME = "metrics"
-"""Of the port where every host of the trainer answers who collects metrics, whichever job it trains."""
 _COORDINATOR_PORT = 8482
 """JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -93,16 +92,6 @@ def program(submission: Submission) -> Manifest:
 def container_name(job: Job) -> str:
     """Of the job's only container, by which its end is told."""
     return PROGRAM if isinstance(job, ContainerJob) else TRAINER
-
-
-def secret_name(job: str) -> str:
-    """The Kubernetes Secret with the secrets of the job of that name, in its namespace."""
-    return f"{job}-secrets"
-
-
-def price_name(job: Job) -> str:
-    """The ConfigMap with the job's price, in its namespace."""
-    return f"{job.name}-price"
 
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
@@ -215,7 +204,7 @@ def _of_the_run(submission: Submission) -> list[Manifest]:
 
 def _price_variable(job: Job) -> Manifest:
     # By reference, since a price in the pod template would be a change that replaces the running job.
-    reference = {"name": price_name(job), "key": PRICE_KEY, "optional": True}
+    reference = {"name": price_name(job.name), "key": PRICE_KEY, "optional": True}
     return {"name": PRICE_VARIABLE, "valueFrom": {"configMapKeyRef": reference}}
 
 

@@ -9,8 +9,7 @@ node is marked is the business of `workloads.training.quarantine`.
 from collections.abc import Mapping
 
 from infra import admission_policies
-from infra.flavors import SLICE_GROUP_LABEL, Manifest
-from infra.pods import SERVICE_ACCOUNT
+from infra.names import SERVICE_ACCOUNT, SLICE_GROUP_LABEL, Manifest
 from infra.settings.schema import Team
 from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
+from infra import access, admission_policies, cluster_queues, flavors, names, network_policy, quarantine
 from infra.capacity import Queued
 from infra.controllers import Resources
-from infra.kubernetes_objects import OURS, KubernetesObject, owned
-from infra.pods import SERVICE_ACCOUNT, admitted_pods
+from infra.kubernetes_objects import KubernetesObject, owned
+from infra.names import OURS, SERVICE_ACCOUNT
+from infra.pods import admitted_pods
 from infra.settings.jobs import PodLevel
 from infra.settings.schema import Network, Placement, SliceGroup, Team
 
@@ -116,7 +117,7 @@ class Queues(pulumi.ComponentResource):
             role = self._declare(f"members-{name}", access.role(team.namespace), borders)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
-    def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
+    def _declare(self, name: str, manifest: names.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
         return KubernetesObject(name, owned(manifest), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:

@@ -12,7 +12,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.job_sets import former_names
-from infra.programs import secret_name
+from infra.names import secret_name
 from infra.settings.jobs import Job
 from infra.settings.stack import Settings
 from infra.settings.values import SECTION

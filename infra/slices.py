@@ -17,7 +17,8 @@ from infra import live_jobs
 from infra.accelerators import SliceShape
 from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
 from infra.cluster import CLOUD_PLATFORM_SCOPE
-from infra.flavors import declared_labels, slice_pool
+from infra.flavors import declared_labels
+from infra.names import slice_pool
 from infra.network import Subnet
 from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra import folders
+from infra import names
 from infra.accelerators import SliceShape
 from infra.job_spec import job_spec, slices_of
 from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
@@ -66,6 +66,6 @@ def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None)
         groups=settings.groups_of(job),
         placement=settings.scheduling.placement,
         mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
-        compile_cache=f"gs://{settings.checkpoint_bucket}/{folders.of_programs(namespace)}" if cached else None,
+        compile_cache=f"gs://{settings.checkpoint_bucket}/{names.programs_folder(namespace)}" if cached else None,
         secrets=settings.secrets_of(job),
     )

@@ -8,25 +8,21 @@ to lose. A destroy that is refused has deleted nothing.
 from collections.abc import Sequence
 
 from infra import admission_policies
-from infra.flavors import API_VERSION, KUEUE_NAMESPACE, Manifest
-from infra.jobset import API_VERSION as JOBSET_API_VERSION
-from infra.kubernetes_objects import OURS
+from infra.names import (
+    JOBSET_API_VERSION,
+    KUEUE_NAMESPACE,
+    MARK,
+    NO_FOREIGN,
+    NO_JOB_RUNS,
+    OURS,
+    Manifest,
+)
 from infra.settings.stack import Settings
-
-NO_JOB_RUNS = "no-job-runs"
-NO_FOREIGN = {
-    "no-foreign-queues": (API_VERSION, "ClusterQueue"),
-    "no-foreign-flavors": (API_VERSION, "ResourceFlavor"),
-    "no-foreign-namespaces": ("v1", "Namespace"),
-}
-"""Kinds of which the stack declares every object in its cluster, by the names of their policies."""
-MARK = "in-use"
 
 _EVERY_CLUSTER = ["default"]
 """Namespaces in which jobs can run though no team has them."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
 """Names that Kubernetes and GKE give their own namespaces."""
-
 _WAYS = (
     "wait until it has ended, stop it with `multislice suspend`, set allow_interruption and run `pulumi up`, or delete"
     " it: kubectl delete jobset"

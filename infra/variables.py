@@ -3,7 +3,7 @@
 Those of a single program are in `infra.programs` and `infra.pathways`.
 """
 
-from infra.placement import Manifest
+from infra.names import Manifest
 from infra.submission import Submission
 
 PARALLELISM_VARIABLE = "JOBSET_REPLICATEDJOB_PARALLELISM"

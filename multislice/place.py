@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cli.deployed import Deployed, deployed
 from cli.halt import Halt
-from infra import folders
+from infra import names
 from infra.api_server import ApiServer
 from infra.calls import OUTPUT, CallSettings
 from multislice.errors import NoSuchStack, Refused
@@ -33,7 +33,7 @@ class Place:
 
     def folder(self, namespace: str, call: str) -> CallFolder:
         """Of a call's files."""
-        return CallFolder(self.filesystem, f"{self.settings.bucket}/{folders.of_call(namespace, call)}")
+        return CallFolder(self.filesystem, f"{self.settings.bucket}/{names.call_folder(namespace, call)}")
 
     def url(self, namespace: str, call: str) -> str:
         """The same folder, as hosts find it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from infra.accelerators import TPU_RESOURCE
+from infra.names import TPU_RESOURCE
 from policy.resources import at, chips, every, namespace, object_name, of_kind
 from policy.rule import Declared
 from policy.slices import TpuPool

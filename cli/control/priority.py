@@ -12,10 +12,9 @@ from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
 from infra.api_server import APPLY_PATCH, MERGE_PATCH, Json
-from infra.flavors import API_VERSION
-from infra.jobset import PRIORITY_LABEL
+from infra.names import KUEUE_API_VERSION, PRIORITY_LABEL
 
-_CLASSES = f"/apis/{API_VERSION}/workloadpriorityclasses"
+_CLASSES = f"/apis/{KUEUE_API_VERSION}/workloadpriorityclasses"
 _KUEUE_SECONDS = 30.0
 
 

@@ -2,9 +2,9 @@
 
 from cli.doctor.check import Findings, Scope, fault, ok
 from cli.observed.paths import JOBSET_API
-from infra.flavors import API_VERSION
+from infra.names import KUEUE_API_VERSION
 
-_GROUPS = {"JobSet": JOBSET_API, "Kueue": API_VERSION}
+_GROUPS = {"JobSet": JOBSET_API, "Kueue": KUEUE_API_VERSION}
 _MOST_SERVICES = "200"
 
 

@@ -7,8 +7,7 @@ from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.slices import without_hosts
 from infra.api_server import Json
-from infra.flavors import NODE_POOL_LABEL, SLICE_GROUP_LABEL
-from infra.placement import SYSTEM_POOL
+from infra.names import NODE_POOL_LABEL, SLICE_GROUP_LABEL, SYSTEM_POOL
 from workloads.spec import BAD_HOST_KEY
 
 _TPU = "cloud.google.com/gke-tpu-accelerator"

@@ -4,7 +4,7 @@ from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
 from infra.api_server import ApiError, Json
-from infra.flavors import API_VERSION
+from infra.names import KUEUE_API_VERSION
 
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
@@ -12,8 +12,8 @@ _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 def active(scope: Scope) -> Findings:
     """Whether each queue of the stack admits jobs."""
     for name, namespace in scope.standing.outputs["queues"].items():
-        queue = scope.api.find(f"/apis/{API_VERSION}/clusterqueues/{name}")
-        local = scope.api.find(f"/apis/{API_VERSION}/namespaces/{namespace}/localqueues/{name}")
+        queue = scope.api.find(f"/apis/{KUEUE_API_VERSION}/clusterqueues/{name}")
+        local = scope.api.find(f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/localqueues/{name}")
         # A team's `admission: hold` makes both inactive; that is no fault.
         stopped = queue["spec"].get("stopPolicy", "None") if queue else "None"
         for subject, found in ((f"queue {name}", queue), (f"local queue {name}", local)):

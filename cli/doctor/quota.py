@@ -6,10 +6,9 @@ from typing import Any
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import Google
 from cli.observed.kueue import count
-from infra.accelerators import TPU_RESOURCE
 from infra.api_server import Json
 from infra.capacity import FlexStart, Queued
-from infra.flavors import API_VERSION
+from infra.names import KUEUE_API_VERSION, TPU_RESOURCE
 from infra.settings.schema import SliceGroup
 
 _ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
@@ -29,10 +28,10 @@ _UNLIMITED = -1
 
 def queues(scope: Scope) -> Findings:
     """Whether queues give out no more chips than there are."""
-    given = _given(scope.listed(f"/apis/{API_VERSION}/clusterqueues"))
+    given = _given(scope.listed(f"/apis/{KUEUE_API_VERSION}/clusterqueues"))
     nodes = scope.listed("/api/v1/nodes")
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
-    for flavor in scope.listed(f"/apis/{API_VERSION}/resourceflavors"):
+    for flavor in scope.listed(f"/apis/{KUEUE_API_VERSION}/resourceflavors"):
         name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
         chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
         quota, group = given.get(name, 0), groups.get(name)

@@ -16,7 +16,7 @@ from cli.observed.outcome import DELETED, Outcome, outcome_of
 from cli.observed.paths import JOBSETS, PODS
 from cli.observed.pod import leader_of, newest, pod_of, pods_of
 from infra.api_server import UNREACHABLE, ApiServer, Json
-from infra.placement import JOBSET_LABEL
+from infra.names import JOBSET_LABEL
 from infra.watch import Watch
 
 type Which = Callable[[str, str], bool]

@@ -8,7 +8,7 @@ from cli.deployed import JobPlace
 from cli.logs.following import Which
 from cli.logs.reading import Line
 from cli.observed.pod import LEADER
-from infra.placement import HEAD
+from infra.names import HEAD
 from sandbox.site import Site
 
 

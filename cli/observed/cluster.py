@@ -18,8 +18,7 @@ from cli.observed.place import place_in
 from cli.observed.pod import newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.flavors import NODE_POOL_LABEL
-from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL
+from infra.names import HEAD, JOBSET_LABEL, NODE_POOL_LABEL, REPLICATED_JOB_LABEL
 from workloads.spec import BAD_HOST_KEY
 
 _ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

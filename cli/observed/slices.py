@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from infra.bill import OUTPUT, read_bill
-from infra.flavors import slice_pool
+from infra.names import slice_pool
 
 
 def without_hosts(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[str, str] | None:

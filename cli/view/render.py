@@ -16,7 +16,7 @@ from cli.observed.first_cause import HostEnd
 from cli.observed.pod import Pod
 from cli.observed.training import Training
 from cli.view.snapshot import Phase, Snapshot
-from infra.placement import HEAD
+from infra.names import HEAD
 from workloads.spec import ExitCode
 
 WIDTH = 100

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from infra.accelerators import TPU_RESOURCE
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
 from infra.admission.usable import usable_flavors
 from infra.cluster_queues import amount
+from infra.names import TPU_RESOURCE
 
 type Object = Mapping[str, Any]
 """A Kubernetes object."""

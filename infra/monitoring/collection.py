@@ -4,20 +4,13 @@ Owns the PodMonitorings of the teams' trainers and of the two controllers, and t
 the controllers' metrics. Pure; the trainer's numbers are those of `workloads.training.exposition`.
 """
 
-from infra.flavors import Manifest
-from infra.programs import METRICS_PORT_NAME
+from infra.names import COLLECTORS_NAMESPACE, METRICS_PORT_NAME, Manifest
 
 API_VERSION = "monitoring.googleapis.com/v1"
-COLLECTORS_NAMESPACE = "gmp-system"
-"""Of the collectors, one on each node of a cluster that is no Autopilot one
-(https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed)."""
-COLLECTOR_LABELS = {"app.kubernetes.io/name": "collector"}
-
 TRAINER = "trainer"
 """Name of the trainers' PodMonitoring, which Prometheus calls their job."""
 JOBSET_LABEL, SLICE_LABEL, HOST_LABEL = "jobset", "slice", "host"
 """What a trainer's numbers are told apart by, taken from its pod: JobSet, slice of the job, host of the slice."""
-
 _COLLECTOR = "collector"
 _READER = "metrics-reader"
 _TOKEN = f"{_READER}-token"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.flavors import KUEUE_NAMESPACE, Manifest
-from infra.jobset import JOBSET_NAMESPACE
 from infra.kubernetes_objects import KubernetesObject, owned
 from infra.monitoring import collection, dashboard, rules
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, Manifest
 from infra.pods import admitted_pods
 from infra.settings.stack import Settings
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from infra.flavors import Manifest
 from infra.monitoring.collection import JOBSET_LABEL
+from infra.names import Manifest
 
 SIDECAR_LABEL = {"grafana_dashboard": "1"}
 """What the sidecar of Grafana's chart looks for unless it is told otherwise."""

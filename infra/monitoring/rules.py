@@ -6,9 +6,9 @@ of the cluster's Alertmanager, see `docs/monitoring.md`.
 
 from collections.abc import Mapping
 
-from infra.flavors import Manifest
 from infra.monitoring.alerts import OF_QUEUES, OF_TRAINER, Alert
 from infra.monitoring.collection import API_VERSION
+from infra.names import Manifest
 
 DOCUMENT = "docs/monitoring.md"
 """Has a section for each alert."""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from infra import job_spec
 from infra.accelerators import SliceShape
 from infra.capacity import FlexStart, Queued
-from infra.folders import TEAMS
+from infra.names import TEAMS_FOLDER
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.settings import rules_containers
 from infra.settings.errors import Fault, expectation, from_validation, nearest
@@ -31,9 +31,9 @@ def check_jobs(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
 
 
 def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[Fault]:
-    if job.name == TEAMS:
+    if job.name == TEAMS_FOLDER:
         yield Fault(
-            path, f"a name other than {TEAMS}, the folder of all teams in the bucket", job.name, "rename the job"
+            path, f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket", job.name, "rename the job"
         )
     yield from _mount(path, job, draft)
     yield from _named_secrets(path, job, draft)

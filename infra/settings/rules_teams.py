@@ -5,17 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import floor
 
-from infra import jobset
+from infra import names
 from infra.bill import group_bill, job_group_bills, total
 from infra.capacity import OnDemand
-from infra.flavors import KUEUE_NAMESPACE
+from infra.names import KUEUE_NAMESPACE
 from infra.pricing import group_rate
 from infra.settings.errors import Fault, nearest
 from infra.settings.jobs import HOURS_PER_YEAR, Job, JobSlices
 from infra.settings.schema import Cloud, Quota, Team
 from infra.settings.stack import Draft, Shapes, listed
 
-_RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, jobset.JOBSET_NAMESPACE})
+_RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, names.JOBSET_NAMESPACE})
 
 
 def check_teams(draft: Draft, shapes: Shapes) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ from typing import get_args
 
 from pydantic import InstanceOf
 
-from infra import folders
+from infra import names
 from infra.accelerators import SliceShape
 from infra.controllers import Resources
 from infra.settings.jobs import AnyJob, ContainerJob, Job, PodLevel, TrainingJob
@@ -66,12 +66,12 @@ class Settings(Options):
     @property
     def written_folders(self) -> Mapping[str, Sequence[str]]:
         """Folders of the checkpoint bucket that pods write: by namespace, and those of pods on their hosts' network."""
-        teams = {name: [folders.of_team(team.namespace)] for name, team in self.teams.items()}
+        teams = {name: [names.team_folder(team.namespace)] for name, team in self.teams.items()}
         for name, job in self.jobs.items():
             teams[job.team].append(name)
         by_namespace = {self.teams[name].namespace: written for name, written in teams.items()}
         on_hosts = [folder for name in sorted(self.host_network_teams) for folder in teams[name]]
-        return by_namespace | ({folders.ON_HOSTS: on_hosts} if on_hosts else {})
+        return by_namespace | ({names.ON_HOSTS: on_hosts} if on_hosts else {})
 
     @property
     def resource_labels(self) -> Mapping[str, str]:

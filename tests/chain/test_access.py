@@ -17,7 +17,8 @@ from cli.observed.paths import JOBSET_API
 from infra import access, network_policy, placement
 from infra.api_server import ApiError, ApiServer, Json
 from infra.calls import call_secret
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.names import SERVICE_ACCOUNT
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.read import parse
 from infra.settings.schema import Network
 from sandbox.access import etcd

@@ -10,8 +10,7 @@ from chaos.field import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
 from infra.api_server import ApiError, Json
-from infra.flavors import KUEUE_NAMESPACE
-from infra.teardown import MARK
+from infra.names import KUEUE_NAMESPACE, MARK
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared

@@ -11,10 +11,9 @@ import pytest
 import urllib3
 
 from chaos.field import NAMESPACE
-from infra.accelerators import TPU_RESOURCE
 from infra.api_server import ApiError, ApiServer, Json
-from infra.flavors import SLICE_GROUP_LABEL
-from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
+from infra.names import SERVICE_ACCOUNT, SLICE_GROUP_LABEL, TPU_RESOURCE
+from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox.daemon import CHECKOUT
 from sandbox.node_agent.container import pod_token
 from sandbox.node_agent.pod import Pod

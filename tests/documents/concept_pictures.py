@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from infra.accelerators import TPU_RESOURCE
 from infra.cluster_queues import amount
 from infra.flavors import flavor_labels, flavor_name
+from infra.names import TPU_RESOURCE
 from infra.settings.read import parse
 from tests.documents.diagrams import Box, flow
 from tests.infra.one_job import only_spec, only_training

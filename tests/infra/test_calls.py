@@ -4,7 +4,7 @@ from typing import Any
 
 from infra.calls import KEPT_SECONDS, CallJob, CallSettings, call_jobset, call_secret, call_settings, spec_of
 from infra.jobset import render
-from infra.programs import METRICS_PORT_NAME
+from infra.names import METRICS_PORT_NAME
 from infra.settings.read import parse
 from tests.infra.one_job import only_submission
 from tests.infra.recording import Values, run_program

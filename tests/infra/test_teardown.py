@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from infra.flavors import KUEUE_NAMESPACE
-from infra.jobset import JOBSET_NAMESPACE
-from infra.kubernetes_objects import OURS
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, OURS
 from infra.settings.read import parse
-from infra.teardown import NO_FOREIGN, NO_JOB_RUNS, policies
+from infra.teardown import policies
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
 CLUSTER = ("gcp:container/cluster:Cluster", "cluster")

@@ -12,7 +12,8 @@ from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
 from infra.api_server import ApiError
-from infra.calls import FUNCTION_ANNOTATION, spec_of
+from infra.calls import spec_of
+from infra.names import FUNCTION_ANNOTATION
 from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.packing import pack

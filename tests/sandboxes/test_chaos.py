@@ -14,7 +14,7 @@ from chaos.field import END_SECONDS, NAMESPACE, STEADY, Field
 from chaos.sabotage import sabotaged
 from chaos.trial import carry_out
 from infra.job_sets import usd_per_job_hour
-from infra.programs import PRICE_KEY
+from infra.names import PRICE_KEY
 from infra.settings.read import parse
 from tests.chain.stack import Chain, ignore
 from tests.infra.one_job import only_job

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chaos.field import NAMESPACE
-from infra.flavors import NODE_POOL_LABEL
+from infra.names import NODE_POOL_LABEL
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
 from tests.infra.test_jobs import CONTAINER

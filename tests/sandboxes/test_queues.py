@@ -13,9 +13,9 @@ import yaml
 from infra import live_jobs
 from infra.admission.rehearsal import rehearse
 from infra.admission.stack import situation
+from infra.names import NO_JOB_RUNS
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.read import parse
-from infra.teardown import NO_JOB_RUNS
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.rehearsals import disagreements

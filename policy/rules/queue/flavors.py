@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from infra.accelerators import TPU_RESOURCE
+from infra.names import TPU_RESOURCE
 from policy.kueue import chip_quotas, flavor_names, flavors
 from policy.resources import object_name, of_kind
 from policy.rule import About, Broken, Declared, Group, Level, Rule, Severity, StackRule

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from infra.accelerators import TPU_RESOURCE
+from infra.names import TPU_RESOURCE
 from policy.kueue import Flavor, checks_of, configurations, flavor_names, flavors
 from policy.resources import at, every, object_name, of_kind
 from policy.rule import About, Broken, Declared, Group, Level, Rule, Severity, StackRule

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from infra.accelerators import TPU_RESOURCE
+from infra.names import TPU_RESOURCE
 from policy.resources import JOB_SET, at, every, switched_on
 from policy.rule import Declared, ResourceRule, Rule, Severity
 from policy.rules.security.about import must

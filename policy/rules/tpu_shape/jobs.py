@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from infra.accelerators import TPU_RESOURCE
+from infra.names import TPU_RESOURCE
 from policy.jobs import EXCLUSIVE_TOPOLOGY, SliceJob, pools_of, slice_jobs
 from policy.resources import at, every
 from policy.rule import About, Broken, Declared, Group, Level, Rule, Severity, StackRule

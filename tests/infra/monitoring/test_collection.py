@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from infra.flavors import KUEUE_NAMESPACE
-from infra.jobset import JOBSET_NAMESPACE
-from infra.monitoring.collection import COLLECTORS_NAMESPACE, of_controller, of_trainers
+from infra.monitoring.collection import of_controller, of_trainers
+from infra.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.operators import JOBSET, KUEUE
 from infra.pods import pod_template
 from sandbox import programs
