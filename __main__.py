@@ -4,27 +4,37 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import InvokeOutputOptions, ResourceOptions
 
-from infra.apis import GoogleApis
-from infra.bill import bill
 from infra.cluster import Cluster, ClusterArgs
-from infra.expiry import changeable_until, now
+from infra.cost import bill
 from infra.guard import Guard
-from infra.holders import told_when_stuck
-from infra.identity import NodeIdentity, NodeIdentityArgs, TrainerAccess, TrainerAccessArgs, project_number, trainers
-from infra.image import built_image, foreign_repositories, image_reference, image_repository
-from infra.job_sets import job_prices, job_sets
-from infra.kubernetes_objects import kubernetes_provider
+from infra.identity import (
+    GoogleApis,
+    NodeIdentity,
+    NodeIdentityArgs,
+    TrainerAccess,
+    TrainerAccessArgs,
+    project_number,
+    trainers,
+)
+from infra.jobs import job_prices, job_secrets, job_sets
+from infra.live import told_when_stuck
 from infra.monitoring.component import monitoring
 from infra.network import Network, NetworkArgs
+from infra.objects import kubernetes_provider
 from infra.operators import Operators, OperatorsArgs
-from infra.outputs import export_outputs
+from infra.outputs import export_outputs, tell_in_preview
 from infra.queues import Queues, QueuesArgs
-from infra.readiness import filled_in
-from infra.review.preview import tell_in_preview
-from infra.secrets import job_secrets
+from infra.readiness import changeable_until, filled_in, now
 from infra.settings.read import load
 from infra.slices import TpuSlices, TpuSlicesArgs
-from infra.storage import CheckpointBucketArgs, checkpoint_bucket
+from infra.storage import (
+    CheckpointBucketArgs,
+    built_image,
+    checkpoint_bucket,
+    foreign_repositories,
+    image_reference,
+    image_repository,
+)
 
 settings = load(pulumi.Config())
 cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_labels

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import preflight_table
-from infra import preflights
+from infra import plan
 from workloads.spec import JobSpec
 
 ICI = ("all-gather", "all-reduce", "reduce-scatter")
@@ -46,7 +46,7 @@ DESIGNS = {
 
 def job(design: Design) -> JobSpec:
     """The design's specification."""
-    named = preflights.Design.parse(f"{design.preset}:v6e:4x4:2:{design.sequences_per_chip}:attention")
+    named = plan.Design.parse(f"{design.preset}:v6e:4x4:2:{design.sequences_per_chip}:attention")
     return preflight_table.job(named, **design.training)
 
 

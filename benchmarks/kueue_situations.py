@@ -12,9 +12,8 @@ from typing import Any
 
 from infra.admission import manifests
 from infra.admission.cycles import Scheduler
-from infra.admission.rehearsal import rehearse
+from infra.admission.rehearsal import Verdict, rehearse
 from infra.admission.situation import Situation, Workload
-from infra.admission.verdict import Verdict
 
 type Manifest = dict[str, Any]
 

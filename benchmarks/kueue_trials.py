@@ -15,7 +15,7 @@ from benchmarks.kueue_decisions import Decision, Seen
 from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, begun, expected
 from infra.admission import manifests
 from infra.admission.situation import Situation
-from infra.api_server import ApiError, ApiServer
+from infra.kubernetes import ApiError, ApiServer
 
 _API = "/apis/kueue.x-k8s.io/v1beta2"
 _THREADS = 8

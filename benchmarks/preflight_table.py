@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
-from infra.preflights import TABLE, CompiledStep, Design, Row, rows
+from infra.plan import TABLE, CompiledStep, Design, Row, read_rows
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from workloads.preflight_result import versions
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
 
@@ -141,7 +141,7 @@ def main() -> None:
     if options.alone:
         print(compile_alone(options.alone).model_dump_json())
         return
-    known = rows(TABLE.read_text())
+    known = read_rows(TABLE.read_text())
     wanted = options.designs or [Design.parse(written) for written in DESIGNS]
     for line in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
         print(line, flush=True)

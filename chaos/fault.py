@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 if TYPE_CHECKING:
     from chaos.field import Field

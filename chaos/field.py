@@ -19,8 +19,8 @@ from etils import epath
 
 from chaos.fault import Fault
 from chaos.observed import Observed, Told, observe
-from infra.api_server import UNREACHABLE, ApiServer, Json
 from infra.jobset import render
+from infra.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.settings import Settings
 from infra.settings.read import parse
 from infra.submission import Submission, submission

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from chaos.field import Field
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.operators import program_of
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from chaos.field import JOBSETS, NAMESPACE, Field
-from infra.api_server import Json
+from infra.kubernetes import Json
 from infra.names import PRIORITY_LABEL
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 

@@ -16,7 +16,7 @@ from cli.sandbox_folder import SANDBOX, existing
 from infra import names
 
 if TYPE_CHECKING:
-    from infra.api_server import ApiServer
+    from infra.kubernetes import ApiServer
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":
         return administrator(existing(sandbox))
     from kubernetes.config import ConfigException
 
-    from infra.api_server import ApiServer
+    from infra.kubernetes import ApiServer
 
     try:
         return ApiServer.at(outputs["endpoint"])

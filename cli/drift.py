@@ -21,8 +21,8 @@ from cli.answer import Form, write
 from cli.halt import changing
 from cli.pulumi_engine import PulumiEngine
 from cli.sandbox_folder import existing
-from infra.review.drift import Difference, Drift, Drifted, drift_tables
-from infra.review.previewed import Change
+from infra.outputs import Difference, Drift, Drifted, drift_tables
+from infra.review.review import Change
 from sandbox import programs
 from sandbox.engine import Engine
 from workloads.terminal import Terminal

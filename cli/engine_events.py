@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from infra.review.previewed import Change, Finding
+from infra.review.review import Change, Finding
 
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent

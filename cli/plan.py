@@ -1,6 +1,6 @@
 """`multislice plan`: the slices that train a preset on so many tokens in so many days, by dollars or by days.
 
-Owns what is shown: a table, one JSON object, and a chart of cost against time. The answer is that of `infra.shapes`.
+Owns what is shown: a table, one JSON object, and a chart of cost against time. The answer is that of `infra.plan`.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,12 +12,11 @@ from rich.console import Console
 
 from cli.answer import Form, write
 from cli.halt import Halt
-from infra.preflights import TABLE, rows
-from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate, price_table
+from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
+from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
+from infra.plan import plan as planned
 from infra.review.table import UNKNOWN, Table
 from infra.settings.errors import from_validation, nearest
-from infra.shapes import Goal, Option, Order, Plan
-from infra.shapes import plan as planned
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, line_chart
 from workloads.report.svg import document
 from workloads.spec import TrainingSpec, preset_names
@@ -94,7 +93,7 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
         Halt: nothing is known about the preset, or a chart is asked for and no price is known; says what to do.
     """
     try:
-        found = planned(rows(TABLE.read_text()), goal, prices.usd)
+        found = planned(read_rows(TABLE.read_text()), goal, prices.usd)
         drawn = chart(found, prices.told) if svg else ""
     except (ValueError, OSError) as error:
         raise Halt(str(error)) from None

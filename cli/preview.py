@@ -23,11 +23,8 @@ from cli.halt import Halt, changing
 from cli.pulumi_engine import PulumiEngine
 from cli.review import DOES_NOT_GO
 from cli.sandbox_folder import existing
-from infra.review.comment import comment
-from infra.review.preview import REVIEW_FILE
-from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Previewed
-from infra.review.review import Review
+from infra.outputs import comment, preview_tables
+from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import ENDING
 from policy.rules import ALL_RULES
 from sandbox import programs

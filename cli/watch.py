@@ -19,9 +19,8 @@ from cli.observed.paths import JOBSETS, PODS, WORKLOADS
 from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Snapshot
-from infra.api_server import UNREACHABLE, Json
+from infra.kubernetes import UNREACHABLE, Json, Watch
 from infra.names import JOBSET_LABEL
-from infra.watch import Watch
 from sandbox.access import administrator
 from sandbox.site import Site
 

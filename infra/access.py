@@ -1,20 +1,12 @@
-"""What the members of a team may do in the cluster.
-
-Owns the role of a team's namespace, its binding, and the bounds on what it holds. Pure. It says
-nothing of Google Cloud: a role there, such as `roles/container.developer`, adds its own rights in every namespace.
-
-A member's only way to a pod is a JobSet, which Kueue admits to the team's own queue, and whose pods the
-namespace's Pod Security level and network policy bind. Who may make pods may use what the namespace has for
-pods: the trainer's identity and the secrets of the team's jobs.
-"""
+"""What the members of a team may do in the cluster, and what its pods reach."""
 
 from collections.abc import Mapping, Sequence
 
-from infra.names import Manifest
-from infra.settings.schema import Members
+from infra.names import COLLECTOR_LABELS, COLLECTORS_NAMESPACE, Manifest
+from infra.settings.schema import Members, Network
+from workloads.spec import METRICS_PORT
 
-NAME = "members"
-
+MEMBERS = "members"
 _PODS_BESIDE = 100
 """Pods of a team that need no TPU host, such as heads of jobs that run by Pathways."""
 _SECRETS_BESIDE = 100
@@ -22,7 +14,6 @@ _SECRETS_BESIDE = 100
 _MOST_JOBS, _MOST_CALLS = 10_000, 2_000
 """A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. There is no quota for
 JobSets: the API server would refuse all of them until the controller manager has found the new kind."""
-
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("jobset.x-k8s.io", ("jobsets",), ("create", "delete", *_SEE)),
@@ -35,9 +26,9 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("kueue.x-k8s.io", ("workloads",), ("patch",)),
 )
 """API group, resources and verbs. A change of a JobSet is not among them: its pods' identity and priority
-are decided when it is made. Of a Workload it is to suspend a job and to resume it: `infra.admission_policies` refuses
+are decided when it is made. Of a Workload it is to suspend a job and to resume it: `infra.borders` refuses
 the rest. Nor are commands in pods: a colleague's trainer is not to be touched. A Secret is for the key of a call: it
-can be made, and not read or changed; `infra.admission_policies` refuses other types."""
+can be made, and not read or changed; `infra.borders` refuses other types."""
 
 
 def role(namespace: str) -> Manifest:
@@ -45,7 +36,7 @@ def role(namespace: str) -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
-        "metadata": {"name": NAME, "namespace": namespace},
+        "metadata": {"name": MEMBERS, "namespace": namespace},
         "rules": [
             {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
             for group, resources, verbs in _GRANTED
@@ -58,8 +49,8 @@ def binding(namespace: str, members: Members) -> Manifest:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
-        "metadata": {"name": NAME, "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+        "metadata": {"name": MEMBERS, "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": MEMBERS},
         "subjects": subjects(members),
     }
 
@@ -68,7 +59,7 @@ def no_pod_priority(namespace: str) -> Manifest:
     """No pod of the namespace has a priority of the scheduler.
 
     Such a pod would push other teams' pods off their hosts, whatever their queues say. Kueue counts that priority
-    before there is a pod, so `infra.admission_policies` refuses the job as well. A PriorityClass that is the
+    before there is a pod, so `infra.borders` refuses the job as well. A PriorityClass that is the
     default of the cluster would shut out every pod.
     """
     scope = {"scopeName": "PriorityClass", "operator": "Exists"}
@@ -108,3 +99,73 @@ def subjects(members: Members) -> list[Mapping[str, str]]:
         for kind, addresses in kinds.items()
         for address in addresses
     ]
+
+
+NETWORK_POLICY = "own-namespace"
+_EVERYWHERE = "0.0.0.0/0"
+_HTTPS, _DNS = 443, 53
+_METADATA_SERVER = "169.254.169.254/32"
+_METADATA_PORTS = (80, 8080)
+"""Of GKE's metadata server under Dataplane V2, which gives pods their Google identity
+(https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy)."""
+_DNS_PODS = ("kube-dns", "node-local-dns")
+_NODE_LOCAL_DNS = "169.254.20.10/32"
+"""Where NodeLocal DNSCache answers
+(https://cloud.google.com/kubernetes-engine/docs/how-to/nodelocal-dns-cache)."""
+
+
+def of_team(namespace: str, network: Network, *, monitored: bool) -> Manifest:
+    """All pods of the namespace: each other, names, their Google identity, HTTPS outside the cluster's pods; and
+    where they are `monitored`, the collectors."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": NETWORK_POLICY, "namespace": namespace},
+        "spec": {
+            "podSelector": {},
+            "policyTypes": ["Ingress", "Egress"],
+            # On every port: those of the TPU runtime are listed in full nowhere.
+            "ingress": [{"from": [{"podSelector": {}}]}, *([_collectors()] if monitored else ())],
+            "egress": [{"to": [{"podSelector": {}}]}, _names(), _identity(), _services_of_google(network)],
+        },
+    }
+
+
+def _collectors() -> Manifest:
+    peer = {**_pods_of(COLLECTORS_NAMESPACE), "podSelector": {"matchLabels": COLLECTOR_LABELS}}
+    return {"from": [peer], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}
+
+
+def _pods_of(namespace: str) -> Manifest:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+
+
+def _names() -> Manifest:
+    """The cluster's DNS, whichever of its forms GKE has chosen: pods, a cache on the node, or Cloud DNS."""
+    pods = {
+        **_pods_of("kube-system"),
+        "podSelector": {"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": list(_DNS_PODS)}]},
+    }
+    return {
+        "to": [pods, _block(_NODE_LOCAL_DNS), _block(_METADATA_SERVER)],
+        "ports": [{"protocol": protocol, "port": _DNS} for protocol in ("UDP", "TCP")],
+    }
+
+
+def _identity() -> Manifest:
+    ports = [{"protocol": "TCP", "port": port} for port in _METADATA_PORTS]
+    return {"to": [_block(_METADATA_SERVER)], "ports": ports}
+
+
+def _services_of_google(network: Network) -> Manifest:
+    """Google's APIs, whose addresses change, and the API server, whose address lies in the range of the nodes.
+
+    The address of a Service is exchanged for that of a pod behind it before a policy is asked, so the
+    range of the pods stands for both.
+    """
+    block = {"cidr": _EVERYWHERE, "except": [network.pods, network.second_nodes]}
+    return {"to": [{"ipBlock": block}], "ports": [{"protocol": "TCP", "port": _HTTPS}]}
+
+
+def _block(cidr: str) -> Manifest:
+    return {"ipBlock": {"cidr": cidr}}

@@ -1,7 +1,7 @@
 """Where the chips of a slice group come from.
 
 Owns the kinds of capacity, their settings, and what Compute Engine asks of each. How a kind is
-declared is the business of `infra.slices`; what Kueue has to do for it, of `infra.flavors`.
+declared is the business of `infra.slices`; what Kueue has to do for it, of `infra.queues`.
 
 Source: https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-all-capacity-mode for blocks of a reservation.
 """
@@ -11,9 +11,8 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from infra.accelerators import SliceShape, all_shapes
-from infra.generations import FLEX_START_GENERATIONS
 from infra.settings.values import DnsLabel, ProjectName
+from infra.tpu import FLEX_START_GENERATIONS, SliceShape, all_shapes
 from workloads.spec import Number, Spec
 
 CHIPS_OF_A_SUB_BLOCK = 64

@@ -1,15 +1,4 @@
-"""Refuses to take slices away from a running job, and ends the stack's jobs before their slices.
-
-`ground` is a record in the stack's state that comes before everything that can be replaced. When something that the
-slices depend on changes, its hook looks for running jobs before anything is touched. A `footing` for each slice group
-comes before its slices and is replaced together with them. It takes the stack's jobs along: they save and end while
-they still have their hosts. Hooks run in previews as well. Hooks on the node pools would come too late, because the
-engine deletes a job before them.
-
-A destroy does not run the program, so hooks cannot guard it; `infra.teardown` does.
-
-`allow_interruption` agrees to the loss.
-"""
+"""Refuses to take slices away from a running job, and ends the stack's jobs before their slices."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,14 +9,14 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import live_jobs, teardown
-from infra.kubernetes_objects import KubernetesObject, owned
+from infra import borders, live
+from infra.names import JOBSET_API_VERSION, KUEUE_NAMESPACE, MARK, NO_FOREIGN, NO_JOB_RUNS, OURS, Manifest
+from infra.objects import KubernetesObject, owned
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
 
 type Texts = Mapping[str, str]
 """Values of settings, as text, by path."""
-
 _AGREE = "agree to stop it: pulumi config set allow_interruption true"
 _WIDENED_IN_PLACE = "network.nodes"
 
@@ -134,14 +123,14 @@ class Guard:
         """Declare what a destroy deletes first: `declared` is everything else, `kubernetes` the cluster's provider."""
         policies: list[pulumi.Resource] = [
             KubernetesObject(name, owned(manifest), kubernetes)
-            for name, manifest in teardown.policies(self._settings).items()
+            for name, manifest in teardown_policies(self._settings).items()
         ]
         first = pulumi.ResourceOptions(
             provider=kubernetes.provider,
             depends_on=[*declared, *policies],
             protect=self._settings.cluster.deletion_protection,
         )
-        KubernetesObject("in-use", teardown.mark(), first)
+        KubernetesObject("in-use", teardown_mark(), first)
 
     async def endpoint(self) -> str | None:
         """Where the stack's cluster answers; None when there is none."""
@@ -166,8 +155,8 @@ class Guard:
         if endpoint is None:
             return
         try:
-            jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), pools))
-        except live_jobs.UNREACHABLE as error:
+            jobs = await asyncio.to_thread(lambda: live.live_jobs(live.connect(endpoint), pools))
+        except live.UNREACHABLE as error:
             raise InterruptionError(
                 "this change takes slices away, and the cluster does not answer, so it is unknown whether a job runs"
                 f" on them ({error}):{because}\n"
@@ -204,3 +193,72 @@ def _listed(items: Iterable[object]) -> str:
 
 def _hook(name: str, callback: Any) -> pulumi.ResourceHook:
     return pulumi.ResourceHook(name, callback, pulumi.ResourceHookOptions(on_dry_run=True))
+
+
+_EVERY_CLUSTER = ["default"]
+"""Namespaces in which jobs can run though no team has them."""
+_NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
+"""Names that Kubernetes and GKE give their own namespaces."""
+_WAYS = (
+    "wait until it has ended, stop it with `multislice suspend`, set allow_interruption and run `pulumi up`, or delete"
+    " it: kubectl delete jobset"
+)
+
+
+def teardown_policies(settings: Settings) -> dict[str, Manifest]:
+    """Return the policies on deleting the mark, each followed by its bindings, by their names.
+
+    With `allow_interruption` they only warn, and in an environment, which ends at its time whatever runs in it. JobSets
+    are looked for in the namespaces of teams and in `default`; any other namespace is foreign.
+    """
+    running = (
+        f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {_WAYS} '"
+        " + params.metadata.name + ' -n ' + params.metadata.namespace",
+        "params.spec.?suspend.orValue(false) || params.?status.?terminalState.orValue('') != ''",
+    )
+    namespaces = [*_EVERY_CLUSTER, *sorted({team.namespace for team in settings.teams.values()})]
+    written = _in_force(settings, NO_JOB_RUNS, (JOBSET_API_VERSION, "JobSet"), running, namespaces)
+    for name, params in NO_FOREIGN.items():
+        written |= _in_force(settings, name, params, _is_ours(params[1]), [])
+    return written
+
+
+def teardown_mark() -> Manifest:
+    """Return the ConfigMap that a destroy deletes first."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MARK, "namespace": KUEUE_NAMESPACE}}
+
+
+def _is_ours(kind: str) -> tuple[str, str]:
+    """Return what to say of a foreign object of that kind, and the condition under which it is none."""
+    word = kind.lower()
+    message = (
+        f"'{kind} ' + params.metadata.name + ' was not made by this stack and would be lost with the cluster;"
+        f" keep a copy if you need it, then run: kubectl delete {word} ' + params.metadata.name"
+        f" + '; there may be more: kubectl get {word}'"
+    )
+    annotation, value = next(iter(OURS.items()))
+    declared = f"params.metadata.?annotations[?'{annotation}'].orValue('') == '{value}'"
+    return message, (
+        f"params.metadata.name.matches('^({_NOT_FOREIGN})$') || {declared}" if kind == "Namespace" else declared
+    )
+
+
+def _in_force(
+    settings: Settings, name: str, params: tuple[str, str], rule: tuple[str, str], namespaces: Sequence[str]
+) -> dict[str, Manifest]:
+    """Return a policy and its bindings: one for each of the namespaces in which it looks for `params`."""
+    refuses = not settings.allow_interruption and settings.environment is None
+    written = borders.policy(
+        name,
+        [("", "configmaps", "DELETE")],
+        dict([rule]),
+        namespaces=[KUEUE_NAMESPACE],
+        only=f"oldObject.metadata.name == '{MARK}'",
+        params=params,
+    )
+    every = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    places = {f"{name}-{namespace}": {**every, "namespace": namespace} for namespace in namespaces} or {name: every}
+    return {name: written} | {
+        f"{place}-binding": borders.binding(name, place, refuses=refuses, params=found)
+        for place, found in places.items()
+    }

@@ -1,8 +1,4 @@
-"""Who the nodes and the training pods are, and what they may do.
-
-Owns service accounts and grants. Grants add a member and never list all of them, so that those made
-by others stay. No keys: pods act through workload identity, nodes through the metadata server.
-"""
+"""Which APIs the project has on, who nodes and training pods are, and what they may do."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +6,38 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.image import RepositoryPlace
 from infra.names import ON_HOSTS, SERVICE_ACCOUNT
+from infra.storage import RepositoryPlace
+
+APIS = (
+    "artifactregistry",
+    "cloudresourcemanager",
+    "compute",
+    "container",
+    # Image streaming: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
+    "containerfilesystem",
+    "iam",
+    "logging",
+    "monitoring",
+)
+"""Without `.googleapis.com`."""
+
+
+class GoogleApis(pulumi.ComponentResource):
+    """The APIs, switched on."""
+
+    def __init__(self, name: str, project: str, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:GoogleApis", name, None, opts)
+        for api in APIS:
+            gcp.projects.Service(
+                f"{name}-{api}",
+                project=project,
+                service=f"{api}.googleapis.com",
+                disable_on_destroy=False,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self.register_outputs({})
+
 
 NODE_ROLES = {
     "role": "roles/container.defaultNodeServiceAccount",

@@ -1,8 +1,8 @@
 """A job rendered as a JobSet.
 
 Owns the JobSet's own fields and the rules that turn a host's exit into an action; pods are those of
-`infra.pods`, placement that of `infra.placement`. Pure: declaring the object is the business of
-`infra.job_sets`, and Kueue alone decides when it runs, so `suspend` is never set here.
+`infra.pods`, placement that of `infra.pods`. Pure: declaring the object is the business of
+`infra.jobs`, and Kueue alone decides when it runs, so `suspend` is never set here.
 
 What ends a job: success, failure, or `max_hours` of held chips, which Kueue counts over all
 restarts and evictions and answers with a workload that is never admitted again. No time to live,
@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from infra import pathways, placement
+from infra import pods, programs
 from infra.names import (
     HEAD,
     JOBSET_API_VERSION,
@@ -47,9 +47,9 @@ NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
 
 def render(submission: Submission) -> Manifest:
     """The JobSet."""
-    runtime = pathways.runtime(submission.job)
-    kept = placement.slice_annotations(submission.groups, submission.placement)
-    annotations = placement.request_annotations(submission.groups) | ({} if runtime else kept)
+    runtime = programs.pathways_runtime(submission.job)
+    kept = pods.slice_annotations(submission.groups, submission.placement)
+    annotations = pods.request_annotations(submission.groups) | ({} if runtime else kept)
     return {
         "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
@@ -75,9 +75,9 @@ def _slices_alone(submission: Submission) -> Manifest:
 
 def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[str, str]) -> Manifest:
     head = _indexed(submission, PROGRAM, 1, head_template(submission, runtime))
-    slices = _indexed(submission, pathways.WORKER, submission.slices.hosts, pod_template(submission))
+    slices = _indexed(submission, programs.WORKER, submission.slices.hosts, pod_template(submission))
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
-    if pathways.colocated(submission.shape):
+    if programs.colocated(submission.shape):
         # Together: the head goes where the worker is.
         return {
             "successPolicy": success,
@@ -88,7 +88,7 @@ def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[st
         # Workers ask the resource manager for their part as soon as they run.
         "startupPolicy": {"startupPolicyOrder": "InOrder"},
         "replicatedJobs": [
-            _replicated(HEAD, 1, head, placement.head_annotations()),
+            _replicated(HEAD, 1, head, pods.head_annotations()),
             _replicated(SLICES, count, slices, kept),
         ],
     }

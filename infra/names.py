@@ -3,7 +3,6 @@
 The trainer must not import this package: names that it shares stand in `workloads.spec`.
 """
 
-
 type Manifest = dict[str, object]
 KUEUE_NAMESPACE = "kueue-system"
 SLICE_GROUP_LABEL = "slice-group"

@@ -13,10 +13,10 @@ import pulumi_kubernetes as kubernetes
 import yaml
 
 from infra.capacity import FlexStart
-from infra.cluster_queues import MANAGED
 from infra.controllers import chart_resources
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.pods import admitted_pods
+from infra.queues import MANAGED
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
 
 

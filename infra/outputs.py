@@ -1,17 +1,25 @@
-"""What a stack tells of itself: its outputs.
+"""What a stack exports, and the review that its preview logs."""
 
-Owns their names; people, scripts, the sandbox and the next preview read them.
-"""
+import asyncio
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import calls
-from infra.bill import OUTPUT, Bill, read_bill
+from infra import jobs, live
 from infra.cluster import Cluster
-from infra.job_spec import job_specs
+from infra.cost import BILL_OUTPUT, Bill, read_bill
+from infra.guard import Guard
+from infra.review.review import REVIEW_FILE, Known, review
+from infra.review.table import as_text
+from infra.review.tables import tables
 from infra.settings.jobs import Job
 from infra.settings.stack import Settings
+from infra.submission import job_specs
+from workloads.preflight_result import cache_folder, cached_all
 
 
 def export_outputs(
@@ -34,7 +42,7 @@ def export_outputs(
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
     if image is not None:
-        pulumi.export(calls.OUTPUT, calls.call_settings(settings, image))
+        pulumi.export(jobs.CALLS_OUTPUT, jobs.call_settings(settings, image))
     export_bill(bill)
     if settings.environment:
         pulumi.export("environment", settings.environment.model_dump())
@@ -46,7 +54,7 @@ def _place(settings: Settings, job: Job) -> dict[str, str]:
 
 def export_bill(bill: Bill) -> None:
     """What the stack costs, less the difference to before: an `up` that changes nothing would change that."""
-    pulumi.export(OUTPUT, bill.model_dump(exclude={"delta"}))
+    pulumi.export(BILL_OUTPUT, bill.model_dump(exclude={"delta"}))
 
 
 async def deployed_bill() -> Bill | None:
@@ -57,4 +65,42 @@ async def deployed_bill() -> Bill | None:
     """
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})
-    return read_bill(found["outputs"].get(OUTPUT))
+    return read_bill(found["outputs"].get(BILL_OUTPUT))
+
+
+def tell_in_preview(settings: Settings, guard: Guard, at: datetime) -> None:
+    """Log the review in a preview; in an `up`, which had one before, nothing."""
+    if pulumi.runtime.is_dry_run():
+        # The SDK waits for every output before the program ends.
+        pulumi.Output.from_input(_tell(settings, guard, at))
+
+
+async def _tell(settings: Settings, guard: Guard, at: datetime) -> None:
+    deployed = await deployed_bill()
+    # A stack that is not up has no cluster to look for. Without its cluster a stack has a bill, but pays nothing.
+    endpoint = await guard.endpoint() if deployed else None
+    found = review(
+        pulumi.get_stack(),
+        settings,
+        Known(
+            at=at,
+            preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
+            deployed=deployed if endpoint else None,
+            workloads=await _workloads(endpoint) if endpoint else None,
+        ),
+    )
+    if REVIEW_FILE in os.environ:
+        Path(os.environ[REVIEW_FILE]).write_text(found.model_dump_json())
+    pulumi.log.info(f"review of {found.stack}\n\n{as_text(tables(found))}")
+
+
+async def _workloads(endpoint: str) -> list[dict[str, Any]] | None:
+    try:
+        return await asyncio.to_thread(lambda: live.workloads(live.connect(endpoint)))
+    except live.UNREACHABLE as error:
+        # In general the Kubernetes provider ends the preview, and may do so before this is told.
+        pulumi.log.warn(
+            f"the cluster at {endpoint} does not answer ({error}), and Pulumi cannot preview JobSet and Kueue without"
+            " it: run this where the cluster can be reached (`multislice doctor` finds out why it cannot)"
+        )
+        return None

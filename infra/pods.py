@@ -1,21 +1,29 @@
-"""The pod templates of a job: one pod for each host, and one for the head of a job that runs by Pathways.
+"""The pod templates of a job: what a pod is given and may do, and which nodes it may use."""
 
-Owns what a pod is given and may do, and its volumes. What runs in it is the business of `infra.programs`, where it
-goes of `infra.placement`, what its end means of `infra.jobset`.
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
-One process drives all chips of its host, on 7x all eight devices of both NUMA nodes. JAX allows a
-process for each NUMA node there as well; the trainer needs no second one, and one process for
-each host is one rule for all generations.
-"""
-
-from collections.abc import Mapping, Sequence
-
-from infra import pathways, placement, programs
-from infra.accelerators import SliceShape
-from infra.names import SERVICE_ACCOUNT, TPU_RESOURCE, Manifest
+from infra import programs
+from infra.capacity import FlexStart, Queued
+from infra.names import (
+    EXCLUSIVE,
+    HEAD,
+    HOST_LABEL,
+    JOB_KEY,
+    JOBSET_LABEL,
+    NODE_POOL_LABEL,
+    REPLICATED_JOB_LABEL,
+    SERVICE_ACCOUNT,
+    SLICE_GROUP_LABEL,
+    SLICES,
+    SYSTEM_POOL,
+    TPU_RESOURCE,
+    Manifest,
+)
 from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
-from infra.settings.schema import DATASETS_FOLDER
+from infra.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.submission import Submission
+from infra.tpu import SliceShape
 from workloads.spec import API_ACCESS_PATH
 
 _REQUESTED_SHARE = 0.75
@@ -68,7 +76,7 @@ TOKEN_SECONDS = 3600
 def admitted_pods(level: PodLevel) -> dict[str, str]:
     """Return the labels of a namespace that takes only pods of this level, whoever makes them.
 
-    No level allows the host's network and nothing else. Where pods use it, a policy of `infra.admission_policies`
+    No level allows the host's network and nothing else. Where pods use it, a policy of `infra.borders`
     refuses the rest.
     """
     mode = "pod-security.kubernetes.io"
@@ -77,39 +85,39 @@ def admitted_pods(level: PodLevel) -> dict[str, str]:
 
 def pod_template(submission: Submission) -> Manifest:
     """Metadata and spec of the pods that hold the chips."""
-    kept = placement.pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
-    runtime = pathways.runtime(submission.job)
+    kept = pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
+    runtime = programs.pathways_runtime(submission.job)
     if runtime is None:
         asked = submission.job.resources if isinstance(submission.job, ContainerJob) else _UNSAID
         own = {"resources": resources(submission.shape, asked=asked)}
         checks = [programs.slice_check(submission) | own] if submission.checking_image else []
         annotations = kept | _mount_annotations(submission)
         return _template(submission, annotations, _place(submission), [programs.program(submission) | own], checks)
-    shared = pathways.colocated(submission.shape)
+    shared = programs.colocated(submission.shape)
     own = resources(submission.shape, _HALF_THE_SHARE if shared else _REQUESTED_SHARE)
-    container = pathways.worker(submission, runtime) | {"resources": own}
+    container = programs.pathways_worker(submission, runtime) | {"resources": own}
     return _template(submission, kept, _place(submission, colocated=shared), [container], with_data=False)
 
 
 def head_template(submission: Submission, runtime: Pathways) -> Manifest:
     """Metadata and spec of the head: the program, and beside it the servers of Pathways."""
-    shared = pathways.colocated(submission.shape)
+    shared = programs.colocated(submission.shape)
     shares = _head_resources(submission.shape if shared else None, runtime)
-    manager, proxy = pathways.servers(submission, runtime)
+    manager, proxy = programs.pathways_servers(submission, runtime)
     return _template(
         submission,
         _mount_annotations(submission),
-        placement.head_place(submission.groups, submission.job.name, colocated=shared),
+        head_place(submission.groups, submission.job.name, colocated=shared),
         [programs.program(submission) | {"resources": shares[2]}],
         [manager | {"resources": shares[0]}, proxy | {"resources": shares[1]}],
     )
 
 
 def _place(submission: Submission, *, colocated: bool = False) -> Manifest:
-    affinity = placement.affinity(submission.groups, submission.placement, colocated=colocated)
+    affinity = pod_affinity(submission.groups, submission.placement, colocated=colocated)
     return {
-        "nodeSelector": placement.node_selector(submission.groups),
-        "tolerations": placement.tolerations(submission.groups),
+        "nodeSelector": node_selector(submission.groups),
+        "tolerations": pod_tolerations(submission.groups),
         **({"affinity": affinity} if affinity else {}),
     }
 
@@ -175,7 +183,7 @@ def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     volumes: list[Manifest] = [
         # The default of 64 MiB is too small for libtpu's transfers between host and chips.
         {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}},
-        # All that a pod writes on its host: libtpu's logs (`infra.variables`) and lock, compiled programs, profiles,
+        # All that a pod writes on its host: libtpu's logs (`infra.programs`) and lock, compiled programs, profiles,
         # corpora.
         {"name": _TEMPORARY, "emptyDir": {}},
     ]
@@ -198,7 +206,7 @@ def _marks_its_node(submission: Submission) -> bool:
 
 
 def _api_access() -> Manifest:
-    """A token that ends with the pod and knows its node: it may mark that node, see `infra.quarantine`."""
+    """A token that ends with the pod and knows its node: it may mark that node, see `infra.borders`."""
     token = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
     authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     sources: list[Manifest] = [{"serviceAccountToken": token}, {"configMap": authority}]
@@ -256,3 +264,147 @@ def _part_of_host(shape: SliceShape, share: float) -> tuple[int, int]:
 
 def _requests(vcpus: int, memory_gib: int) -> Manifest:
     return {"cpu": str(vcpus), "memory": f"{memory_gib}Gi"}
+
+
+type Groups = Mapping[str, SliceGroup]
+type Way = Placement | Literal["affinity", "request"]
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of a node that the control plane has no good word of."""
+
+
+def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
+    """What keeps a slice together wherever the job lands: the way that its most demanding group needs."""
+    capacities = [group.capacity for group in groups]
+    if any(isinstance(capacity, FlexStart) for capacity in capacities):
+        return "affinity"
+    if all(isinstance(capacity, Queued) for capacity in capacities):
+        return "request"
+    return placement
+
+
+def rewrites_node_selector(groups: Groups) -> bool:
+    """Whether Kueue adds to the pods' node selector when it admits the job.
+
+    It adds the labels of the flavor it chose, and of a queued request the nodes that came for it. The
+    field is Kueue's from then on: server-side apply refuses to change anything else of the JobSet.
+    """
+    return len(groups) > 1 or any(isinstance(group.capacity, Queued) for group in groups.values())
+
+
+def request_annotations(groups: Groups) -> dict[str, str]:
+    """Annotations of the JobSet that say what is asked of a queued group."""
+    run_seconds = [group.capacity.max_run_seconds for group in groups.values() if isinstance(group.capacity, Queued)]
+    return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
+
+
+def slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
+    """Annotations that keep each slice in one node pool: of the JobSet, or of its slices alone if it has a head."""
+    return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
+
+
+def head_annotations() -> dict[str, str]:
+    """Annotations that keep two heads from one system node."""
+    return {EXCLUSIVE: HOST_LABEL}
+
+
+def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
+    """Where the head of the job named `job` goes: fields of its pods' spec."""
+    if not colocated:
+        return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": pod_tolerations({})}
+    of_slice: Manifest = {"matchLabels": {JOBSET_LABEL: job, REPLICATED_JOB_LABEL: SLICES}}
+    beside: Manifest = {"topologyKey": HOST_LABEL, "labelSelector": of_slice}
+    return {
+        "nodeSelector": node_selector(groups),
+        "tolerations": pod_tolerations(groups),
+        "affinity": {"podAffinity": {_REQUIRED: [beside]}},
+    }
+
+
+def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
+    """Annotations of the pods that place them: a "podset slice" of Kueue is one slice of `hosts` pods.
+
+    The plain `podset-required-topology` would force all slices of the job into one node pool.
+    """
+    if way(groups.values(), placement) != "topology-aware":
+        return {}
+    return {
+        "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL_LABEL,
+        "kueue.x-k8s.io/podset-slice-size": str(hosts),
+    }
+
+
+def node_selector(groups: Groups) -> dict[str, str]:
+    """The labels that the nodes of all groups have."""
+    first, *others = (node_labels(name, group) for name, group in groups.items())
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+
+
+def pod_tolerations(groups: Groups) -> list[Manifest]:
+    """What a pod needs to run on the nodes of any of the groups, and to stay on one that is out of touch.
+
+    Kubernetes' own 300 seconds of patience would end a job that trains on while its node's word is lost
+    (https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions). Whether
+    hosts work is seen sooner by their peers and the watchdog. An eviction frees nothing meanwhile: a pod stays until
+    its node is back or replaced, on GKE after about ten minutes
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair).
+    """
+    wanted: list[Manifest] = []
+    for group in groups.values():
+        wanted += [toleration for toleration in tolerations(group) if toleration not in wanted]
+    return [*wanted, *({"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _BROKEN_CONTACT)]
+
+
+def pod_affinity(groups: Groups, placement: Placement, *, colocated: bool = False) -> Manifest:
+    """Affinity of the pods, empty if they need none; `colocated`: the job's head comes to their host."""
+    rules: Manifest = {}
+    if len(groups) > 1:
+        one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
+        # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that one.
+        rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
+    if way(groups.values(), placement) == "affinity":
+        rules |= _one_pool_for_each_slice(colocated)
+    return rules
+
+
+def _one_pool_for_each_slice(colocated: bool) -> Manifest:
+    """Exclusive topology for pools without nodes, told to the scheduler and the autoscaler alone.
+
+    JobSet lets followers through its webhook once their leader runs, but an empty pool gets its
+    nodes only if the pods of all hosts wait for them.
+    """
+    others: list[Manifest] = [{"key": JOBSET_LABEL, "operator": "Exists"}]
+    if colocated:
+        others.append({"key": REPLICATED_JOB_LABEL, "operator": "NotIn", "values": [HEAD]})
+    term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": {"matchExpressions": others}}
+    together = {**term, "matchLabelKeys": [JOB_KEY]}
+    apart = {**term, "mismatchLabelKeys": [JOB_KEY], "namespaceSelector": {}}
+    return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}
+
+
+QUEUED_LABEL = "cloud.google.com/gke-queued"
+"""Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
+
+
+def node_labels(name: str, group: SliceGroup) -> dict[str, str]:
+    """Labels that the nodes of a slice group have, and no other nodes."""
+    return {
+        "cloud.google.com/gke-tpu-accelerator": group.shape.accelerator,
+        "cloud.google.com/gke-tpu-topology": group.shape.topology,
+        **declared_node_labels(name, group),
+    }
+
+
+def declared_node_labels(name: str, group: SliceGroup) -> dict[str, str]:
+    """Those of the labels that GKE does not set by itself.
+
+    A kind of capacity has one only where GKE asks for it: the group's name tells the kinds apart.
+    """
+    queued = {QUEUED_LABEL: "true"} if isinstance(group.capacity, Queued) else {}
+    return {SLICE_GROUP_LABEL: name, **queued}
+
+
+def tolerations(group: SliceGroup) -> list[Manifest]:
+    """What a pod needs to run on the nodes of the group."""
+    keys = (TPU_RESOURCE, QUEUED_LABEL) if isinstance(group.capacity, Queued) else (TPU_RESOURCE,)
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]

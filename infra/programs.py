@@ -1,17 +1,9 @@
-"""What runs in the pods of a job: image, command, environment and ports.
-
-Owns what a program is told. What its pod is given beside that is the business of `infra.pods`.
-
-The hosts of a slice find each other by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES. GKE's webhook sets them for an Indexed
-Job with a subdomain, several pods and chips, as JobSet makes them
-(https://cloud.google.com/kubernetes-engine/docs/how-to/tpus). The variables of several slices are in `infra.variables`.
-"""
+"""What runs in the pods of a job: image, command, environment and ports."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from infra import pathways
 from infra.names import (
     METRICS_PORT_NAME,
     PRICE_KEY,
@@ -23,9 +15,9 @@ from infra.names import (
     price_name,
     secret_name,
 )
-from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job
+from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways
 from infra.submission import Submission
-from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
+from infra.tpu import SliceShape
 from workloads.spec import (
     CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
@@ -43,6 +35,40 @@ from workloads.spec import (
     JobSpec,
     rendered,
 )
+
+PARALLELISM_VARIABLE = "JOBSET_REPLICATEDJOB_PARALLELISM"
+"""Number of hosts of a slice. JobSet has a label for the number of slices but none for this."""
+_LOGS: Manifest = {"name": "TPU_LOG_DIR", "value": "/tmp/libtpu"}
+"""Folder for libtpu's logs. GKE's device plugin mounts a folder of the node that belongs to root over libtpu's own
+choice, /tmp/tpu_logs, so that no other user can write there (https://github.com/skypilot-org/skypilot/pull/3947).
+libtpu makes the folder but not its parents."""
+
+
+def label(name: str, jobset_label: str) -> Manifest:
+    """Return the variable `name` with the value of one of JobSet's labels of the pod."""
+    return field(name, f"metadata.labels['jobset.sigs.k8s.io/{jobset_label}']")
+
+
+def field(name: str, path: str) -> Manifest:
+    """Return the variable `name` with the value of a field of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def of_a_tpu_container(submission: Submission) -> list[Manifest]:
+    """Return what a container with chips is told on top of what GKE tells it.
+
+    GKE is reported to set the three of MEGASCALE as well, but does not document when. Without them each slice would
+    work alone, so they come from JobSet's labels. They are set on one slice too: JAX asks the metadata server for
+    those that are missing (jax/_src/clusters/cloud_tpu_cluster.py).
+    """
+    return [
+        _LOGS,
+        {"name": PARALLELISM_VARIABLE, "value": str(submission.slices.hosts)},
+        label("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
+        label("MEGASCALE_SLICE_ID", "job-index"),
+        label("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
+    ]
+
 
 TPU_METRICS_PORT = 8431
 """Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
@@ -127,7 +153,7 @@ def _python(submission: Submission, module: str, told: Mapping[str, str]) -> dic
 
 
 def _container(submission: Submission, job: ContainerJob) -> Manifest:
-    by_pathways = pathways.runtime(job) is not None
+    by_pathways = pathways_runtime(job) is not None
     usual = {"HOME": _USUAL_VARIABLES["HOME"]} if by_pathways else _USUAL_VARIABLES
     named = {name: list(words) for name, words in (("command", job.command), ("args", job.args)) if words}
     return {
@@ -139,7 +165,7 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
             *_of_the_run(submission),
             *(() if by_pathways else of_a_tpu_container(submission)),
             *({"name": name, "value": value} for name, value in (usual | dict(job.env)).items()),
-            *(pathways.variables() if by_pathways else ()),
+            *(pathways_variables() if by_pathways else ()),
             *_secrets(submission),
         ],
         **(_probes(job.heartbeat) if job.heartbeat else {}),
@@ -211,3 +237,120 @@ def _price_variable(job: Job) -> Manifest:
 def _secrets(submission: Submission) -> list[Manifest]:
     kept = secret_name(submission.job.name)
     return [{"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}} for name in submission.secrets]
+
+
+PROXY_PORT, MANAGER_PORT, WORKER_PORT = 29000, 29001, 29005
+PATHWAYS_PORTS = (PROXY_PORT, MANAGER_PORT, 29002, WORKER_PORT, 29006)
+"""Those that the servers listen on; of the second of a pair no source says what for."""
+PATHWAYS_VARIABLES = ("JAX_PLATFORMS", "JAX_BACKEND_TARGET", "XCLOUD_ENVIRONMENT", "PATHWAYS_HEAD")
+"""Environment variables of the program by which JAX finds the proxy."""
+WORKER = "worker"
+"""Name of the workers' container."""
+_INSTANCES = {
+    "ct4p-hightpu-4t": "tpuv4",
+    "ct5lp-hightpu-4t": "tpuv5e",
+    "ct5lp-hightpu-8t": "tpuv5e1t",
+    "ct5p-hightpu-4t": "tpuv5",
+    "ct6e-standard-4t": "tpuv6e",
+    "ct6e-standard-8t": "tpuv6e1t",
+    "tpu7x-standard-4t": "tpu7x",
+}
+"""Pathways' own names of machine types; machines of one chip have none."""
+_MESSAGE_PORTS = (8471, 8080)
+"""Of the TPU runtime: between hosts of a slice, and between slices."""
+
+
+def pathways_runtime(job: Job) -> Pathways | None:
+    """What the job says of Pathways; None: it runs without."""
+    return job.pathways if isinstance(job, ContainerJob) else None
+
+
+def pathways_instance(shape: SliceShape) -> str | None:
+    """The slice as Pathways names it, such as `tpuv6e:4x4`; None: it has no name for it."""
+    machine = _INSTANCES.get(shape.machine_type)
+    return machine and f"{machine}:{shape.topology}"
+
+
+def pathways_machine_types() -> tuple[str, ...]:
+    """Those that it has a name for."""
+    return tuple(_INSTANCES)
+
+
+def colocated(shape: SliceShape) -> bool:
+    """Whether the head shares the host of the worker: on a slice that has but one."""
+    return not shape.multi_host
+
+
+def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manifest, Manifest]:
+    """Resource manager and proxy, which run beside the program as long as it runs."""
+    manager: Manifest = {
+        "name": "resource-manager",
+        "image": pathways.server_image,
+        "args": [
+            f"--server_port={MANAGER_PORT}",
+            "--node_type=resource_manager",
+            f"--instance_count={submission.slices.count}",
+            f"--instance_type={pathways_instance(submission.shape)}",
+            _scratch(submission),
+        ],
+        "env": [
+            label("HOST_ADDRESS", "coordinator"),
+            label("JOBSET_NAME", "jobset-name"),
+            label("REPLICATED_JOB_NAME", "replicatedjob-name"),
+            # A system node has no chips to ask the metadata server for.
+            {"name": "TPU_SKIP_MDS_QUERY", "value": "true"},
+        ],
+        "ports": [{"containerPort": port} for port in (MANAGER_PORT, 29002)],
+        "restartPolicy": "Always",
+    }
+    proxy: Manifest = {
+        "name": "proxy",
+        "image": pathways.proxy_image,
+        "args": [f"--server_port={PROXY_PORT}", _manager(), _scratch(submission)],
+        "env": [_head()],
+        "ports": [{"containerPort": PROXY_PORT}],
+        "restartPolicy": "Always",
+    }
+    return manager, proxy
+
+
+def pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
+    """What runs on every host of the slices, and has its chips."""
+    return {
+        "name": WORKER,
+        "image": pathways.server_image,
+        "args": [f"--server_port={WORKER_PORT}", _manager(), _scratch(submission)],
+        "env": [
+            _head(),
+            label("JOBSET_NAME", "jobset-name"),
+            label("REPLICATED_JOB_NAME", "replicatedjob-name"),
+            *of_a_tpu_container(submission),
+            {"name": "MEGASCALE_GRPC_ENABLE_XOR_TRACER", "value": "false"},
+            {"name": "XCLOUD_ENVIRONMENT", "value": "GCP"},
+            {"name": "TPU_MIN_LOG_LEVEL", "value": "0"},
+            {"name": "TF_CPP_MIN_LOG_LEVEL", "value": "0"},
+        ],
+        "ports": [{"containerPort": port} for port in (WORKER_PORT, 29006, *_MESSAGE_PORTS)],
+    }
+
+
+def pathways_variables() -> list[Manifest]:
+    """By these JAX in the program finds the proxy in place of chips."""
+    return [
+        _head(),
+        {"name": "JAX_PLATFORMS", "value": "proxy"},
+        {"name": "JAX_BACKEND_TARGET", "value": f"grpc://$(PATHWAYS_HEAD):{PROXY_PORT}"},
+        {"name": "XCLOUD_ENVIRONMENT", "value": "GCP"},
+    ]
+
+
+def _manager() -> str:
+    return f"--resource_manager_address=$(PATHWAYS_HEAD):{MANAGER_PORT}"
+
+
+def _scratch(submission: Submission) -> str:
+    return f"--gcs_scratch_location={submission.folder}/pathways"
+
+
+def _head() -> Manifest:
+    return label("PATHWAYS_HEAD", "coordinator")

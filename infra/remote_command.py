@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 import websocket
 
-from infra.api_server import ApiServer, refusal
+from infra.kubernetes import ApiServer, refusal
 
 PROTOCOL = "v5.channel.k8s.io"
 """The first in which the end of the input can be told."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import live_jobs
-from infra.accelerators import SliceShape
+from infra import live
 from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
 from infra.cluster import CLOUD_PLATFORM_SCOPE
-from infra.flavors import declared_labels
 from infra.names import slice_pool
 from infra.network import Subnet
+from infra.pods import declared_node_labels
 from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
+from infra.tpu import SliceShape
 
 REPLACED_BY_US = (
     "placementPolicy.tpuTopology",
@@ -144,8 +144,8 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
 def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
     """Return what keeps a slice from being known to have all its hosts; empty if it has them."""
     try:
-        found = live_jobs.hosts(live_jobs.connect(endpoint), slice_name)
-    except live_jobs.UNREACHABLE as error:
+        found = live.hosts(live.connect(endpoint), slice_name)
+    except live.UNREACHABLE as error:
         return f"slice {slice_name} may lack some of its {hosts} hosts: the cluster does not answer ({error})"
     return "" if found >= hosts else f"slice {slice_name} has {found} of {hosts} hosts"
 
@@ -235,7 +235,7 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
             disk_type=shape.boot_disk_types[0], size_gb=group.boot_disk_gb
         ),
         secondary_boot_disks=_image_disks(group),
-        labels=declared_labels(group_name, group),
+        labels=declared_node_labels(group_name, group),
         resource_labels=args.labels,
         service_account=args.node_account,
         oauth_scopes=[CLOUD_PLATFORM_SCOPE],

@@ -15,8 +15,8 @@ from cli.logs.pod_log import Source
 from cli.logs.reading import WHOLE
 from cli.observed.paths import JOBSETS, WORKLOADS
 from cli.observed.pod import LEADER, host_of, newest, pods_of
-from infra.api_server import UNREACHABLE, Json
-from infra.calls import KEPT_SECONDS
+from infra.jobs import KEPT_SECONDS
+from infra.kubernetes import UNREACHABLE, Json
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack
 from multislice.failures import host_failure
 from multislice.function_log import of_function

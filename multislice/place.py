@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from cli.deployed import Deployed, deployed
 from cli.halt import Halt
 from infra import names
-from infra.api_server import ApiServer
-from infra.calls import OUTPUT, CallSettings
+from infra.jobs import CALLS_OUTPUT, CallSettings
+from infra.kubernetes import ApiServer
 from multislice.errors import NoSuchStack, Refused
 from sandbox.site import load
 from workloads.call.folder import CallFolder, gcs
@@ -98,7 +98,7 @@ def place(stack: str, sandbox: Path | None) -> Place:
 
 def _settings(found: Deployed) -> CallSettings:
     try:
-        return CallSettings.model_validate(found.outputs.get(OUTPUT))
+        return CallSettings.model_validate(found.outputs.get(CALLS_OUTPUT))
     except ValidationError:
         raise Halt(
             f"expected stack {found.stack} to tell what calls need, got none that this version reads;"

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from infra.api_server import UNREACHABLE
+from infra.kubernetes import UNREACHABLE
 from multislice.errors import BucketFailed, NoSuchStack
 
 

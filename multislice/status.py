@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cli.observed.pod import Pod
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 
 class State(StrEnum):

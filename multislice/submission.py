@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.observed.paths import JOBSETS, SECRETS
-from infra.api_server import UNREACHABLE, ApiError
-from infra.calls import CallJob, call_jobset, call_secret
+from infra.jobs import CallJob, call_jobset, call_secret
+from infra.kubernetes import UNREACHABLE, ApiError
 from infra.settings.jobs import HOURS_PER_YEAR, Priority
 from multislice.call import Call
 from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused

@@ -13,7 +13,7 @@ from typing import Literal
 from cli.logs.following import follow, hosts, leader
 from cli.logs.reading import Line
 from cli.observed.pod import LEADER
-from infra.api_server import UNREACHABLE
+from infra.kubernetes import UNREACHABLE
 from multislice.call import Call
 from multislice.errors import CallError
 from multislice.function_log import FunctionLog

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from infra.accelerators import SliceShape, all_shapes, shape_of
+from infra.tpu import SliceShape, all_shapes, shape_of
 from policy.resources import NODE_POOL, at, of_type
 from policy.rule import Declared
 

@@ -2,7 +2,7 @@
 
 import urllib3
 
-from infra.api_server import CONNECTIONS, ApiServer
+from infra.kubernetes import CONNECTIONS, ApiServer
 from sandbox.site import Site
 
 

@@ -22,7 +22,7 @@ import pulumi
 import yaml
 from pulumi import automation
 
-from infra.api_server import UNREACHABLE
+from infra.kubernetes import UNREACHABLE
 from infra.settings.values import SECTION, encrypted, of_file
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT, SandboxError
@@ -171,7 +171,7 @@ class Engine:
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
         """Destroy the stack as `pulumi destroy` does, which does not run the program.
 
-        The policies of `infra.teardown` whose names are `agreed` only warn. Raises CommandError
+        The policies of `infra.guard` whose names are `agreed` only warn. Raises CommandError
         when a step fails, or another of these policies refuses.
         """
         with self._only_warning(agreed):

@@ -18,7 +18,7 @@ from pathlib import Path
 import urllib3
 import yaml
 
-from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
+from infra.kubernetes import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
 from sandbox.access import administrator
 from sandbox.catalog import OPERATORS, ProgramsError

@@ -8,7 +8,7 @@ although there is no chip.
 
 from dataclasses import dataclass
 
-from infra.accelerators import SliceShape, dimensions
+from infra.tpu import SliceShape, dimensions
 
 JAX_COORDINATOR_PORT = 8482
 """JAX's default port of the coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""

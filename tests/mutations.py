@@ -46,7 +46,7 @@ TRAINING = "tests/workloads/training"
 
 PROGRAM = (
     *_of(
-        "infra/shapes.py",
+        "infra/plan.py",
         "tests/infra/test_shapes.py",
         {
             "shapes-mfu-of-other-slices": Change("mfu=quoted.mfu * quoted.seconds / seconds", "mfu=quoted.mfu"),
@@ -68,7 +68,7 @@ PROGRAM = (
         },
     ),
     *_of(
-        "infra/bill.py",
+        "infra/cost.py",
         "tests/infra/test_bill.py",
         {
             "bill-slices-of-a-job": Change("job.slices.count * group.chips // group.slices", "group.chips"),
@@ -195,7 +195,7 @@ ADMISSION = (
         },
     ),
     *_of(
-        "infra/admission/ledger.py",
+        "infra/admission/situation.py",
         _REHEARSALS,
         {
             "admission-idle-chips-kept-back": Change(
@@ -204,7 +204,7 @@ ADMISSION = (
         },
     ),
     *_of(
-        "infra/admission/fair.py",
+        "infra/admission/preemption.py",
         f"{_DECISIONS} {_REHEARSALS}",
         {
             "admission-takes-from-equal-shares": Change(

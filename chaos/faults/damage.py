@@ -6,7 +6,7 @@ from dataclasses import replace
 from chaos.fault import TAKE_STEP, Expected, Fault, comes_with_the_job
 from chaos.field import Field
 from chaos.sabotage import NODE_RECORD, Sabotage, sabotaged
-from infra.api_server import Json
+from infra.kubernetes import Json
 from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"

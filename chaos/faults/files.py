@@ -10,7 +10,7 @@ from chaos.fault import Expected, Fault
 from chaos.faults.process import GONE, told_of_kill
 from chaos.field import SAVE_EVERY, STEPS, Field
 from chaos.sabotage import Sabotage, sabotaged
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 _HOST = "slice-1-1"
 _SETTLED_SECONDS = 5.0

@@ -10,7 +10,7 @@ from chaos.faults.pace import PACED, at_least
 from chaos.faults.process import GONE, left
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.sabotage import sabotaged
-from infra.api_server import Json
+from infra.kubernetes import Json
 from infra.names import NODE_POOL_LABEL
 from sandbox.control_plane import TOLERATED_SECONDS
 from sandbox.site import SILENT_ANNOTATION

@@ -10,7 +10,7 @@ from chaos.faults.process import left
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.operators import operator_down
 from chaos.rival import asking, has_pods, remove_rival, rival
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5

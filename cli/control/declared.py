@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 _KUEUES = ("nodeSelector", "tolerations", "schedulingGates")
 """Fields of a pod's spec that Kueue adds to when it admits a job."""

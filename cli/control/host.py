@@ -3,7 +3,7 @@
 from cli.control.job import REFUSED, Job
 from cli.halt import Halt
 from cli.observed.pod import host_of
-from infra.api_server import Json
+from infra.kubernetes import Json
 from infra.remote_command import Container
 
 

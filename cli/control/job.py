@@ -16,7 +16,7 @@ from cli.observed.objects import is_true
 from cli.observed.paths import JOBSETS, WORKLOADS
 from cli.observed.place import place_of
 from cli.observed.pod import pods_of
-from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
 from infra.settings.jobs import MOST_GRACE_SECONDS
 
 REFUSED = 2

@@ -11,7 +11,7 @@ from cli.control.job import REFUSED, Job, asking, queued, wait
 from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
-from infra.api_server import APPLY_PATCH, MERGE_PATCH, Json
+from infra.kubernetes import APPLY_PATCH, MERGE_PATCH, Json
 from infra.names import KUEUE_API_VERSION, PRIORITY_LABEL
 
 _CLASSES = f"/apis/{KUEUE_API_VERSION}/workloadpriorityclasses"

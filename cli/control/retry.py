@@ -18,7 +18,7 @@ from cli.deployed import Deployed
 from cli.halt import INTERRUPTED, Halt
 from cli.observed.kind import variables
 from cli.observed.paths import JOBSETS
-from infra.api_server import APPLY_PATCH, UNREACHABLE, Json
+from infra.kubernetes import APPLY_PATCH, UNREACHABLE, Json
 from workloads.spec import JOB_SPEC_VARIABLE
 
 _SUBMIT_SECONDS = 60.0

@@ -12,7 +12,7 @@ from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.objects import condition
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 _ENDED = ("Succeeded", "Failed")
 """Phases of pods."""

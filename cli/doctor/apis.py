@@ -20,7 +20,7 @@ def kinds(scope: Scope) -> Findings:
 def services(scope: Scope) -> Findings:
     """Whether the project has the services on."""
     # Imports Pulumi's SDK.
-    from infra.apis import APIS
+    from infra.identity import APIS
 
     google = scope.in_google()
     path, query = f"/v1/projects/{google.project}/services", {"filter": "state:ENABLED", "pageSize": _MOST_SERVICES}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli.deployed import Deployed
 from cli.doctor.google import Google, NotAsked
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from workloads.spec import Spec
 
 if TYPE_CHECKING:

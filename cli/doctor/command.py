@@ -14,7 +14,7 @@ from cli.doctor import apis, clocks, credentials, dns, nodes, queues, quota, ver
 from cli.doctor.check import Check, Findings, Scope, Verdict, fault, not_asked
 from cli.doctor.google import Google, NotAsked, google
 from cli.halt import Halt
-from infra.api_server import UNREACHABLE, ApiError
+from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
 from workloads.spec import Spec
 

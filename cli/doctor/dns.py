@@ -7,7 +7,7 @@ from cli.control.host import container, running_hosts
 from cli.control.job import Job, State
 from cli.doctor.check import Check, Findings, Scope, fault, not_asked, ok
 from cli.observed.objects import is_true
-from infra.api_server import Json
+from infra.kubernetes import Json
 from infra.remote_command import NotStarted, run
 
 _COORDINATOR = "jobset.sigs.k8s.io/coordinator"

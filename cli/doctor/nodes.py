@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.slices import without_hosts
-from infra.api_server import Json
+from infra.kubernetes import Json
 from infra.names import NODE_POOL_LABEL, SLICE_GROUP_LABEL, SYSTEM_POOL
 from workloads.spec import BAD_HOST_KEY
 

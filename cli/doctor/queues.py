@@ -3,7 +3,7 @@
 from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
-from infra.api_server import ApiError, Json
+from infra.kubernetes import ApiError, Json
 from infra.names import KUEUE_API_VERSION
 
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -6,8 +6,8 @@ from typing import Any
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import Google
 from cli.observed.kueue import count
-from infra.api_server import Json
 from infra.capacity import FlexStart, Queued
+from infra.kubernetes import Json
 from infra.names import KUEUE_API_VERSION, TPU_RESOURCE
 from infra.settings.schema import SliceGroup
 

@@ -20,7 +20,7 @@ from cli.environments.backend import Backend, BackendError
 from cli.environments.derivation import LONGEST, collisions, derived, lifetime, name_fault, written
 from cli.environments.files import Files, Names
 from cli.halt import Halt
-from infra.bill import Bill, bill
+from infra.cost import Bill, bill
 from infra.readiness import placeholders
 from infra.review.tables import spent
 from infra.settings import Settings, SettingsError

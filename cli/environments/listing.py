@@ -13,7 +13,7 @@ from cli.environments.backend import Backend, BackendError
 from cli.environments.files import Files
 from cli.environments.known import Known, look
 from cli.halt import Halt
-from infra.bill import OUTPUT, Bill, read_bill
+from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.table import UNKNOWN, Table
 from workloads.spec import Spec
 
@@ -76,7 +76,7 @@ def _listed(stack: Known, backend: Backend, files: Files, now: datetime) -> List
     environment, trouble = stack.environment, stack.trouble
     bill: Bill | None = None
     try:
-        bill = read_bill(backend.outputs(stack.name).get(OUTPUT)) if environment and stack.updates else None
+        bill = read_bill(backend.outputs(stack.name).get(BILL_OUTPUT)) if environment and stack.updates else None
     except BackendError as error:
         trouble = f"its outputs cannot be read: {error}"
     return Listed(

@@ -27,7 +27,7 @@ from cli.observed.paths import JOBSETS
 from cli.observed.place import place_of
 from cli.observed.pod import leader_of, newest, pods_of
 from cli.sandbox_folder import existing
-from infra.api_server import UNREACHABLE, ApiError
+from infra.kubernetes import UNREACHABLE, ApiError
 from sandbox.site import Site
 from workloads.terminal import inert
 

@@ -10,8 +10,7 @@ from cli.logs.reading import Line, Reading, Window, moment
 from cli.observed.objects import Object
 from cli.observed.paths import PODS
 from cli.observed.pod import Pod, pod_of
-from infra.api_server import UNREACHABLE, ApiError, ApiServer
-from infra.watch import lines
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, lines
 
 _RETRY_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0

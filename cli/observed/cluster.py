@@ -17,7 +17,7 @@ from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKL
 from cli.observed.place import place_in
 from cli.observed.pod import newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
-from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
 from infra.names import HEAD, JOBSET_LABEL, NODE_POOL_LABEL, REPLICATED_JOB_LABEL
 from workloads.spec import BAD_HOST_KEY
 

@@ -6,7 +6,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.observed.objects import Object
 from cli.observed.paths import JOBSETS
-from infra.api_server import ApiError
+from infra.kubernetes import ApiError
 
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cli.observed.objects import Object, condition, moment
 from cli.observed.paths import PODS
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from infra.names import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES
 
 PodKey = tuple[str, int, int]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from infra.bill import OUTPUT, read_bill
+from infra.cost import BILL_OUTPUT, read_bill
 from infra.names import slice_pool
 
 
@@ -13,7 +13,7 @@ def without_hosts(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[st
     A slice that comes on request has no host until a job asks for it, so it is never among them.
     None: the stack's outputs do not tell, since another version of the program wrote them.
     """
-    bill = read_bill(outputs.get(OUTPUT))
+    bill = read_bill(outputs.get(BILL_OUTPUT))
     if bill is None:
         return None
     return {

@@ -1,7 +1,7 @@
 """Would the queue admit a job, and at whose cost: Kueue's scheduler rehearsed, with no cluster.
 
 Pure: plain frozen data in, a `Verdict` out. It follows Kueue 0.19.2 (`pkg/scheduler`, `pkg/cache`),
-on what `infra.cluster_queues` renders: one resource, several flavors in order, queues alone or in a
+on what `infra.queues` renders: one resource, several flavors in order, queues alone or in a
 flat cohort, limits, preemption, fair sharing. It is held against recorded decisions of the real one:
 `benchmarks.admission`.
 

@@ -8,10 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 
-from infra.admission import classical, fair
+from infra.admission import preemption
 from infra.admission.preemption import Contest, Target
-from infra.admission.situation import Chips, PodSet, Queue, Workload
-from infra.admission.snapshot import Snapshot
+from infra.admission.situation import Chips, PodSet, Queue, Snapshot, Workload
 
 
 class Mode(IntEnum):
@@ -110,7 +109,7 @@ def targets(snapshot: Snapshot, assignment: Assignment) -> list[Target]:
 
 
 def _search(contest: Contest) -> list[Target]:
-    return (fair if contest.snapshot.fair_sharing else classical).search(contest)
+    return (preemption if contest.snapshot.fair_sharing else preemption).search(contest)
 
 
 def _chosen_chips(choices: tuple[Choice, ...]) -> Chips:

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from infra.admission.assignment import Assignment, Mode, assign, targets
-from infra.admission.ledger import Share
 from infra.admission.preemption import Target
-from infra.admission.situation import Admission, Chips, PodSet, Situation, Workload
-from infra.admission.snapshot import Snapshot
+from infra.admission.situation import Admission, Chips, PodSet, Share, Situation, Snapshot, Workload
 
 Step = Literal["admitted", "preempts", "pending", "waits", "skipped"]
 """`pending`: it waits until those that it preempted are gone."""

@@ -1,18 +1,162 @@
-"""Would the workload be admitted, and at whose cost.
+"""Whether a workload would be admitted, and at whose cost: the verdict and how it is found."""
 
-Owns the question asked of `infra.admission.cycles`, and what of the answer a `Verdict` tells.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
+from typing import Literal
 
+from infra import jobset, queues
+from infra.admission import manifests
 from infra.admission.assignment import Assignment, Attempt, Mode, assign
 from infra.admission.cycles import Scheduler
-from infra.admission.preemption import Target
-from infra.admission.situation import Queue, Situation, Workload, chips_of
-from infra.admission.snapshot import Snapshot
-from infra.admission.verdict import Holder, Loan, Outcome, Preempted, Shortage, Verdict
+from infra.admission.manifests import Object
+from infra.admission.preemption import Reason, Target
+from infra.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
+from infra.capacity import FlexStart
+from infra.pods import way
+from infra.settings.jobs import Job
+from infra.settings.stack import Settings
+from infra.submission import submission
+from workloads.spec.base import Spec
+
+Outcome = Literal["admitted", "preempts", "waits", "never"]
+_NAMED = 5
+"""Most workloads that a line names."""
+_REASONS: dict[Reason, str] = {
+    "InClusterQueue": "less urgent in the same queue",
+    "InCohortReclamation": "on chips that its queue borrowed",
+    "InCohortReclaimWhileBorrowing": "less urgent, on chips that its queue borrowed",
+    "InCohortFairSharing": "its queue has the larger share of what is borrowed",
+}
+
+
+class Loan(Spec):
+    """Chips of others that the workload needs."""
+
+    flavor: str
+    chips: int
+    idle: dict[str, int]
+    """Chips by queue that lie idle and are lent. Nobody says whose are taken, and others may borrow of them too."""
+
+    def __str__(self) -> str:
+        lenders = ", ".join(f"{queue} {chips}" for queue, chips in self.idle.items())
+        return f"{self.chips} chips of {self.flavor} (idle and lent: {lenders})"
+
+
+class Preempted(Spec):
+    """A workload that is pushed out, and waits again."""
+
+    workload: str
+    queue: str
+    priority: int
+    chips: int
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.workload} ({self.chips} chips, priority {self.priority}, {_REASONS[self.reason]})"
+
+
+class Holder(Spec):
+    """A workload that has chips which this one would need, and cannot be made to go."""
+
+    workload: str
+    queue: str
+    priority: int
+    chips: dict[str, int]
+    """By flavor."""
+
+    def __str__(self) -> str:
+        return f"{self.workload} ({sum(self.chips.values())} chips, priority {self.priority})"
+
+
+class Shortage(Spec):
+    """Why it does not get one flavor."""
+
+    flavor: str
+    needed: int
+    available: int
+    """Chips that the queue could use now."""
+    most: int
+    """Chips that it could ever use: its own and all that others lend it."""
+
+    def __str__(self) -> str:
+        if self.needed > self.most:
+            return f"{self.flavor}: needs {self.needed} chips, and the queue can never use more than {self.most}"
+        return f"{self.flavor}: needs {self.needed} chips, {self.available} of at most {self.most} are free"
+
+
+class Verdict(Spec):
+    """What Kueue will do with a workload, as far as quota decides it."""
+
+    workload: str
+    queue: str
+    priority: int
+    chips: int
+    outcome: Outcome
+    flavors: tuple[str, ...]
+    """That it gets, by pod set; when it preempts, those that it makes room in."""
+    borrowed: tuple[Loan, ...]
+    preempted: tuple[Preempted, ...]
+    admitted_in_the_end: bool
+    """Whether it runs when all that follows has happened. Others may take what a preemption frees."""
+    restless: bool
+    """Workloads of these queues push each other out in turn, and Kueue does not come to rest, unless by chance:
+    in a cluster those that are pushed out together go one by one."""
+    shortages: tuple[Shortage, ...]
+    """When it is not admitted at once: flavor by flavor."""
+    holders: tuple[Holder, ...]
+    """When it waits: who has the chips, the next to end unknown."""
+    ahead: tuple[str, ...]
+    """When it waits: workloads of its queue that are more urgent or were there before. They do not block
+    smaller ones: Kueue admits whatever fits."""
+    started_first: tuple[str, ...]
+    """Workloads that wait now and are admitted before it, since the plan's quotas let them."""
+    stopped: bool
+    """Its queue admits nothing, whatever is free."""
+    checked_flavors: tuple[str, ...]
+    """Flavors of its own whose hosts must come first: it has its quota, and waits on."""
+    unknown: tuple[str, ...]
+    """What decides beside quota and is not rehearsed."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people; the first line alone says the outcome."""
+        details = [
+            *(f"borrows {loan}" for loan in self.borrowed),
+            *(f"pushes out {preempted}" for preempted in self.preempted),
+            *map(str, self.shortages),
+            *_listed("held by", map(str, self.holders)),
+            *_listed("ahead in the queue:", self.ahead),
+            *_listed("started before it:", self.started_first),
+            *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
+            *(["workloads of these queues push each other out in turn, without end"] if self.restless else []),
+            *self.unknown,
+        ]
+        return (self._headline(), *details)
+
+    def _headline(self) -> str:
+        job = f"{self.workload} ({self.chips} chips, priority {self.priority})"
+        flavors = ", ".join(dict.fromkeys(self.flavors))
+        match self.outcome:
+            case "admitted":
+                if self.checked_flavors:
+                    return f"{job} has its quota at once, on {flavors}, and waits for hosts"
+                return f"{job} is admitted at once, on {flavors}"
+            case "preempts":
+                after = f"is admitted on {flavors}" if self.admitted_in_the_end else "others may still be faster"
+                return f"{job} pushes out {len(self.preempted)} running, then {after}"
+            case "waits":
+                return f"{job} waits: queue {self.queue} is {'on hold' if self.stopped else 'short of chips'}"
+            case "never":
+                return f"{job} is never admitted by queue {self.queue}"
+
+
+def _listed(what: str, names: Iterable[str]) -> list[str]:
+    """One line of some names, none for none."""
+    found = list(names)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
+
 
 _MOST_EVENTS_EACH = 8
 """By workload. Where more happen, workloads push each other out in turn for ever."""
@@ -144,3 +288,66 @@ def _preempted(target: Target) -> Preempted:
 
 def _shortage(attempt: Attempt) -> Shortage:
     return Shortage(flavor=attempt.flavor, needed=attempt.needed, available=attempt.available, most=attempt.potential)
+
+
+_NO_IMAGE = ""
+"""The queue does not look at it."""
+_LAST_SECONDS = 1e12
+"""After all that has come, in seconds since 1970."""
+
+
+def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[str, Verdict]:
+    """What becomes of each of the stack's jobs, by name, when they are submitted to the plan's queues one by one.
+
+    `live`: the cluster's Workloads, which run on or wait. None: no cluster was asked, so nothing runs.
+    """
+    found = situation(settings, live or ())
+    verdicts: dict[str, Verdict] = {}
+    for job, workload in zip(settings.jobs.values(), newcomers(settings), strict=True):
+        unknown = tuple(_unknown(settings, job, asked=live is not None))
+        verdicts[job.name] = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        found = found.model_copy(update={"workloads": (*found.workloads, workload)})
+    return verdicts
+
+
+def situation(settings: Settings, live: Iterable[Object]) -> Situation:
+    """The plan's queues with the cluster's workloads, less earlier ones of the jobs, which go before they come."""
+    placement, jobs = settings.scheduling.placement, {workload.name for workload in newcomers(settings)}
+    rendered = (queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
+    local = {(team.namespace, name): name for name, team in settings.teams.items()}
+    found = manifests.workloads(live, local, _flavors(settings))
+    return Situation(
+        queues=tuple(map(manifests.queue, rendered)),
+        workloads=tuple(workload for workload in found if workload.name not in jobs),
+        fair_sharing=settings.scheduling.fair_sharing,
+    )
+
+
+def newcomers(settings: Settings) -> list[Workload]:
+    """The jobs as the last that ask, in their order."""
+    return [
+        manifests.of_jobset(
+            jobset.render(submission(settings, job, _NO_IMAGE)),
+            job.team,
+            queues.PRIORITIES[job.priority],
+            _flavors(settings),
+            now=_LAST_SECONDS + index,
+        )
+        for index, job in enumerate(settings.jobs.values())
+    ]
+
+
+def _flavors(settings: Settings) -> list[Object]:
+    placement = settings.scheduling.placement
+    return [queues.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
+
+
+def _unknown(settings: Settings, job: Job, *, asked: bool) -> Iterable[str]:
+    groups = settings.groups_of(job)
+    if not asked:
+        yield "no cluster was asked: rehearsed as if nothing else ran or waited"
+    if way(groups.values(), settings.scheduling.placement) == "topology-aware":
+        yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
+    for name, group in groups.items():
+        if isinstance(group.capacity, FlexStart):
+            yield f"{name} is flex-start: an admitted job's pods wait until Google has the hosts of its slices"

@@ -1,10 +1,8 @@
-"""What Kueue decides on: queues, and the workloads that run or wait in them.
+"""What Kueue decides on: queues, workloads, and who uses, lends and borrows how many chips."""
 
-Owns plain data, in Kueue's words (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue). Reading
-them from manifests is the business of `infra.admission.manifests`.
-"""
-
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -114,3 +112,159 @@ def chips_of(pod_sets: tuple[PodSet, ...], flavors: tuple[str, ...]) -> Chips:
         if flavor:
             total[flavor] += pods.chips
     return dict(total)
+
+
+type Share = tuple[bool, float]
+"""A queue's share of what its cohort lends, for its weight; the higher, the sooner its workloads go.
+The first is whether it borrows on a weight of zero, which is more than any share on a weight."""
+
+
+class Ledger:
+    """Quotas of some queues, and what of them is used."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self.queues = {queue.name: queue for queue in queues}
+        self._quotas = {(queue.name, quota.flavor): quota for queue in queues for quota in queue.flavors}
+        self._usage = defaultdict[tuple[str, str], int](int)
+        self._pool = defaultdict[tuple[str, str], int](int)
+        """By cohort and flavor: what all its queues lend together."""
+        self._taken = defaultdict[tuple[str, str], int](int)
+        """By cohort and flavor: what its queues take of it."""
+        for queue in self.queues.values():
+            if queue.cohort:
+                for quota in queue.flavors:
+                    self._pool[queue.cohort, quota.flavor] += quota.nominal - _kept(quota)
+
+    def add(self, queue: str, chips: Chips) -> None:
+        """Count chips as used by the queue."""
+        cohort = self.queues[queue].cohort
+        for flavor, count in chips.items():
+            before = self._shared(queue, flavor)
+            self._usage[queue, flavor] += count
+            if cohort:
+                self._taken[cohort, flavor] += self._shared(queue, flavor) - before
+
+    def remove(self, queue: str, chips: Chips) -> None:
+        """Count chips as used no more."""
+        self.add(queue, {flavor: -count for flavor, count in chips.items()})
+
+    @contextmanager
+    def without(self, workloads: Iterable[Workload]) -> Generator[None]:
+        """As if these did not run."""
+        gone = list(workloads)
+        for workload in gone:
+            self.remove(workload.queue, workload.usage)
+        yield
+        for workload in gone:
+            self.add(workload.queue, workload.usage)
+
+    @contextmanager
+    def with_usage(self, queue: str, chips: Chips) -> Generator[None]:
+        """As if the queue used these as well."""
+        self.add(queue, chips)
+        yield
+        self.remove(queue, chips)
+
+    def usage(self, queue: str, flavor: str) -> int:
+        """Chips that the queue uses."""
+        return self._usage[queue, flavor]
+
+    def nominal(self, queue: str, flavor: str) -> int:
+        """Chips that are the queue's own."""
+        quota = self._quotas.get((queue, flavor))
+        return quota.nominal if quota else 0
+
+    def available(self, queue: str, flavor: str) -> int:
+        """Chips that it may use beside those it uses."""
+        cohort, quota, used = self.queues[queue].cohort, self._quotas[queue, flavor], self._usage[queue, flavor]
+        if not cohort:
+            return max(0, quota.nominal - used)
+        kept = _kept(quota)
+        shared = self._pool[cohort, flavor] - self._taken[cohort, flavor]
+        if quota.borrowing_limit is not None:
+            shared = min(shared, quota.nominal - kept - self._shared(queue, flavor) + quota.borrowing_limit)
+        return max(0, max(0, kept - used) + shared)
+
+    def potential(self, queue: str, flavor: str) -> int:
+        """Chips that it could use if nobody else used any."""
+        cohort, quota = self.queues[queue].cohort, self._quotas[queue, flavor]
+        if not cohort:
+            return quota.nominal
+        most = _kept(quota) + self._pool[cohort, flavor]
+        return most if quota.borrowing_limit is None else min(most, quota.nominal + quota.borrowing_limit)
+
+    def borrows(self, queue: str, flavor: str, more: int = 0) -> bool:
+        """Whether it uses more than its own, with `more` chips on top."""
+        return self._usage[queue, flavor] + more > self.nominal(queue, flavor)
+
+    def idle(self, queue: str, flavor: str) -> int:
+        """Own chips that the queue does not use and lends."""
+        quota = self._quotas.get((queue, flavor))
+        return max(0, quota.nominal - max(_kept(quota), self._usage[queue, flavor])) if quota else 0
+
+    def neighbours(self, queue: str) -> list[Queue]:
+        """The others of its cohort."""
+        cohort = self.queues[queue].cohort
+        return [other for other in self.queues.values() if cohort and other.cohort == cohort and other.name != queue]
+
+    def share(self, queue: str) -> Share:
+        """What it borrows of all flavors, in thousandths of what the cohort lends, for its weight."""
+        found = self.queues[queue]
+        lent = sum(chips for (cohort, _), chips in self._pool.items() if cohort == found.cohort)
+        ratio = 1000 * self._borrowed(found) / lent if lent > 0 else 0.0
+        if found.weight == 0:
+            return ratio > 0, ratio
+        return False, ratio / found.weight
+
+    def borrows_any(self, queue: str) -> bool:
+        """Whether it borrows of any of its flavors."""
+        return self._borrowed(self.queues[queue]) > 0
+
+    def _borrowed(self, queue: Queue) -> int:
+        if not queue.cohort:
+            return 0
+        return sum(max(0, self._usage[queue.name, quota.flavor] - quota.nominal) for quota in queue.flavors)
+
+    def _shared(self, queue: str, flavor: str) -> int:
+        """What the queue's usage takes of the cohort."""
+        quota = self._quotas.get((queue, flavor))
+        return max(0, self._usage[queue, flavor] - (_kept(quota) if quota else 0))
+
+
+def _kept(quota: FlavorQuota) -> int:
+    """Chips that the queue lends to nobody."""
+    return 0 if quota.lending_limit is None else max(0, quota.nominal - quota.lending_limit)
+
+
+class Snapshot:
+    """Running workloads by queue and name, and the chips they use."""
+
+    def __init__(self, queues: Iterable[Queue], running: Iterable[Workload], *, fair_sharing: bool) -> None:
+        self.fair_sharing = fair_sharing
+        self.ledger = Ledger(queues)
+        self._running: dict[str, dict[str, Workload]] = {name: {} for name in self.ledger.queues}
+        for workload in running:
+            self.add(workload)
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name."""
+        return self.ledger.queues[name]
+
+    def running(self, queue: str) -> Mapping[str, Workload]:
+        """Those that have quota in the queue."""
+        return self._running[queue]
+
+    def add(self, workload: Workload) -> None:
+        """Let an admitted workload run."""
+        self._running[workload.queue][workload.name] = workload
+        self.ledger.add(workload.queue, workload.usage)
+
+    def remove(self, workload: Workload) -> None:
+        """Let it run no more."""
+        del self._running[workload.queue][workload.name]
+        self.ledger.remove(workload.queue, workload.usage)
+
+    def copy(self) -> "Snapshot":
+        """The same, for other changes."""
+        running = (workload for queue in self._running.values() for workload in queue.values())
+        return Snapshot(self.ledger.queues.values(), running, fair_sharing=self.fair_sharing)

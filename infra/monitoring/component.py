@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.kubernetes_objects import KubernetesObject, owned
 from infra.monitoring import collection, dashboard, rules
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, Manifest
+from infra.objects import KubernetesObject, owned
 from infra.pods import admitted_pods
 from infra.settings.stack import Settings
 

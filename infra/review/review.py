@@ -1,22 +1,16 @@
-"""Everything that a preview tells of a stack, as one object.
-
-Owns what is in it; how it reads is the business of `infra.review.tables`. Pure: the cluster, the clock and the
-preflight's cache are the caller's.
-"""
+"""Everything that a review or a preview tells of a stack, as objects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
-from infra.admission.stack import rehearse_stack
-from infra.admission.verdict import Verdict
-from infra.bill import Bill, bill
-from infra.expiry import expired
-from infra.job_spec import job_specs
-from infra.readiness import doubts, placeholders
+from infra.admission.rehearsal import Verdict, rehearse_stack
+from infra.cost import Bill, bill
+from infra.readiness import doubts, expired, placeholders
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.stack import Settings
+from infra.submission import job_specs
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
 from workloads.spec import JobSpec, Spec, load_preset
@@ -218,3 +212,50 @@ def _paces(spec: JobSpec, preflight: PreflightResult, usd_per_hour: float | None
             )
         )
     return tuple(paces)
+
+
+class Change(Spec):
+    """What the engine would do with one resource."""
+
+    operation: str
+    """Pulumi's word, such as `create`, `update`, `replace` or `delete`."""
+    type: str
+    name: str
+    properties: tuple[str, ...]
+    """Paths of the inputs that differ."""
+
+
+class Finding(Spec):
+    """A rule that the plan breaks."""
+
+    rule: str
+    level: Literal["advisory", "mandatory"]
+    severity: str
+    resource: str | None
+    """Name within the program; None: the stack as a whole."""
+    message: str
+
+
+class Previewed(Spec):
+    """What a preview of a stack tells."""
+
+    stack: str
+    review: Review | None
+    """None: the program ended before it was made, and `errors` says why."""
+    changes: tuple[Change, ...]
+    unchanged: int
+    findings: tuple[Finding, ...]
+    errors: tuple[str, ...]
+    """Why the engine refuses the plan, besides the findings."""
+    seconds: float
+    """What the preview took."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the plan may be carried out and its job is not known to be unable to run."""
+        refused = self.errors or any(finding.level == "mandatory" for finding in self.findings)
+        return not refused and self.review is not None and self.review.goes
+
+
+REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
+"""Environment variable that names the file for the review as JSON."""

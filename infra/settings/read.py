@@ -8,7 +8,6 @@ import pulumi
 from pulumi.runtime.config import CONFIG, is_config_secret
 from pydantic import TypeAdapter, ValidationError
 
-from infra.accelerators import SliceShape
 from infra.settings import rules_cloud, rules_jobs, rules_teams
 from infra.settings.errors import (
     Fault,
@@ -39,6 +38,7 @@ from infra.settings.schema import (
 )
 from infra.settings.stack import Draft, DraftJob, Settings, Written
 from infra.settings.values import HIDDEN, SECTION, GroupName, Hidden, TeamName, of_texts
+from infra.tpu import SliceShape
 from workloads.spec import Spec
 
 SHORT_FORM = "job"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from infra.accelerators import all_shapes, meant, resolve
 from infra.capacity import (
     CHIPS_OF_A_BLOCK,
     CHIPS_OF_A_SUB_BLOCK,
@@ -17,10 +16,10 @@ from infra.capacity import (
     offers_flex_start,
 )
 from infra.controllers import controller_request, machine_size
-from infra.generations import FLEX_START_GENERATIONS
 from infra.settings.errors import Fault
 from infra.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, SliceGroup
 from infra.settings.stack import Draft, Shapes, Written, listed
+from infra.tpu import FLEX_START_GENERATIONS, all_shapes, meant, resolve
 
 type _Ranges = Mapping[str, IPv4Network]
 """The ranges that the stack uses, by setting."""

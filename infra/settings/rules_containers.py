@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from infra import pathways
-from infra.accelerators import SliceShape
+from infra import programs
 from infra.controllers import machine_size
 from infra.pods import most_of_host, requested_of_host
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES, TPU_METRICS_PORT, TPU_METRICS_PORT_NAME
@@ -11,6 +10,7 @@ from infra.settings.errors import Fault
 from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.settings.schema import DATASETS_FOLDER
 from infra.settings.stack import Draft, listed
+from infra.tpu import SliceShape
 
 _FREE = ("HOME", "PATH", "TMPDIR")
 """The container's own, which its stack file may change."""
@@ -167,12 +167,12 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
 
 
 def _runtime_settings(path: str, job: ContainerJob) -> Iterator[Fault]:
-    for name in sorted(job.env.keys() & set(pathways.VARIABLES)):
+    for name in sorted(job.env.keys() & set(programs.PATHWAYS_VARIABLES)):
         expected = "a variable that is not how JAX finds the proxy of Pathways"
         yield Fault(f"{path}.env.{name}", expected, repr(name), "remove it, or set it within the program")
     for name, port in job.ports.items():
-        if port in pathways.PORTS:
-            taken = ", ".join(map(str, pathways.PORTS))
+        if port in programs.PATHWAYS_PORTS:
+            taken = ", ".join(map(str, programs.PATHWAYS_PORTS))
             expected = f"a port other than {taken}, where the servers of Pathways answer"
             yield Fault(f"{path}.ports.{name}", expected, str(port), "choose another")
     if job.slices.min_count is not None:
@@ -197,14 +197,14 @@ def _runtime_placement(path: str, draft: Draft) -> Iterator[Fault]:
 def _runtime_slices(
     path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: SliceShape
 ) -> Iterator[Fault]:
-    if pathways.instance(shape) is None:
+    if programs.pathways_instance(shape) is None:
         yield Fault(
             f"{path}.slices.group",
-            f"slices of a machine type that Pathways knows: {', '.join(pathways.machine_types())}",
+            f"slices of a machine type that Pathways knows: {', '.join(programs.pathways_machine_types())}",
             shape.machine_type,
             "choose another group, or write backend: direct",
         )
-    if pathways.colocated(shape):
+    if programs.colocated(shape):
         yield from _of_a_shared_host(path, runtime)
     elif draft.cluster:
         machine = draft.cluster.system_machine_type

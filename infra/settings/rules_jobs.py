@@ -6,8 +6,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from infra import job_spec
-from infra.accelerators import SliceShape
+from infra import submission
 from infra.capacity import FlexStart, Queued
 from infra.names import TEAMS_FOLDER
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
@@ -17,6 +16,7 @@ from infra.settings.jobs import ContainerJob, Job, TrainingJob, group_order
 from infra.settings.schema import SliceGroup
 from infra.settings.stack import Draft, DraftJob, Shapes, Written, listed
 from infra.settings.values import SECTION, VARIABLE, VARIABLE_RULE, Hidden
+from infra.tpu import SliceShape
 from workloads.spec import ModelSpec, OptimizerSpec, Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
 
 
@@ -202,8 +202,8 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
     wrong: list[Fault] = []
     sections = (
         ("model", ModelSpec, lambda job, preset: preset.model_with(job.model)),
-        ("training", TrainingSpec, job_spec.training_spec),
-        ("optimizer", OptimizerSpec, job_spec.optimizer_spec),
+        ("training", TrainingSpec, submission.training_spec),
+        ("optimizer", OptimizerSpec, submission.optimizer_spec),
     )
     for name, model, merged in sections:
         try:
@@ -228,7 +228,7 @@ def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iter
     # Sizes are judged also while there is no data yet.
     with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     try:
-        job_spec.assemble(with_data, shape, preset, storage_root="gs://bucket")
+        submission.assemble(with_data, shape, preset, storage_root="gs://bucket")
     except ValidationError as error:
         for detail in error.errors():
             yield Fault(

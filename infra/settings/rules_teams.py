@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from math import floor
 
 from infra import names
-from infra.bill import group_bill, job_group_bills, total
 from infra.capacity import OnDemand
+from infra.cost import group_bill, group_rate, job_group_bills, total
 from infra.names import KUEUE_NAMESPACE
-from infra.pricing import group_rate
 from infra.settings.errors import Fault, nearest
 from infra.settings.jobs import HOURS_PER_YEAR, Job, JobSlices
 from infra.settings.schema import Cloud, Quota, Team
@@ -177,7 +176,7 @@ _DECIMALS = 4
 
 
 def check_budget(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
-    """Faults of the section `budget`, its last day aside, which `infra.expiry` judges: it must not stop a destroy."""
+    """Faults of the section `budget` but its last day, which must not stop a destroy: `infra.readiness` judges that."""
     if draft.budget and draft.cloud:
         if draft.budget.usd_per_hour is not None:
             yield from _per_hour(draft, draft.cloud, draft.budget.usd_per_hour, shapes)

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from infra.accelerators import SliceShape, resolve
 from infra.capacity import Capacity
 from infra.settings.values import (
     BucketName,
@@ -23,6 +22,7 @@ from infra.settings.values import (
     ProjectName,
     SecurityGroup,
 )
+from infra.tpu import SliceShape, resolve
 from workloads.spec import MOST_SLICES, NUMBER, Number, PositiveInt, Spec, WholeNumber
 
 SLICE_PODS_PER_NODE = 32

@@ -7,7 +7,6 @@ from typing import get_args
 from pydantic import InstanceOf
 
 from infra import names
-from infra.accelerators import SliceShape
 from infra.controllers import Resources
 from infra.settings.jobs import AnyJob, ContainerJob, Job, PodLevel, TrainingJob
 from infra.settings.schema import (
@@ -28,6 +27,7 @@ from infra.settings.schema import (
 from infra.settings.values import (
     Hidden,
 )
+from infra.tpu import SliceShape
 
 _LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
 """Enough for a program that only starts work on the hosts of slices."""

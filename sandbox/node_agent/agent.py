@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from infra.api_server import Json
-from infra.watch import Watch
+from infra.kubernetes import Json, Watch
 from sandbox.access import administrator
 from sandbox.node_agent.container import Machine, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings

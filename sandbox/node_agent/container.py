@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox.node_agent.environment import Lookup, Surroundings, command_line, declared_variables
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE
 from sandbox.node_agent.names import PodNames

@@ -7,7 +7,7 @@ import logging
 import threading
 from datetime import UTC, datetime
 
-from infra.api_server import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json
+from infra.kubernetes import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json
 from sandbox.node_agent.status import timestamp
 from sandbox.site import SILENT_ANNOTATION
 

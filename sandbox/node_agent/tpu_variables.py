@@ -3,7 +3,7 @@
 Names and values are in `sandbox.tpu_environment`; here the pod, its Job and its node are read.
 """
 
-from infra.accelerators import SliceShape, shape_of
+from infra.tpu import SliceShape, shape_of
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.tpu_environment import (

@@ -14,7 +14,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from infra.api_server import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, bearer
+from infra.kubernetes import CONNECTIONS, UNREACHABLE, ApiError, ApiServer, bearer
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import urllib3
 import yaml
 
-from infra.api_server import APPLY_PATCH, ApiServer
+from infra.kubernetes import APPLY_PATCH, ApiServer
 from sandbox.catalog import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.control_plane import erase
 from sandbox.providers.cloud import Cloud

@@ -5,7 +5,7 @@ import hashlib
 import threading
 from typing import override
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox import programs, site
 from sandbox.access import administrator
 from sandbox.providers.cloud import Cloud

@@ -15,7 +15,7 @@ from typing import Any, override
 import yaml
 from pulumi.provider.experimental.provider import ConstructRequest, ConstructResponse
 
-from infra.api_server import APPLY_PATCH, JSON_PATCH, ApiError
+from infra.kubernetes import APPLY_PATCH, JSON_PATCH, ApiError
 from sandbox import programs
 from sandbox.catalog import ProgramsError
 from sandbox.providers import awaiting, charts, manifests, ownership

@@ -6,9 +6,9 @@ rules are in the tables of accelerators and capacity.
 
 import re
 
-from infra import accelerators
-from infra.accelerators import SliceShape
+from infra import tpu
 from infra.capacity import offers_flex_start
+from infra.tpu import SliceShape
 from sandbox.providers.nodes import Pool
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown
@@ -86,7 +86,7 @@ def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
     placement = properties.get("placementPolicy", {})
     policy_topology = (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
     topology = placement.get("tpuTopology") or policy_topology
-    shapes = [shape for shape in accelerators.all_shapes() if shape.machine_type == machine_type]
+    shapes = [shape for shape in tpu.all_shapes() if shape.machine_type == machine_type]
     if not shapes:
         if topology or machine_type.startswith(("ct", "tpu")):
             raise _invalid(f'Machine type "{machine_type}" does not support TPU topology "{topology or ""}".')
@@ -96,7 +96,7 @@ def _shape(properties: Object, policy: Object | None) -> SliceShape | None:
         _require_no_placement(placement, single_host)
         return single_host
     try:
-        shape = accelerators.shape_of(machine_type, topology)
+        shape = tpu.shape_of(machine_type, topology)
     except ValueError as error:
         message = f'Invalid TPU topology "{topology}" for machine type "{machine_type}"'
         raise _invalid(f"{message}: {error}.") from None

@@ -9,9 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from infra.accelerators import SliceShape
-from infra.generations import generations
 from infra.names import TPU_RESOURCE
+from infra.tpu import SliceShape, generations
 from sandbox.providers.values import Object
 from sandbox.site import NODE_LABEL, Site
 

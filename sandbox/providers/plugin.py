@@ -24,7 +24,7 @@ from pulumi.provider.experimental.server import ProviderServicer
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from urllib3.exceptions import HTTPError
 
-from infra.api_server import ApiError
+from infra.kubernetes import ApiError
 from sandbox.providers.values import Change, Object
 from sandbox.providers.wire import plain_object, wire_object
 

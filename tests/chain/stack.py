@@ -17,7 +17,7 @@ from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
 from chaos.field import JOB, JOBSETS, NAMESPACE, Field
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox import daemon, programs
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT

@@ -14,9 +14,9 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from cli.observed.paths import JOBSET_API
-from infra import access, network_policy, placement
-from infra.api_server import ApiError, ApiServer, Json
-from infra.calls import call_secret
+from infra import access, pods
+from infra.jobs import call_secret
+from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import SERVICE_ACCOUNT
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.read import parse
@@ -186,8 +186,8 @@ def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywh
         ("PATCH", f"{PODS.format('first')}/any/ephemeralcontainers"),
         ("POST", f"/api/v1/namespaces/first/serviceaccounts/{SERVICE_ACCOUNT}/token"),
         ("PATCH", "/api/v1/namespaces/first"),
-        ("DELETE", f"/apis/networking.k8s.io/v1/namespaces/first/networkpolicies/{network_policy.NAME}"),
-        ("PATCH", f"{RBAC}/roles/{access.NAME}"),
+        ("DELETE", f"/apis/networking.k8s.io/v1/namespaces/first/networkpolicies/{access.NETWORK_POLICY}"),
+        ("PATCH", f"{RBAC}/roles/{access.MEMBERS}"),
         ("POST", f"{RBAC}/rolebindings"),
     ],
 )
@@ -311,7 +311,7 @@ def _head(admin: ApiServer, *requests: Json) -> Json:
 
 
 def _beside_its_job() -> Any:
-    return placement.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
+    return pods.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
 
 
 def test_a_namespace_holds_no_disks_and_a_bounded_number_of_pods_and_jobs(admin: ApiServer) -> None:
@@ -450,7 +450,7 @@ def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_r
 
 def test_each_namespace_has_the_policy_that_was_rendered(stack: Chain) -> None:
     live = {item["metadata"]["namespace"]: item["spec"] for item in stack.objects("networkpolicies")}
-    assert live == {team: network_policy.of_team(team, Network(), monitored=True)["spec"] for team in TEAMS}
+    assert live == {team: access.of_team(team, Network(), monitored=True)["spec"] for team in TEAMS}
 
 
 def _trainer(admin: ApiServer) -> Json:

@@ -18,7 +18,7 @@ from pulumi.automation import CommandError
 
 from chaos.rival import rival
 from cli.explain.finding import Cause
-from infra.holders import holders
+from infra.live import holders
 from infra.settings.read import parse
 from tests.chain.commands import answered
 from tests.chain.stack import Chain, Operations, Reviews, ignore, wait_until

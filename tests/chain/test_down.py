@@ -9,7 +9,7 @@ from rich.console import Console
 from chaos.field import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
-from infra.api_server import ApiError, Json
+from infra.kubernetes import ApiError, Json
 from infra.names import KUEUE_NAMESPACE, MARK
 from sandbox import daemon
 from sandbox.site import taken_ports

@@ -11,7 +11,7 @@ import pytest
 import urllib3
 
 from chaos.field import NAMESPACE
-from infra.api_server import ApiError, ApiServer, Json
+from infra.kubernetes import ApiError, ApiServer, Json
 from infra.names import SERVICE_ACCOUNT, SLICE_GROUP_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox.daemon import CHECKOUT

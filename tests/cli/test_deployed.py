@@ -6,7 +6,7 @@ import pytest
 
 from cli.deployed import Deployed, JobPlace, deployed
 from cli.halt import Halt
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox.access import administrator
 from sandbox.site import Site
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from cli.answer import Form
 from cli.halt import Halt
 from cli.review import review
-from infra.bill import bill
+from infra.cost import bill
 from infra.review.review import Review
 from infra.settings.read import parse
 from tests.infra.recording import ROOT

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from tests.infra.exec_server import CONTAINER, POD, TOKEN, exec_server
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ import urllib3
 from cli.deployed import Deployed, JobPlace
 from cli.halt import exit_status
 from cli.shell import shell
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 
 url, ca, certificate, key, token, host, command, form = sys.argv[1:]
 pool = urllib3.PoolManager(ca_certs=ca, cert_file=certificate, key_file=key)

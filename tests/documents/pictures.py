@@ -17,11 +17,10 @@ from rich.console import Console
 from chaos import report
 from cli import engine_events
 from cli.view.render import screen
-from infra.bill import bill
+from infra.cost import bill
+from infra.outputs import preview_tables
 from infra.review import table
-from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Previewed
-from infra.review.review import review
+from infra.review.review import Previewed, review
 from infra.review.tables import tables
 from infra.settings.read import parse
 from tests.cli.test_engine_events import recorded

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.job_spec import job_spec
 from infra.jobset import render
 from infra.settings.jobs import ContainerJob, TrainingJob
 from infra.settings.read import parse
-from infra.submission import submission
+from infra.submission import job_spec, submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values
 from workloads.spec import JOB_FOLDER_VARIABLE

@@ -10,8 +10,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from cli.train import main
-from infra.job_spec import job_spec
 from infra.settings.read import parse
+from infra.submission import job_spec
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names

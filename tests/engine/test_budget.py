@@ -11,10 +11,9 @@ import pulumi
 import pytest
 from pulumi import automation
 
-from infra.bill import Bill, bill
-from infra.expiry import changeable_until
+from infra.cost import Bill, bill
 from infra.outputs import deployed_bill, export_bill
-from infra.readiness import filled_in
+from infra.readiness import changeable_until, filled_in
 from infra.settings.read import parse
 from infra.settings.schema import Budget
 from sandbox import programs

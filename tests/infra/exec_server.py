@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import urllib3
 
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from sandbox import certificates
 from sandbox.site import create
 from tests.sandbox.node_agent.containers import CLIENT, CONTAINER, POD, served, sleeping

@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from infra.accelerators import SliceShape, all_shapes
 from infra.capacity import CHIPS_OF_A_BLOCK, CHIPS_OF_A_SUB_BLOCK, GENERATION_WITH_BLOCKS, offers_flex_start
-from infra.pricing import list_rate
+from infra.cost import list_rate
+from infra.tpu import SliceShape, all_shapes
 from tests.infra.recording import Values, stack_values
 
 _WEIGHT_ROWS = 64

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.accelerators import SliceShape, all_shapes, dimensions, generation_names, meant, resolve, shape_of
+from infra.tpu import SliceShape, all_shapes, dimensions, generation_names, meant, resolve, shape_of
 
 _ROWS = list(csv.DictReader((Path(__file__).parent / "tpu-slices.csv").open()))
 

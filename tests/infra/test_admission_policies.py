@@ -1,6 +1,6 @@
 """Which namespaces the admission policies are for. What they refuse is asked of a real API server in tests/chain."""
 
-from infra.admission_policies import HOST_NETWORK
+from infra.borders import HOST_NETWORK
 from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from tests.infra.recording import Recording, Values, run_program
 

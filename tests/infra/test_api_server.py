@@ -11,9 +11,8 @@ import pytest
 from kubernetes import client
 from kubernetes.config import ConfigException
 
-from infra.api_server import ApiServer
-from infra.kubeconfig import kubeconfig
-from infra.live_jobs import connect
+from infra.kubernetes import ApiServer, kubeconfig
+from infra.live import connect
 from sandbox import certificates
 from sandbox.providers.cluster import Cluster
 from sandbox.site import Site

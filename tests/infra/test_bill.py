@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.bill import Amount, bill, read_bill
+from infra.cost import Amount, bill, read_bill
 from infra.settings.read import parse
 from infra.settings.stack import Settings
 from tests.infra.legal_values import legal_values

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from infra.calls import KEPT_SECONDS, CallJob, CallSettings, call_jobset, call_secret, call_settings, spec_of
+from infra.jobs import KEPT_SECONDS, CallJob, CallSettings, call_jobset, call_secret, call_settings, call_spec_of
 from infra.jobset import render
 from infra.names import METRICS_PORT_NAME
 from infra.settings.read import parse
@@ -92,11 +92,11 @@ def test_chips_are_free_after_the_limit_though_no_host_can_act(values: Values) -
 
 
 def test_a_call_is_known_by_its_jobset_and_other_jobs_are_none(values: Values) -> None:
-    found = spec_of(call(values))
+    found = call_spec_of(call(values))
     assert found
     assert (found.id, found.slices) == ("train-1", told(values).slices_of("trillium", 2))
     assert isinstance(found.slices, SliceSpec)
-    assert spec_of(render(only_submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
+    assert call_spec_of(render(only_submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
 
 
 def test_the_program_exports_what_calls_need(values: Values) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.flavors import flavor_labels
+from infra.pods import node_labels
 from infra.settings import SettingsError
 from infra.settings.read import parse
 from infra.slices import TpuSlicesArgs, pool_args
@@ -289,4 +289,4 @@ def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(va
     assert [bool(config.spot), scaled, affinity.consume_reservation_type == "SPECIFIC_RESERVATION"].count(True) <= 1
     assert len(affinity.values or ["-"]) == 1
     assert config.boot_disk.disk_type in group.shape.boot_disk_types
-    assert config.labels.items() <= flavor_labels(group_name, group).items()
+    assert config.labels.items() <= node_labels(group_name, group).items()

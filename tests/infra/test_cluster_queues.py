@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.cluster_queues import amount, quantity
+from infra.queues import amount, quantity
 from tests.infra.recording import Recording, Values, run_program
 
 TRILLIUM, IRONWOOD = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"

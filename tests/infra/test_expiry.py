@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from infra.expiry import expired
+from infra.readiness import expired
 from infra.settings.schema import Budget, Environment
 
 BUDGET = Budget(expires_on=date(2026, 3, 1))

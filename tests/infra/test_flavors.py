@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.flavors import flavor_name, resource_flavor
+from infra.queues import flavor_name, resource_flavor
 from infra.settings.read import parse
 from infra.settings.schema import Placement, SliceGroup
 from tests.infra.legal_values import legal_values

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pulumi
 import pytest
 
-from infra import holders
+from infra import live
 
 QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"
 
@@ -18,10 +18,10 @@ def _told(monkeypatch: pytest.MonkeyPatch, operation: str, answer: Callable[[], 
     asked: list[Callable[[pulumi.ErrorHookArgs], Coroutine[Any, Any, bool]]] = []
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, hook: asked.append(hook))  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(pulumi.log, "error", told.append)
-    monkeypatch.setattr(holders, "connect", lambda host: host)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr(holders, "holders", lambda *_: answer())
+    monkeypatch.setattr(live, "connect", lambda host: host)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(live, "holders", lambda *_: answer())
     endpoint = cast(Any, type("Known", (), {"future": lambda _: asyncio.sleep(0, "host")})())
-    holders.told_when_stuck(endpoint)
+    live.told_when_stuck(endpoint)
     failure = pulumi.ErrorHookArgs(
         urn="urn",
         id="id",

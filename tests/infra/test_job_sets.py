@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from infra.job_sets import usd_per_job_hour
+from infra.jobs import usd_per_job_hour
 from infra.settings.read import parse
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Recording, Values, run_program, stack_values

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.network_policy import of_team
+from infra.access import of_team
 from infra.settings.schema import Network
 from workloads.spec import METRICS_PORT
 

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import pytest
 
-from infra.accelerators import SliceShape, all_shapes
 from infra.pods import admitted_pods, most_of_host, pod_template, resources
 from infra.settings.jobs import PodLevel
 from infra.settings.read import parse
+from infra.tpu import SliceShape, all_shapes
 from sandbox.providers.nodes import allocatable
 from tests.infra.one_job import submitted
 from tests.infra.recording import ROOT, Values

@@ -1,12 +1,12 @@
 import pytest
 
 from benchmarks.preflight_table import job
-from infra.preflights import TABLE, Design, rows
+from infra.plan import TABLE, Design, read_rows
 from tests.infra.preflight_rows import design, fitting, unfit
 
 
 def test_every_row_that_ships_is_a_job_that_can_be_had() -> None:
-    shipped = rows(TABLE.read_text())
+    shipped = read_rows(TABLE.read_text())
     assert shipped
     for each in shipped:
         spec = job(each.design)
@@ -17,7 +17,7 @@ def test_every_row_that_ships_is_a_job_that_can_be_had() -> None:
 
 def test_a_row_that_was_compiled_again_stands_for_the_one_before() -> None:
     lines = [fitting(design(), 3.0), unfit(design(sequences=4)), fitting(design(), 2.5)]
-    table = rows("".join(f"{each.model_dump_json()}\n" for each in lines))
+    table = read_rows("".join(f"{each.model_dump_json()}\n" for each in lines))
     assert [each.step and each.step.quoted.seconds for each in table] == [2.5, None]
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from infra.generations import generations
-from infra.pricing import ListPrice, group_rate, list_rate, price_table
+from infra.cost import ListPrice, group_rate, list_rate, price_table
 from infra.settings.read import parse
+from infra.tpu import generations
 from tests.infra.recording import Values
 
 MOST_USD = 100

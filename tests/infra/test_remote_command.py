@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.api_server import ApiError, ApiServer
+from infra.kubernetes import ApiError, ApiServer
 from infra.remote_command import Channel, Container, Ended, NotStarted, RemoteCommand, exit_code, run
 from tests.infra.exec_server import CONTAINER, POD, exec_server
 

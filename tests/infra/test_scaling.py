@@ -3,7 +3,7 @@ from math import isclose
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.scaling import ScaledStep
+from infra.plan import ScaledStep
 from tests.infra.preflight_rows import design, fitting
 
 

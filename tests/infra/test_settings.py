@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
-from infra import cluster_queues
+from infra import queues
 from infra.settings import SettingsError
 from infra.settings.jobs import Priority
 from infra.settings.read import load, parse
@@ -364,7 +364,7 @@ def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer
 
 
 def test_every_priority_that_a_job_may_have_is_declared() -> None:
-    assert set(get_args(Priority)) == set(cluster_queues.PRIORITIES)
+    assert set(get_args(Priority)) == set(queues.PRIORITIES)
 
 
 @hypothesis_settings(deadline=None)

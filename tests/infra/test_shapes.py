@@ -1,7 +1,6 @@
 import pytest
 
-from infra.preflights import Row
-from infra.shapes import Goal, Option, Plan, plan
+from infra.plan import Goal, Option, Plan, Row, plan
 from tests.infra.preflight_rows import design, fitting, unfit
 
 GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.admission.stack import rehearse_stack
-from infra.bill import SweepBill, bill
-from infra.job_spec import job_specs
+from infra.admission.rehearsal import rehearse_stack
+from infra.cost import SweepBill, bill
 from infra.review.review import review
 from infra.review.tables import tables
 from infra.settings import SettingsError, jobs
 from infra.settings.jobs import ContainerJob
 from infra.settings.read import parse
+from infra.submission import job_specs
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
 from tests.infra.test_jobs import CONTAINER

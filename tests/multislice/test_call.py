@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from multislice.call import Call
 from multislice.errors import (
     BucketFailed,

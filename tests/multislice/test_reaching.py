@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from infra.api_server import ApiError
+from infra.kubernetes import ApiError
 from multislice.errors import BucketFailed, NoSuchStack
 from multislice.reaching import bucket, cluster
 

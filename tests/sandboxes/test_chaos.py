@@ -13,7 +13,7 @@ from chaos.faults.process import HANGS_SOON
 from chaos.field import END_SECONDS, NAMESPACE, STEADY, Field
 from chaos.sabotage import sabotaged
 from chaos.trial import carry_out
-from infra.job_sets import usd_per_job_hour
+from infra.jobs import usd_per_job_hour
 from infra.names import PRICE_KEY
 from infra.settings.read import parse
 from tests.chain.stack import Chain, ignore

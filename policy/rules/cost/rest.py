@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
             Level.ADVISORY,
             "Old images are removed",
             "An image of some gigabytes for each build stays and is billed.",
-            "Keep the clean-up policies of infra.image.",
+            "Keep the clean-up policies of infra.storage.",
             "https://cloud.google.com/artifact-registry/docs/repositories/cleanup-policy",
         ),
         (REPOSITORY,),

@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
             "A flavor has the taints of its nodes",
             "Kueue compares them with a job's tolerations before it admits it; without them it admits jobs whose pods"
             " then never start, and their chips are held.",
-            "Let infra.flavors render the flavor from the slice group.",
+            "Let infra.queues render the flavor from the slice group.",
             _FLAVOR,
         ),
         _taints,

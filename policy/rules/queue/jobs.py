@@ -124,7 +124,7 @@ RULES: tuple[Rule, ...] = (
             Level.MANDATORY,
             "A job tolerates the taints of its slices",
             "Kueue passes over every flavor whose taints a job does not tolerate: it is never admitted.",
-            "Let infra.placement render the tolerations from the job's slice groups.",
+            "Let infra.pods render the tolerations from the job's slice groups.",
             "https://kueue.sigs.k8s.io/docs/concepts/resource_flavor/",
         ),
         _tolerated,

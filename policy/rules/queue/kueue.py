@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
             "Kueue asks for the hosts of queued slices, by their topology",
             "Only a ProvisioningRequest brings nodes of a queued pool: without a check that makes one, pods wait for"
             " ever.",
-            "Write capacity: {kind: queued, ...} and let infra.flavors declare check and request.",
+            "Write capacity: {kind: queued, ...} and let infra.queues declare check and request.",
             "https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/",
         ),
         _requests,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from infra.generations import FLEX_START_GENERATIONS
+from infra.tpu import FLEX_START_GENERATIONS
 from policy.resources import NODE_POOL, at, every, switched_on
 from policy.rule import About, Group, Level, ResourceRule, Rule, Severity
 from policy.slices import QUEUED_LABEL, TpuPool, of_slices

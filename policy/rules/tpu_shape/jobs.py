@@ -152,7 +152,7 @@ RULES: tuple[Rule, ...] = (
             Level.MANDATORY,
             "The pods of a slice go to one node pool, which no other slice shares",
             "Pods of one slice on two node pools are not joined by ICI: the job hangs in its first collective.",
-            "Leave placement to infra.placement: exclusive topology or topology-aware scheduling for standing slices,"
+            "Leave placement to infra.pods: exclusive topology or topology-aware scheduling for standing slices,"
             " affinity for flex-start, nothing for queued ones.",
             "https://jobset.sigs.k8s.io/docs/tasks/",
         ),

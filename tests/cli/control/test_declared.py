@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from cli.control.declared import Declarer, declared, declarer, submission
-from infra.api_server import Json
+from infra.kubernetes import Json
 from tests.cli.control.cluster import APPLIED, CREATED, created, jobset, workload
 
 

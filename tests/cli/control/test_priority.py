@@ -5,7 +5,7 @@ import pytest
 from cli.control.priority import priority
 from cli.deployed import Deployed
 from cli.halt import Halt
-from infra.api_server import Json
+from infra.kubernetes import Json
 from tests.cli.control.answers import answered
 from tests.cli.control.cluster import APPLIED, CREATED, JOBSET, WORKLOAD, Change, Cluster, created, jobset
 

@@ -6,7 +6,7 @@ import pytest
 from cli.control.retry import retry
 from cli.deployed import Deployed
 from cli.halt import Halt
-from infra.api_server import Json
+from infra.kubernetes import Json
 from tests.cli.control.answers import answered, saved
 from tests.cli.control.cluster import APPLIED, CREATED, JOBSET, JOBSETS, Change, Cluster, created, jobset
 

@@ -14,8 +14,8 @@ import urllib3
 from cli.doctor import quota
 from cli.doctor.check import Verdict
 from cli.doctor.google import Google, NotAsked, google
-from infra.api_server import Json
-from infra.apis import APIS
+from infra.identity import APIS
+from infra.kubernetes import Json
 from infra.settings.schema import SliceGroup
 from tests.cli.doctor.health import examined, faults, healthy, scope
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.observed.slices import without_hosts
-from infra.bill import OUTPUT, bill
+from infra.cost import BILL_OUTPUT, bill
 from infra.settings.read import parse
 from tests.infra.recording import Values, run_program, stack_values
 
@@ -17,7 +17,7 @@ POOL = "gcp:container/nodePool:NodePool"
 def outputs(values: Values) -> Mapping[str, Any]:
     """As Pulumi tells them."""
     told = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
-    return json.loads(json.dumps({OUTPUT: told}))
+    return json.loads(json.dumps({BILL_OUTPUT: told}))
 
 
 def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
@@ -40,6 +40,6 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
     assert without_hosts(outputs(values), []) == {}
 
 
-@pytest.mark.parametrize("told", [{}, {OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
+@pytest.mark.parametrize("told", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_tell_nothing(told: Mapping[str, Any]) -> None:
     assert without_hosts(told, []) is None

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from cli.halt import Halt
 from cli.profile.command import profile
-from infra.api_server import Json
+from infra.kubernetes import Json
 from tests.cli.control.cluster import JOBSET, PODS, WORKLOAD, Cluster, jobset, running, workload
 
 _LABELS = {

@@ -2,9 +2,8 @@
 
 import pytest
 
-from infra.admission.rehearsal import rehearse
+from infra.admission.rehearsal import Loan, Verdict, rehearse
 from infra.admission.situation import PodSet
-from infra.admission.verdict import Loan, Verdict
 from tests.infra.admission.situations import limited, queue, running, situation, waiting
 
 A, B = queue("a", {"x": 16}), queue("b", {"x": 16})

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from infra.admission.manifests import Object
-from infra.admission.stack import newcomers, rehearse_stack
-from infra.admission.verdict import Verdict
+from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack
 from infra.settings import Settings
 from infra.settings.read import parse
 from tests.infra.one_job import only_group, only_job

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from infra.admission.usable import usable_flavors
+from infra.admission.manifests import usable_flavors
 
 X = {"metadata": {"name": "x"}, "spec": {"nodeLabels": {"group": "x", "chips": "4"}}}
 Y = {"metadata": {"name": "y"}, "spec": {"nodeLabels": {"group": "y"}}}

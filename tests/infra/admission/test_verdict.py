@@ -2,9 +2,8 @@
 
 import pytest
 
-from infra.admission.rehearsal import rehearse
+from infra.admission.rehearsal import Verdict, rehearse
 from infra.admission.situation import Situation, Workload
-from infra.admission.verdict import Verdict
 from tests.infra.admission.situations import queue, running, situation, waiting
 
 OWN, LENDER = queue("a", {"x": 16}), queue("b", {"x": 16}, checked_flavors={"x"})

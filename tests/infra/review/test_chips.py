@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from infra.review.chips import preflight_tables
 from infra.review.review import review
 from infra.review.table import WIDTH, as_text
+from infra.review.tables import preflight_tables
 from infra.settings.read import parse
 from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, fitting, unfit

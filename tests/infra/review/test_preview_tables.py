@@ -1,7 +1,7 @@
 import pytest
 
-from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Previewed
+from infra.outputs import preview_tables
+from infra.review.review import Previewed
 from infra.review.table import WIDTH, as_text
 from tests.infra.review.previews import POOL, change, finding, losing, passing
 

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from infra.bill import bill
+from infra.cost import bill
 from infra.review.review import Review, review
 from infra.settings.read import parse
 from infra.settings.stack import Settings

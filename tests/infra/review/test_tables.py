@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.bill import bill
+from infra.cost import bill
 from infra.review.review import Known, review
 from infra.review.table import as_text
 from infra.review.tables import tables

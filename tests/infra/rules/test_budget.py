@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.bill import bill
+from infra.cost import bill
 from infra.settings import SettingsError
 from infra.settings.read import parse
 from infra.settings.schema import Budget

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi import runtime
 
-from infra.accelerators import resolve
 from infra.pods import pod_template
 from infra.settings import SettingsError
 from infra.settings.read import load, parse
 from infra.settings.values import HIDDEN, of_file
+from infra.tpu import resolve
 from sandbox.tpu_environment import TpuWorker, cluster_variables, device_plugin_variables, process_variables
 from tests.infra.one_job import submitted
 from tests.infra.recording import Values

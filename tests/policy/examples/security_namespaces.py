@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from infra.network_policy import of_team
+from infra.access import of_team
 from infra.settings.schema import Network
 from policy.rule import Declared
 from tests.policy.example import Example, declared

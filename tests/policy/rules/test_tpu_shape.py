@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.accelerators import SliceShape, all_shapes
+from infra.tpu import SliceShape, all_shapes
 from policy.rule import Declared, ResourceRule, StackRule
 from policy.rules.tpu_shape import RULES
 from tests.policy.examples.plan import (

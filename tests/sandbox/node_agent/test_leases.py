@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox.node_agent.leases import Leases
 from sandbox.site import SILENT_ANNOTATION
 from tests.sandbox.node_agent.pods import Json

@@ -4,7 +4,7 @@ from typing import Any, cast
 import pytest
 import urllib3
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox import programs
 from sandbox.gcs import start_gcs
 from sandbox.providers.cloud import Cloud

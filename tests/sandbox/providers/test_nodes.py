@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.accelerators import shape_of
+from infra.tpu import shape_of
 from sandbox.providers.nodes import Pool, allocatable, nodes
 from sandbox.site import NODE_LABEL, Site
 

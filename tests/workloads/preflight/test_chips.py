@@ -1,8 +1,7 @@
 import pytest
 
-from infra.accelerators import resolve
-from infra.generations import generations
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import generations, resolve
 from workloads.preflight.chips import Unsupported, chip_of, clock_hz, ici_bytes_per_second
 from workloads.preflight.topology import describe_devices
 

@@ -1,28 +1,50 @@
-"""Requests to a Kubernetes API server as plain JSON objects over one connection pool.
-
-The official client reads kubeconfigs with credential plugins; its typed models are not used, since building them
-costs more than the calls.
-"""
+"""The one Kubernetes client: requests as plain JSON, watches, and who one is to a cluster."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
-from infra.kubeconfig import kubeconfig
+_CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
+
+
+def kubeconfig(endpoint: str) -> str:
+    """A kubeconfig without secrets: the gcloud plugin fetches a token on each use.
+
+    It names no certificate authority: the DNS endpoint's certificate is a public one.
+    """
+    name = "cluster"
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": _CREDENTIAL_PLUGIN,
+        "installHint": f"run `gcloud components install {_CREDENTIAL_PLUGIN}`",
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": f"https://{endpoint}"}}],
+            "users": [{"name": name, "user": {"exec": plugin}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+    )
+
 
 type Json = dict[str, Any]
-
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
-
 CONNECTIONS = 32
 _REQUEST_SECONDS = 30.0
 
@@ -171,3 +193,91 @@ def refusal(status: int, data: bytes) -> ApiError:
         return ApiError(status, answer.get("reason", ""), answer["message"])
     except (ValueError, KeyError, AttributeError):
         return ApiError(status, "", data.decode(errors="replace").strip())
+
+
+log = logging.getLogger(__name__)
+_RETRY_SECONDS = 0.5
+
+
+@dataclass
+class Watch:
+    """Calls back for every object of a collection.
+
+    `changed` gets every object that is new or different, `removed` the last known state of one
+    that is gone, also when that happened while nobody was watching.
+    """
+
+    api: ApiServer
+    path: str
+    selector: Mapping[str, str]
+    changed: Callable[[Json], None]
+    removed: Callable[[Json], None]
+    silence_seconds: float | None = None
+    """A watch that says nothing for so long is opened anew, in case its connection is dead; None: never."""
+    known: dict[str, Json] = field(default_factory=dict[str, Json])
+    _response: urllib3.BaseHTTPResponse | None = None
+    _closed: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Follow until `close` is called from another thread."""
+        while not self._closed.is_set():
+            try:
+                self._follow(self._list())
+            except UNREACHABLE as error:
+                log.debug("watch of %s: %s", self.path, error)
+            self._closed.wait(_RETRY_SECONDS)
+
+    def close(self) -> None:
+        """End `run` at once: an API server that stops waits for its open watches."""
+        self._closed.set()
+        response = self._response
+        if response is not None:
+            try:
+                response.shutdown()
+            except (ValueError, RuntimeError):
+                log.debug("watch of %s had ended by itself", self.path)
+
+    def _list(self) -> str:
+        found = self.api.request("GET", self.path, query=self.selector)
+        present = {item["metadata"]["uid"]: item for item in found["items"]}
+        for uid in self.known.keys() - present.keys():
+            self.removed(self.known.pop(uid))
+        for uid, item in present.items():
+            self.known[uid] = item
+            self.changed(item)
+        return found["metadata"]["resourceVersion"]
+
+    def _follow(self, version: str) -> None:
+        query = {**self.selector, "watch": "true", "resourceVersion": version}
+        self._response = self.api.open(self.path, query, self.silence_seconds)
+        try:
+            for event in _events(self._response):
+                if self._closed.is_set() or event["type"] == "ERROR":
+                    return
+                self._apply(event["type"], event["object"])
+        finally:
+            self._response.close()
+            self._response = None
+
+    def _apply(self, kind: str, item: Json) -> None:
+        uid = item["metadata"]["uid"]
+        if kind == "DELETED":
+            self.known.pop(uid, None)
+            self.removed(item)
+        else:
+            self.known[uid] = item
+            self.changed(item)
+
+
+def _events(response: urllib3.BaseHTTPResponse) -> Iterator[Json]:
+    return (json.loads(line) for line in lines(response) if line.endswith(b"\n"))
+
+
+def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """The lines of an answer as they come; the last one may lack its end."""
+    rest = b""
+    for chunk in response.stream():
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest

@@ -1,10 +1,4 @@
-"""Admission policies: what the API server refuses where RBAC, Pod Security and quotas cannot say it.
-
-Owns how such a policy is written and those for the pods and jobs of teams; that for nodes is in `infra.quarantine`.
-They bind whoever makes an object, for a member's pods are made by the Job controller. Their language is that of
-https://kubernetes.io/docs/reference/using-api/cel/; that they say what they should is asked of a real API server in
-tests/chain.
-"""
+"""Admission policies: what the API server refuses where RBAC, Pod Security and quotas cannot say it."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +13,7 @@ from infra.names import (
     NODE_POOL_LABEL,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
+    SLICE_GROUP_LABEL,
     SLICES,
     SYSTEM_POOL,
     TPU_RESOURCE,
@@ -27,6 +22,7 @@ from infra.names import (
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.jobs import MOST_GRACE_SECONDS
 from infra.settings.schema import Team
+from workloads.spec import BAD_HOST_CHARACTERS, BAD_HOST_KEY
 
 TRAINERS = "trainers-hold-chips"
 PRIORITIES = "jobs-without-pod-priority"
@@ -35,7 +31,6 @@ ENDS = "jobs-leave-others-their-hosts"
 HOST_NETWORK = "nothing-of-the-host-but-its-network"
 SUSPENSION = "workloads-active-or-not"
 SECRETS = "secrets-of-jobs"
-
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _VOLUMES = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret")
 """Of the level `restricted` (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted)."""
@@ -50,7 +45,6 @@ _FIXED_OF_WORKLOADS = (
 """All of a Workload's specification but `active` (https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/)."""
 _FIXED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
-
 type Rule = tuple[str, str, str]
 """API group, resource and operation."""
 _NEW_PODS: Rule = ("", "pods", "CREATE")
@@ -231,7 +225,7 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
     """A required term of one pod's anti-affinity keeps all pods that it selects from every place of its topology key.
 
     Terms across namespaces are those by which a slice has its node pool alone, of pods with its chips, and a head its
-    system node (`infra.placement`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
+    system node (`infra.pods`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
     slice's hosts are its job's own as well: a pod that takes none of their chips comes there as a head beside its job.
     Everywhere else such a pod is limited, because Kueue counts chips only.
     """
@@ -345,3 +339,83 @@ def _is(owner: str, context: Manifest) -> str:
     """That an owner's security context is this one; `dyn`, since literals of mixed types are refused."""
     items = ", ".join(f"'{key}': dyn({json.dumps(value)})" for key, value in context.items())
     return f"has({owner}.securityContext) && {owner}.securityContext == {{{items}}}"
+
+
+BAD_HOST = "trainer-marks-bad-host"
+"""Of all four objects."""
+_RBAC = "rbac.authorization.k8s.io"
+_NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
+"""Extra of a user whose token is bound to a pod."""
+_FIXED_SPEC = ("podCIDR", "podCIDRs", "providerID", "unschedulable", "configSource", "externalID")
+"""All of a node's specification but its taints (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/#NodeSpec)."""
+_FIXED_NODE_METADATA = ("labels", "finalizers", "ownerReferences")
+"""All of a node's metadata that a client may change, but its annotations."""
+
+
+def bad_host_objects(teams: Mapping[str, Team]) -> dict[str, Manifest]:
+    """The objects for the trainers of all teams, by what each is."""
+    namespaces = sorted({team.namespace for team in teams.values()})
+    return {
+        "policy": _marking_policy(namespaces),
+        "policy-binding": binding(BAD_HOST),
+        "role": _marking_role(),
+        "role-binding": _marking_binding(namespaces),
+    }
+
+
+def _marking_role() -> Manifest:
+    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": BAD_HOST}, "rules": [rule]}
+
+
+def _marking_binding(namespaces: list[str]) -> Manifest:
+    subjects = [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace} for namespace in namespaces]
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": BAD_HOST},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": BAD_HOST},
+        "subjects": subjects,
+    }
+
+
+def _marking_policy(namespaces: list[str]) -> Manifest:
+    users = ", ".join(f"'system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}'" for namespace in namespaces)
+    return policy(
+        BAD_HOST,
+        [("", "nodes", "*")],
+        {
+            "a trainer changes the node it runs on and no other": _own_node(),
+            "a trainer marks nodes of slices alone": f"'{SLICE_GROUP_LABEL}' in oldObject.metadata.labels",
+            f"a trainer adds the taint {BAD_HOST_KEY}:NoSchedule and no other": _that_taint(),
+            f"a trainer changes nothing of a node but {BAD_HOST_KEY}": _nothing_else(),
+            f"a trainer says why in {BAD_HOST_CHARACTERS} characters": f"{_short()}",
+        },
+        only=f"request.userInfo.username in [{users}]",
+    )
+
+
+def _own_node() -> str:
+    node = f"request.userInfo.?extra[?'{_NODE_OF_TOKEN}'].orValue([])"
+    return f"request.operation == 'UPDATE' && {node} == [request.name]"
+
+
+def _that_taint() -> str:
+    others = f"spec.?taints.orValue([]).filter(t, t.key != '{BAD_HOST_KEY}')"
+    ours = f"spec.?taints.orValue([]).filter(t, t.key == '{BAD_HOST_KEY}').map(t, t.effect)"
+    return f"object.{others} == oldObject.{others} && object.{ours} == ['NoSchedule']"
+
+
+def _short() -> str:
+    return f"size(object.metadata.?annotations[?'{BAD_HOST_KEY}'].orValue('')) <= {BAD_HOST_CHARACTERS}"
+
+
+def _nothing_else() -> str:
+    fixed = [f"spec.?{field}" for field in _FIXED_SPEC] + [f"metadata.?{field}" for field in _FIXED_NODE_METADATA]
+    same = [f"object.{path} == oldObject.{path}" for path in fixed]
+    return " && ".join([*same, _kept_annotations("object", "oldObject"), _kept_annotations("oldObject", "object")])
+
+
+def _kept_annotations(of: str, other: str) -> str:
+    annotations = "metadata.?annotations.orValue({})"
+    return f"{of}.{annotations}.all(k, k == '{BAD_HOST_KEY}' || {other}.{annotations}[?k] == {of}.{annotations}[?k])"

@@ -1,7 +1,4 @@
-"""Access to the cluster's API server, and objects declared there as rendered.
-
-Owns the Kubernetes provider and the step from a rendered object to a Pulumi resource. Renders nothing.
-"""
+"""Objects in the cluster as Pulumi resources."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -9,7 +6,7 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.kubeconfig import kubeconfig
+from infra.kubernetes import kubeconfig
 from infra.names import OURS
 
 

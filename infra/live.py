@@ -1,20 +1,17 @@
-"""What runs in the cluster at this moment.
+"""What runs in the cluster at this moment, and why an object is not going away."""
 
-Owns the questions that a change must ask before it takes slices away: which jobs have running pods,
-on which node pools, and what of them is saved. Reads only; whether a change may go on is decided in
-`infra.guard`.
-"""
-
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pulumi
 import yaml
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from infra.kubeconfig import kubeconfig
+from infra.kubernetes import kubeconfig
 from infra.names import KUEUE_API_VERSION, NODE_POOL_LABEL
 from workloads.progress import CheckpointSaved, RunStarted
 
@@ -23,7 +20,6 @@ _FIRST_HOST = {"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/
 _TIMEOUT_SECONDS = 20
 _LOG_LINES = 2000
 """Far more than the trainer prints between two checkpoints."""
-
 UNREACHABLE = (client.ApiException, config.ConfigException, HTTPError, OSError)
 """What these functions raise when the cluster does not answer or its credential plugin is missing."""
 
@@ -106,3 +102,80 @@ def _last_checkpoint(lines: list[str]) -> str:
         if (started := RunStarted.parse(line)) and started.step:
             return f"its last checkpoint is step {started.step}, from which it resumed"
     return "it has told of no checkpoint"
+
+
+_KUEUE_GROUP = "kueue.x-k8s.io"
+_KUEUE_VERSION = "v1beta2"
+
+
+def told_when_stuck(endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
+    """Hooks that tell, when the delete of an object in the cluster behind `endpoint` fails, what holds it."""
+
+    async def tell(failure: pulumi.ErrorHookArgs) -> bool:
+        host = await endpoint.future() if failure.failed_operation == "delete" else None
+        if host is not None:
+            kind, name = failure.type.rpartition(":")[2], (failure.old_inputs or {})["metadata"]["name"]
+            for reason in await asyncio.to_thread(_asked, host, kind, name):
+                pulumi.log.error(f"{kind} {name} is not going away: {reason}")
+        return False
+
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook("told-when-stuck", tell)])
+
+
+def _asked(host: str, kind: str, name: str) -> list[str]:
+    try:
+        return list(holders(connect(host), kind, name))
+    except UNREACHABLE:
+        return []
+
+
+def holders(api: client.ApiClient, kind: str, name: str) -> Iterator[str]:
+    """Objects that keep this one from being deleted, each with the reason, in words."""
+    match kind:
+        case "Namespace":
+            yield from _in_namespace(api, name)
+        case "ClusterQueue":
+            for workload in _kueue(api, "workloads"):
+                if workload.get("status", {}).get("admission", {}).get("clusterQueue") == name:
+                    yield f"{_told('Workload', workload)} uses its quota"
+        case "ResourceFlavor":
+            for queue in _kueue(api, "clusterqueues"):
+                groups = queue["spec"].get("resourceGroups", [])
+                if any(flavor["name"] == name for group in groups for flavor in group["flavors"]):
+                    yield f"{_told('ClusterQueue', queue)} names it"
+        case "Topology":
+            for flavor in _kueue(api, "resourceflavors"):
+                if flavor["spec"].get("topologyName") == name:
+                    yield f"{_told('ResourceFlavor', flavor)} names it"
+        case "AdmissionCheck":
+            for queue in _kueue(api, "clusterqueues"):
+                checks = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
+                if any(check["name"] == name for check in checks):
+                    yield f"{_told('ClusterQueue', queue)} asks for it"
+        case _:
+            return
+
+
+def _in_namespace(api: client.ApiClient, name: str) -> Iterator[str]:
+    """What lies in it still, by name where jobs leave things, and by what the API server says of the rest."""
+    for workload in _kueue(api, "workloads"):
+        if workload["metadata"]["namespace"] == name:
+            yield f"{_told('Workload', workload)} lies in it"
+    namespace: Any = client.CoreV1Api(api).read_namespace(name, _request_timeout=_TIMEOUT_SECONDS)
+    for condition in namespace.status.conditions or []:
+        if condition.status == "True":
+            yield condition.message
+
+
+def _kueue(api: client.ApiClient, plural: str) -> list[dict[str, Any]]:
+    listed: Any = client.CustomObjectsApi(api).list_cluster_custom_object(
+        _KUEUE_GROUP, _KUEUE_VERSION, plural, _request_timeout=_TIMEOUT_SECONDS
+    )
+    return listed["items"]
+
+
+def _told(kind: str, found: dict[str, Any]) -> str:
+    metadata = found["metadata"]
+    place = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    finalizers = metadata.get("finalizers")
+    return f"{kind} {place}" + (f" (finalizers {', '.join(finalizers)})" if finalizers else "")

@@ -1,25 +1,151 @@
-"""Which slices would train a preset on so many tokens in so many days, what that costs, and what binds.
-
-Owns the search and what is told of it. How a step changes with the number of slices is `infra.scaling`. Pauses
-(evaluation, checkpoints, restarts, waiting for capacity) are left out. Pure; prices come as a function.
-"""
+"""Which slices would train a preset on so many tokens in so many days, from a table of compiled steps."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
 from math import ceil, inf
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from infra.accelerators import SliceShape, generation_names, resolve
-from infra.preflights import Design, Row
-from infra.scaling import ScaledStep
-from workloads.preflight_result import QUOTED_EFFICIENCY
-from workloads.spec import PositiveInt, Spec
+from infra.tpu import SliceShape, generation_names, resolve
+from workloads.preflight_result import QUOTED_EFFICIENCY, StepEstimate
+from workloads.spec import Attention, PositiveInt, Remat, Spec, load_preset
+
+TABLE = Path(__file__).parent / "preflights.jsonl"
+ATTENTION: Attention = "splash"
+"""The kernel of every design. `auto` uses a faster one where it finds one."""
+
+
+class Design(Spec):
+    """One way to run a preset: weights split over a slice, slices data parallel, no accumulation."""
+
+    preset: str
+    generation: str
+    topology: str
+    slices: PositiveInt
+    sequences_per_chip: PositiveInt
+    remat: Remat
+    sequence_length: PositiveInt
+    attention: Attention
+
+    @classmethod
+    def parse(cls, written: str) -> Self:
+        """The design that `PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT` names; the rest is the preset's.
+
+        Raises:
+            ValueError: it names none.
+        """
+        names = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat")
+        words = written.split(":")
+        if len(words) != len(names):
+            raise ValueError(f"{written!r} is not a design; write {':'.join(names).upper()}")
+        training = load_preset(words[0]).training
+        named = {name: int(word) if word.isdecimal() else word for name, word in zip(names, words, strict=True)}
+        return cls.model_validate(named | {"sequence_length": training.sequence_length, "attention": ATTENTION})
+
+    @property
+    def kind(self) -> str:
+        """Of slices."""
+        return f"{self.generation} {self.topology}"
+
+    @property
+    def words(self) -> str:
+        """What a chip does of it."""
+        return f"{self.kind} with sequences_per_chip {self.sequences_per_chip}, remat {self.remat}"
+
+    def __str__(self) -> str:
+        words = (self.preset, self.generation, self.topology, self.slices, self.sequences_per_chip, self.remat)
+        return ":".join(map(str, words))
+
+
+class CompiledStep(Spec):
+    """What a step that fits is made of, for each device."""
+
+    steps: tuple[StepEstimate, ...]
+    """By the efficiency that attention kernels reach; transfers between slices count as hidden."""
+    ici_sent_bytes: dict[str, float]
+    dcn_sent_bytes: dict[str, float]
+    dcn_seconds: float
+    """Of all transfers to other slices, were nothing else done."""
+    dcn_exposed_seconds: float
+    """What of these the program waits for."""
+
+    def at(self, kernel_efficiency: float) -> StepEstimate:
+        """The estimate for kernels that reach this share of the peak."""
+        return next(step for step in self.steps if step.kernel_efficiency == kernel_efficiency)
+
+    @property
+    def quoted(self) -> StepEstimate:
+        """The estimate that stands for "the" step."""
+        return self.at(QUOTED_EFFICIENCY)
+
+
+class Row(Spec):
+    """One compilation."""
+
+    design: Design
+    compiled_on: date
+    versions: dict[str, str]
+    """Of what changes the program. A row of other versions than those at hand is stale."""
+    needed_gib: float | None
+    """Per device, at its peak; None when the step does not fit and the compiler did not say."""
+    usable_gib: float
+    step: CompiledStep | None
+    """None when it does not fit."""
+    compile_cpu_seconds: float
+
+
+def read_rows(text: str) -> tuple[Row, ...]:
+    """The table `text`, of each design the newest row."""
+    found = [Row.model_validate_json(line) for line in text.splitlines()]
+    return tuple({row.design: row for row in found}.values())
+
+
+@dataclass(frozen=True)
+class ScaledStep:
+    """A design that fits, on any number of slices."""
+
+    design: Design
+    step: CompiledStep
+
+    @cached_property
+    def shape(self) -> SliceShape:
+        """One slice."""
+        return resolve(self.design.generation, self.design.topology)
+
+    @property
+    def batch_tokens(self) -> int:
+        """Of one slice."""
+        return self.shape.chips * self.design.sequences_per_chip * self.design.sequence_length
+
+    def most_slices(self, most_batch_tokens: int) -> int:
+        """That such a batch allows and the design tells of; none when one is too many."""
+        allowed = most_batch_tokens // self.batch_tokens
+        # A program for one slice holds no transfers to others.
+        joined = self.shape.multi_host and self.design.slices > 1
+        return allowed if joined else min(allowed, 1)
+
+    def exposed_seconds(self, slices: int) -> float:
+        """What a step waits for other slices; an upper bound.
+
+        In a ring of n, each sends 2 (n - 1) / n of what it reduces.
+        """
+        if slices == 1:
+            return 0.0
+        growth = (1 - 1 / slices) / (1 - 1 / self.design.slices) - 1
+        return max(0.0, self.step.dcn_exposed_seconds + growth * self.step.dcn_seconds)
+
+    def seconds(self, slices: int, kernel_efficiency: float = QUOTED_EFFICIENCY) -> float:
+        """A step."""
+        return self.step.at(kernel_efficiency).seconds + self.exposed_seconds(slices)
+
 
 type PriceOf = Callable[[str], float | None]
 """US dollars per chip-hour of a generation; None when unknown."""
-
 Binding = Literal["HBM", "DCN", "batch", "one host"]
 """What keeps an option from more:
 
@@ -28,13 +154,10 @@ Binding = Literal["HBM", "DCN", "batch", "one host"]
     batch     one slice more would pass the goal's batch
     one host  slices of a single host cannot be joined
 """
-
 Order = Literal["dollars", "days"]
-
 _TABLE_COMMAND = "python -m benchmarks.preflight_table"
 # https://github.com/AI-Hypercomputer/tpu-recipes: steps of 7.318, 7.793 and 8.390 s on 1, 2 and 4 slices.
 _PUBLISHED_SCALING = "published runs lose more: Gemma 3 12B on v6e 16x16 kept 94% of its pace on 2 slices, 87% on 4"
-
 _SECONDS_PER_DAY, _HOURS_PER_DAY = 86400, 24
 
 
