@@ -18,7 +18,7 @@ from infra.identity import (
 )
 from infra.jobs import job_prices, job_secrets, job_sets
 from infra.live import told_when_stuck
-from infra.monitoring.component import monitoring
+from infra.monitoring import monitoring
 from infra.network import Network, NetworkArgs
 from infra.objects import kubernetes_provider
 from infra.operators import Operators, OperatorsArgs

@@ -19,10 +19,11 @@ from etils import epath
 
 from chaos.fault import Fault
 from chaos.observed import Observed, Told, observe
+from infra import names
 from infra.jobset import render
 from infra.kubernetes import UNREACHABLE, ApiServer, Json
-from infra.settings import Settings
 from infra.settings.read import parse
+from infra.settings.stack import Settings
 from infra.submission import Submission, submission
 from sandbox import daemon, programs
 from sandbox.access import administrator
@@ -48,9 +49,9 @@ JOB: Mapping[str, object] = {
 """Settings of every job, over those of the stack."""
 
 BUCKET = "sandbox-local-checkpoints"
-JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+JOBSETS = names.JOBSETS.format(NAMESPACE)
 """API path of the jobs."""
-_WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
+_WORKLOADS = names.WORKLOADS.format(NAMESPACE)
 _POLL_SECONDS = 0.2
 END_SECONDS = 600
 """Within which any job of the catalogue ends, struck or not."""
@@ -84,7 +85,7 @@ class Field:
         return self.api.request("GET", path, query={"labelSelector": selector} if selector else None)["items"]
 
     def pods(self, job: str) -> list[Json]:
-        return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods", f"jobset.sigs.k8s.io/jobset-name={job}")
+        return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods", f"{names.JOBSET_LABEL}={job}")
 
     def pid(self, pod: str) -> int:
         """Process of the running pod whose name begins with `pod`.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from chaos.field import JOBSETS, NAMESPACE, Field
 from infra.kubernetes import Json
-from infra.names import PRIORITY_LABEL
+from infra.names import JOBSET_API_VERSION, PRIORITY_LABEL, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 
 _HOSTS = 4
@@ -61,8 +61,8 @@ def _manifest(name: str) -> Json:
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
-        "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
-        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
+        "nodeSelector": {TOPOLOGY_LABEL: "2x4"},
+        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists"}],
         "automountServiceAccountToken": False,
         "securityContext": CONFINED_POD,
         "containers": [
@@ -71,18 +71,18 @@ def _manifest(name: str) -> Json:
                 "image": "busybox",
                 "command": ["sleep", "3600"],
                 "securityContext": CONFINED_CONTAINER,
-                "resources": {"limits": {"google.com/tpu": 4}},
+                "resources": {"limits": {TPU_RESOURCE: 4}},
             }
         ],
     }
     hosts = {"parallelism": _HOSTS, "completions": _HOSTS, "backoffLimit": 0, "template": {"spec": pod}}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
-            "labels": {"kueue.x-k8s.io/queue-name": "research", PRIORITY_LABEL: "high"},
+            "labels": {QUEUE_LABEL: "research", PRIORITY_LABEL: "high"},
         },
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": hosts}}]},
     }

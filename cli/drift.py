@@ -21,7 +21,7 @@ from cli.answer import Form, write
 from cli.halt import changing
 from cli.pulumi_engine import PulumiEngine
 from cli.sandbox_folder import existing
-from infra.outputs import Difference, Drift, Drifted, drift_tables
+from infra.review.preview import Difference, Drift, Drifted, drift_tables
 from infra.review.review import Change
 from sandbox import programs
 from sandbox.engine import Engine

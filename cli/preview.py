@@ -23,7 +23,7 @@ from cli.halt import Halt, changing
 from cli.pulumi_engine import PulumiEngine
 from cli.review import DOES_NOT_GO
 from cli.sandbox_folder import existing
-from infra.outputs import comment, preview_tables
+from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import ENDING
 from policy.rules import ALL_RULES

@@ -15,7 +15,7 @@ from infra.settings.errors import Fault, nearest, shown
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings.stack import Settings
 
 FOLDER = CHECKOUT / "stacks"
 """Of the settings files."""
@@ -92,7 +92,7 @@ def read(path: Path) -> "Settings":
         Halt: they are wrong; the message names every fault.
     """
     # Imports Pulumi's SDK, which takes a second; `make down` does without it.
-    from infra.settings import SettingsError
+    from infra.settings.errors import SettingsError
     from infra.settings.read import KEYS, parse
     from infra.settings.values import of_file
 

@@ -15,12 +15,11 @@ from cli.logs.following import follow, leader
 from cli.logs.reading import Line
 from cli.observed.files import read_files
 from cli.observed.objects import Object
-from cli.observed.paths import JOBSETS, PODS, WORKLOADS
 from cli.view import reduce
 from cli.view.display import Display
 from cli.view.snapshot import Snapshot
 from infra.kubernetes import UNREACHABLE, Json, Watch
-from infra.names import JOBSET_LABEL
+from infra.names import JOBSET_LABEL, JOBSETS, PODS, WORKLOADS
 from sandbox.access import administrator
 from sandbox.site import Site
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from infra.names import COLLECTOR_LABELS, COLLECTORS_NAMESPACE, Manifest
+from infra.names import COLLECTOR_LABELS, COLLECTORS_NAMESPACE, JOBSET_GROUP, KUEUE_GROUP, NAMESPACE_LABEL, RBAC_GROUP
+from infra.objects import Manifest
 from infra.settings.schema import Members, Network
 from workloads.spec import METRICS_PORT
 
@@ -16,14 +17,14 @@ _MOST_JOBS, _MOST_CALLS = 10_000, 2_000
 JobSets: the API server would refuse all of them until the controller manager has found the new kind."""
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
-    ("jobset.x-k8s.io", ("jobsets",), ("create", "delete", *_SEE)),
+    (JOBSET_GROUP, ("jobsets",), ("create", "delete", *_SEE)),
     ("", ("secrets",), ("create",)),
     ("batch", ("jobs",), _SEE),
     ("", ("pods", "events"), _SEE),
     ("events.k8s.io", ("events",), _SEE),
     ("", ("pods/log",), ("get",)),
-    ("kueue.x-k8s.io", ("workloads", "localqueues"), _SEE),
-    ("kueue.x-k8s.io", ("workloads",), ("patch",)),
+    (KUEUE_GROUP, ("workloads", "localqueues"), _SEE),
+    (KUEUE_GROUP, ("workloads",), ("patch",)),
 )
 """API group, resources and verbs. A change of a JobSet is not among them: its pods' identity and priority
 are decided when it is made. Of a Workload it is to suspend a job and to resume it: `infra.borders` refuses
@@ -50,7 +51,7 @@ def binding(namespace: str, members: Members) -> Manifest:
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
         "metadata": {"name": MEMBERS, "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": MEMBERS},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": MEMBERS},
         "subjects": subjects(members),
     }
 
@@ -95,7 +96,7 @@ def subjects(members: Members) -> list[Mapping[str, str]]:
     """The members as RBAC names them."""
     kinds = {"User": members.users, "Group": members.groups}
     return [
-        {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": address}
+        {"apiGroup": RBAC_GROUP, "kind": kind, "name": address}
         for kind, addresses in kinds.items()
         for address in addresses
     ]
@@ -137,7 +138,7 @@ def _collectors() -> Manifest:
 
 
 def _pods_of(namespace: str) -> Manifest:
-    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    return {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}
 
 
 def _names() -> Manifest:

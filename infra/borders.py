@@ -8,17 +8,20 @@ from infra.names import (
     EXCLUSIVE,
     HOST_LABEL,
     JOB_KEY,
+    JOBSET_GROUP,
     JOBSET_LABEL,
     KUEUE_API_VERSION,
+    NAMESPACE_LABEL,
     NODE_POOL_LABEL,
+    RBAC_GROUP,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
     SLICES,
     SYSTEM_POOL,
     TPU_RESOURCE,
-    Manifest,
 )
+from infra.objects import Manifest
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.jobs import MOST_GRACE_SECONDS
 from infra.settings.schema import Team
@@ -44,11 +47,10 @@ _FIXED_OF_WORKLOADS = (
 )
 """All of a Workload's specification but `active` (https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/)."""
 _FIXED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"
 type Rule = tuple[str, str, str]
 """API group, resource and operation."""
 _NEW_PODS: Rule = ("", "pods", "CREATE")
-_NEW_JOBS: Rule = ("jobset.x-k8s.io", "jobsets", "CREATE")
+_NEW_JOBS: Rule = (JOBSET_GROUP, "jobsets", "CREATE")
 
 
 def _holds_chips(pod: str) -> str:
@@ -99,7 +101,7 @@ def policy(
     each object of the kind, as `params`, and what they say is an expression too.
     """
     told = "messageExpression" if params else "message"
-    selected = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
+    selected = {"key": NAMESPACE_LABEL, "operator": "In", "values": list(namespaces)}
     return {
         "apiVersion": _API_VERSION,
         "kind": "ValidatingAdmissionPolicy",
@@ -343,7 +345,6 @@ def _is(owner: str, context: Manifest) -> str:
 
 BAD_HOST = "trainer-marks-bad-host"
 """Of all four objects."""
-_RBAC = "rbac.authorization.k8s.io"
 _NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
 """Extra of a user whose token is bound to a pod."""
 _FIXED_SPEC = ("podCIDR", "podCIDRs", "providerID", "unschedulable", "configSource", "externalID")
@@ -365,16 +366,16 @@ def bad_host_objects(teams: Mapping[str, Team]) -> dict[str, Manifest]:
 
 def _marking_role() -> Manifest:
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
-    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": BAD_HOST}, "rules": [rule]}
+    return {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": BAD_HOST}, "rules": [rule]}
 
 
 def _marking_binding(namespaces: list[str]) -> Manifest:
     subjects = [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace} for namespace in namespaces]
     return {
-        "apiVersion": f"{_RBAC}/v1",
+        "apiVersion": f"{RBAC_GROUP}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": BAD_HOST},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": BAD_HOST},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": BAD_HOST},
         "subjects": subjects,
     }
 

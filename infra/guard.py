@@ -10,8 +10,8 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import borders, live
-from infra.names import JOBSET_API_VERSION, KUEUE_NAMESPACE, MARK, NO_FOREIGN, NO_JOB_RUNS, OURS, Manifest
-from infra.objects import KubernetesObject, owned
+from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.objects import OURS, KubernetesObject, Manifest, owned
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
 
@@ -225,7 +225,7 @@ def teardown_policies(settings: Settings) -> dict[str, Manifest]:
 
 def teardown_mark() -> Manifest:
     """Return the ConfigMap that a destroy deletes first."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MARK, "namespace": KUEUE_NAMESPACE}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": IN_USE, "namespace": KUEUE_NAMESPACE}}
 
 
 def _is_ours(kind: str) -> tuple[str, str]:
@@ -253,7 +253,7 @@ def _in_force(
         [("", "configmaps", "DELETE")],
         dict([rule]),
         namespaces=[KUEUE_NAMESPACE],
-        only=f"oldObject.metadata.name == '{MARK}'",
+        only=f"oldObject.metadata.name == '{IN_USE}'",
         params=params,
     )
     every = {"selector": {}, "parameterNotFoundAction": "Allow"}

@@ -29,11 +29,12 @@ from infra.names import (
     MAX_TIME_LABEL,
     PRIORITY_LABEL,
     PROGRAM,
+    QUEUE_LABEL,
     SLICE_CHECK,
     SLICES,
     TRAINER,
-    Manifest,
 )
+from infra.objects import Manifest
 from infra.pods import head_template, pod_template
 from infra.programs import container_name
 from infra.settings.jobs import ContainerJob, Job, Pathways
@@ -95,7 +96,7 @@ def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[st
 
 
 def _labels(job: Job) -> dict[str, str]:
-    labels = {"kueue.x-k8s.io/queue-name": job.team, PRIORITY_LABEL: job.priority}
+    labels = {QUEUE_LABEL: job.team, PRIORITY_LABEL: job.priority}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels

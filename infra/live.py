@@ -12,11 +12,17 @@ from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from infra.kubernetes import kubeconfig
-from infra.names import KUEUE_API_VERSION, NODE_POOL_LABEL
+from infra.names import (
+    COMPLETION_INDEX_LABEL,
+    GLOBAL_INDEX_LABEL,
+    JOBSET_LABEL,
+    KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    NODE_POOL_LABEL,
+)
 from workloads.progress import CheckpointSaved, RunStarted
 
-_JOBSET = "jobset.sigs.k8s.io/jobset-name"
-_FIRST_HOST = {"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "0"}
+_FIRST_HOST = {GLOBAL_INDEX_LABEL: "0", COMPLETION_INDEX_LABEL: "0"}
 _TIMEOUT_SECONDS = 20
 _LOG_LINES = 2000
 """Far more than the trainer prints between two checkpoints."""
@@ -53,12 +59,12 @@ def live_jobs(cluster: client.ApiClient, pools: Iterable[str]) -> list[LiveJob]:
     nodes: Any = api.list_node(label_selector=selector, _request_timeout=_TIMEOUT_SECONDS)
     pool_of = {node.metadata.name: node.metadata.labels[NODE_POOL_LABEL] for node in nodes.items}
     running: Any = api.list_pod_for_all_namespaces(
-        label_selector=_JOBSET, field_selector="status.phase=Running", _request_timeout=_TIMEOUT_SECONDS
+        label_selector=JOBSET_LABEL, field_selector="status.phase=Running", _request_timeout=_TIMEOUT_SECONDS
     )
     pods: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
     for pod in running.items:
         if pod.spec.node_name in pool_of:
-            pods[pod.metadata.namespace, pod.metadata.labels[_JOBSET]].append(pod)
+            pods[pod.metadata.namespace, pod.metadata.labels[JOBSET_LABEL]].append(pod)
     return [
         LiveJob(namespace, name, tuple(sorted({pool_of[pod.spec.node_name] for pod in found})), _saved(api, found))
         for (namespace, name), found in sorted(pods.items())
@@ -104,7 +110,6 @@ def _last_checkpoint(lines: list[str]) -> str:
     return "it has told of no checkpoint"
 
 
-_KUEUE_GROUP = "kueue.x-k8s.io"
 _KUEUE_VERSION = "v1beta2"
 
 
@@ -169,7 +174,7 @@ def _in_namespace(api: client.ApiClient, name: str) -> Iterator[str]:
 
 def _kueue(api: client.ApiClient, plural: str) -> list[dict[str, Any]]:
     listed: Any = client.CustomObjectsApi(api).list_cluster_custom_object(
-        _KUEUE_GROUP, _KUEUE_VERSION, plural, _request_timeout=_TIMEOUT_SECONDS
+        KUEUE_GROUP, _KUEUE_VERSION, plural, _request_timeout=_TIMEOUT_SECONDS
     )
     return listed["items"]
 

@@ -1,100 +1,125 @@
-"""Every label, annotation, API version, folder and name that more than one part of the project writes or reads.
+"""Every label, annotation, API version, path, folder and name that more than one part of the project writes or reads.
 
-The trainer must not import this package: names that it shares stand in `workloads.spec`.
+The trainer must not import this package. Names that it shares are in `workloads.spec`.
 """
 
-type Manifest = dict[str, object]
-KUEUE_NAMESPACE = "kueue-system"
-SLICE_GROUP_LABEL = "slice-group"
-"""Node label with the slice group's name: two groups may have the same accelerator and topology."""
+# --- Nodes, as GKE labels them
+ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""Node label with the slice: each is a node pool of its own."""
-KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta2"
-WAIT_FOR = "pulumi.com/waitFor"
-
-
-def slice_pool(group_name: str, index: int) -> str:
-    """The node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
-    return f"{group_name}-{index}"
-
-
-SLICES, HEAD = "slice", "head"
-"""Names of a JobSet's replicated jobs: a Job for each slice, and the one for the head of a job that has one. The
-longer of them, twice the job's name and what JobSet adds make a label of 63 characters."""
-SYSTEM_POOL = "system"
-"""The node pool of the cluster's CPU nodes."""
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""JobSet's annotation with the label of the places that each of its Jobs has alone."""
+"""Names the slice of a node: each slice is a node pool of its own."""
+QUEUED_LABEL = "cloud.google.com/gke-queued"
+"""Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
+SLICE_GROUP_LABEL = "slice-group"
+"""The slice group of a node. Two groups may have the same accelerator and topology."""
 HOST_LABEL = "kubernetes.io/hostname"
-JOBSET_LABEL, REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name"
-"""Labels of pods and Jobs with the names of their JobSet and of their replicated job."""
-JOB_KEY = "jobset.sigs.k8s.io/job-key"
-"""Pod label that is the same for the hosts of one slice and for no others."""
-JOBSET_API_VERSION = "jobset.x-k8s.io/v1alpha2"
-JOBSET_NAMESPACE = "jobset-system"
-MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
-PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 TPU_RESOURCE = "google.com/tpu"
 """Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
+SYSTEM_POOL = "system"
+"""The node pool of the cluster's CPU nodes."""
+
+# --- JobSet (https://github.com/kubernetes-sigs/jobset/blob/main/api/jobset/v1alpha2/jobset_types.go)
+JOBSET_GROUP = "jobset.x-k8s.io"
+JOBSET_API_VERSION = f"{JOBSET_GROUP}/v1alpha2"
+JOBSET_NAMESPACE = "jobset-system"
+JOBSET_LABELS = "jobset.sigs.k8s.io"
+"""Prefix of the labels that JobSet gives to Jobs and pods."""
+JOBSET_LABEL, REPLICATED_JOB_LABEL = f"{JOBSET_LABELS}/jobset-name", f"{JOBSET_LABELS}/replicatedjob-name"
+JOB_KEY = f"{JOBSET_LABELS}/job-key"
+"""Pod label that is the same for the hosts of one slice and differs for all others."""
+JOB_INDEX_LABEL = f"{JOBSET_LABELS}/job-index"
+"""Index of the slice within its job."""
+GLOBAL_INDEX_LABEL = f"{JOBSET_LABELS}/job-global-index"
+ATTEMPT_LABEL = f"{JOBSET_LABELS}/restart-attempt"
+COORDINATOR_LABEL = f"{JOBSET_LABELS}/coordinator"
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""Index of the host within its slice."""
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""Annotation that gives each Job of a JobSet a place of its own; its value is the label of such places."""
+SLICES, HEAD = "slice", "head"
+"""Names of a JobSet's replicated jobs: one Job per slice, and one for the head of a job that has one. The longer of
+the two, twice the job's name and what JobSet adds make a label of 63 characters."""
+
+# --- Kueue
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_API_VERSION = f"{KUEUE_GROUP}/v1beta2"
+KUEUE_NAMESPACE = "kueue-system"
+QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"
+PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"
+MAX_TIME_LABEL = f"{KUEUE_GROUP}/max-exec-time-seconds"
+
+# --- Kubernetes
+RBAC_GROUP = "rbac.authorization.k8s.io"
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+COLLECTORS_NAMESPACE = "gmp-system"
+"""Namespace of Managed Prometheus' collectors, one on each node of a Standard cluster
+(https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed)."""
+COLLECTOR_LABELS = {"app.kubernetes.io/name": "collector"}
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/{}/pods"
+SECRETS = "/api/v1/namespaces/{}/secrets"
+EVENTS = "/api/v1/namespaces/{}/events"
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+JOBSETS = f"/apis/{JOBSET_API_VERSION}/namespaces/{{}}/jobsets"
+WORKLOADS = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/workloads"
+QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
+"""Collections of the API, with the namespace to fill in."""
+
+# --- The stack's own objects
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
-TRAINER = "trainer"
-"""Name of the trainer's container."""
-PROGRAM = "program"
-"""Name of the container of another program."""
-SLICE_CHECK = "slice-check"
-"""Name of the init container that checks the devices before that program."""
-PRICE_KEY = "usd_per_hour"
-"""Of the ConfigMap with the job's price."""
+TRAINER, PROGRAM, SLICE_CHECK = "trainer", "program", "slice-check"
+"""Names of containers: the trainer, another program, and the init container that checks the chips before it."""
 METRICS_PORT_NAME = "metrics"
-"""Of the port where every host of the trainer answers who collects metrics, whichever job it trains."""
-
-
-def secret_name(job: str) -> str:
-    """The Kubernetes Secret with the secrets of the job of that name, in its namespace."""
-    return f"{job}-secrets"
-
-
-def price_name(job: str) -> str:
-    """The ConfigMap with the price of the job of that name, in its namespace."""
-    return f"{job}-price"
-
-
-TEAMS_FOLDER = "teams"
-"""A job of the stack cannot have this name."""
-ON_HOSTS = "all_nodes"
-"""Stands for the pods that act as their node, in place of a namespace; no namespace has such a name."""
-
-
-def team_folder(namespace: str) -> str:
-    """The folder of a team, by its namespace."""
-    return f"{TEAMS_FOLDER}/{namespace}"
-
-
-def call_folder(namespace: str, call: str) -> str:
-    """What is sent to the hosts of a call of a function, and what they leave."""
-    return f"{team_folder(namespace)}/calls/{call}"
-
-
-def programs_folder(namespace: str) -> str:
-    """Compiled programs, which every later start of the team's jobs finds, and runs without a look at their content."""
-    return f"{team_folder(namespace)}/compile-cache"
-
-
+"""Port on which every host of the trainer serves metrics, whichever job it trains."""
+PRICE_KEY = "usd_per_hour"
+"""Key of the job's price in its ConfigMap."""
+FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
+"""Name of the function that a JobSet calls."""
+IN_USE = "in-use"
+"""ConfigMap that a destroy deletes first; the API server refuses that while something would be lost."""
 NO_JOB_RUNS = "no-job-runs"
 NO_FOREIGN = {
     "no-foreign-queues": (KUEUE_API_VERSION, "ClusterQueue"),
     "no-foreign-flavors": (KUEUE_API_VERSION, "ResourceFlavor"),
     "no-foreign-namespaces": ("v1", "Namespace"),
 }
-"""Kinds of which the stack declares every object in its cluster, by the names of their policies."""
-MARK = "in-use"
-FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
-COLLECTORS_NAMESPACE = "gmp-system"
-"""Of the collectors, one on each node of a cluster that is no Autopilot one
-(https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed)."""
-COLLECTOR_LABELS = {"app.kubernetes.io/name": "collector"}
-OURS = {"pulumi.com/patchForce": "true"}
-"""Takes back what another program has changed. Without it an update ends in a conflict, except with kubectl, whose
-changes the provider always takes back
-(https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
+"""Policies on deleting `IN_USE`, with the kinds of which the stack declares every object in its cluster."""
+
+TEAMS_FOLDER = "teams"
+"""Folder of the checkpoint bucket that no job of the stack may have as its name. A job keeps its runs in a folder of
+its name; everything else of a team is in one folder below this. The pods of a team write to these folders and to no
+others (`infra.identity`)."""
+ON_HOSTS = "all_nodes"
+"""Stands in place of a namespace for the pods that act as their node. No namespace can have this name."""
+
+
+def slice_pool(group_name: str, index: int) -> str:
+    """Return the node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
+    return f"{group_name}-{index}"
+
+
+def secret_name(job: str) -> str:
+    """Return the name of the Kubernetes Secret with the secrets of a job."""
+    return f"{job}-secrets"
+
+
+def price_name(job: str) -> str:
+    """Return the name of the ConfigMap with the price of a job."""
+    return f"{job}-price"
+
+
+def team_folder(namespace: str) -> str:
+    """Return the folder of a team, by its namespace."""
+    return f"{TEAMS_FOLDER}/{namespace}"
+
+
+def call_folder(namespace: str, call: str) -> str:
+    """Return the folder with what the hosts of a call of a function receive and leave."""
+    return f"{team_folder(namespace)}/calls/{call}"
+
+
+def programs_folder(namespace: str) -> str:
+    """Return the folder of compiled programs, which every later start of the team's jobs runs without checking them."""
+    return f"{team_folder(namespace)}/compile-cache"

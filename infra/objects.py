@@ -1,4 +1,4 @@
-"""Objects in the cluster as Pulumi resources."""
+"""Kubernetes objects: as plain manifests, and as Pulumi resources in the stack's cluster."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,40 +7,66 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.kubernetes import kubeconfig
-from infra.names import OURS
+
+type Manifest = dict[str, object]
+
+OURS = {"pulumi.com/patchForce": "true"}
+"""Takes back what another program has changed. Without it an update ends in a conflict, except with kubectl, whose
+changes the provider always takes back
+(https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
+WAIT_FOR = "pulumi.com/waitFor"
+"""Annotation with the condition under which the provider counts an object as created."""
 
 
 class KubernetesObject(pulumi.CustomResource):
     """One object of any kind, exactly as rendered.
 
-    The SDK's own class for custom resources has a spec but no other top-level fields, such as the
-    `value` of a WorkloadPriorityClass.
+    The SDK's own class for custom resources has a spec but no other top-level fields, such as the `value` of a
+    WorkloadPriorityClass.
     """
 
     def __init__(self, name: str, manifest: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
         version = str(manifest["apiVersion"])
-        # Pulumi gives the group without a name one.
+        # Pulumi's name for the group without a name is `core`.
         group = version if "/" in version else f"core/{version}"
         super().__init__(f"kubernetes:{group}:{manifest['kind']}", name, {**manifest}, opts)
 
 
-def owned(manifest: Mapping[str, object]) -> dict[str, object]:
-    """The object with the mark of `OURS`."""
+def manifest(
+    api_version: str,
+    kind: str,
+    name: str,
+    namespace: str | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **fields: object,
+) -> Manifest:
+    """Return the manifest of an object; `fields` are all but its type and metadata."""
+    metadata: Manifest = {"name": name}
+    for key, value in (("namespace", namespace), ("labels", labels), ("annotations", annotations)):
+        if value:
+            metadata[key] = value
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def owned(manifest: Mapping[str, object]) -> Manifest:
+    """Return the object with the annotation `OURS`."""
     metadata = cast(dict[str, Any], manifest["metadata"])
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **OURS}}}
 
 
 def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.ResourceOptions) -> kubernetes.Provider:
-    """The provider for the cluster whose DNS endpoint is `endpoint`.
+    """Return the provider for the cluster whose DNS endpoint is `endpoint`.
 
-    The endpoint identifies the cluster: it changes when the cluster is replaced, and only then, so
-    that nothing in the cluster is replaced for a changed kubeconfig.
+    The endpoint identifies the cluster: it changes only when the cluster is replaced. So a changed kubeconfig replaces
+    nothing in the cluster.
     """
     return kubernetes.Provider(
         name,
         kubeconfig=endpoint.apply(kubeconfig),
         cluster_identifier=endpoint,
-        # Else a changed secret is a new object in the old one's place, and a job that restarts in between has none.
+        # Otherwise a changed Secret would be replaced, and a job that restarts in between would find none.
         enable_secret_mutable=True,
         enable_config_map_mutable=True,
         opts=opts,

@@ -6,20 +6,23 @@ from typing import Literal
 from infra import programs
 from infra.capacity import FlexStart, Queued
 from infra.names import (
+    ACCELERATOR_LABEL,
     EXCLUSIVE,
     HEAD,
     HOST_LABEL,
     JOB_KEY,
     JOBSET_LABEL,
     NODE_POOL_LABEL,
+    QUEUED_LABEL,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
     SLICES,
     SYSTEM_POOL,
+    TOPOLOGY_LABEL,
     TPU_RESOURCE,
-    Manifest,
 )
+from infra.objects import Manifest
 from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
 from infra.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.submission import Submission
@@ -382,15 +385,11 @@ def _one_pool_for_each_slice(colocated: bool) -> Manifest:
     return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}
 
 
-QUEUED_LABEL = "cloud.google.com/gke-queued"
-"""Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
-
-
 def node_labels(name: str, group: SliceGroup) -> dict[str, str]:
     """Labels that the nodes of a slice group have, and no other nodes."""
     return {
-        "cloud.google.com/gke-tpu-accelerator": group.shape.accelerator,
-        "cloud.google.com/gke-tpu-topology": group.shape.topology,
+        ACCELERATOR_LABEL: group.shape.accelerator,
+        TOPOLOGY_LABEL: group.shape.topology,
         **declared_node_labels(name, group),
     }
 

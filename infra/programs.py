@@ -4,17 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from infra.names import (
-    METRICS_PORT_NAME,
-    PRICE_KEY,
-    PROGRAM,
-    SLICE_CHECK,
-    SLICES,
-    TRAINER,
-    Manifest,
-    price_name,
-    secret_name,
-)
+from infra.names import METRICS_PORT_NAME, PRICE_KEY, PROGRAM, SLICE_CHECK, SLICES, TRAINER, price_name, secret_name
+from infra.objects import Manifest
 from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways
 from infra.submission import Submission
 from infra.tpu import SliceShape

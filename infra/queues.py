@@ -6,20 +6,21 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders, names
+from infra import access, borders, objects
 from infra.capacity import Queued
 from infra.controllers import Resources
 from infra.names import (
+    HOST_LABEL,
     KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    NAMESPACE_LABEL,
     NODE_POOL_LABEL,
-    OURS,
+    QUEUED_LABEL,
     SERVICE_ACCOUNT,
     TPU_RESOURCE,
-    WAIT_FOR,
-    Manifest,
 )
-from infra.objects import KubernetesObject, owned
-from infra.pods import QUEUED_LABEL, admitted_pods, node_labels
+from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, owned
+from infra.pods import admitted_pods, node_labels
 from infra.settings.jobs import PodLevel
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
 
@@ -39,7 +40,7 @@ def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
 
 def topology() -> Manifest:
     """The way from a host to its slice, by which Kueue counts free hosts."""
-    levels = (NODE_POOL_LABEL, "kubernetes.io/hostname")
+    levels = (NODE_POOL_LABEL, HOST_LABEL)
     return {
         "apiVersion": KUEUE_API_VERSION,
         "kind": "Topology",
@@ -98,7 +99,7 @@ def admission_check(name: str) -> Manifest:
         "metadata": {"name": name, "annotations": {WAIT_FOR: "condition=Active"}},
         "spec": {
             "controllerName": "kueue.x-k8s.io/provisioning-request",
-            "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": name},
+            "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
         },
     }
 
@@ -132,7 +133,7 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
         "spec": {
             "cohortName": _COHORT,
             "stopPolicy": _STOP_POLICIES[team.admission],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
+            "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
             **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
             **({"fairSharing": {"weight": quantity(team.weight)}} if team.weight else {}),
             "preemption": _preemption(team.preemption),
@@ -308,7 +309,7 @@ class Queues(pulumi.ComponentResource):
             role = self._declare(f"members-{name}", access.role(team.namespace), borders)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
-    def _declare(self, name: str, manifest: names.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
+    def _declare(self, name: str, manifest: objects.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
         return KubernetesObject(name, owned(manifest), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:

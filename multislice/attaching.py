@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cli.observed.paths import JOBSETS
 from infra.jobs import call_spec_of
 from infra.kubernetes import ApiError
+from infra.names import JOBSETS
 from multislice.call import Call
 from multislice.errors import CallError, CallGone, Refused
 from multislice.place import Place, place

@@ -13,10 +13,10 @@ from typing import Any
 
 from cli.logs.pod_log import Source
 from cli.logs.reading import WHOLE
-from cli.observed.paths import JOBSETS, WORKLOADS
 from cli.observed.pod import LEADER, host_of, newest, pods_of
 from infra.jobs import KEPT_SECONDS
 from infra.kubernetes import UNREACHABLE, Json
+from infra.names import JOBSETS, WORKLOADS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack
 from multislice.failures import host_failure
 from multislice.function_log import of_function

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cli.observed.paths import JOBSETS, SECRETS
 from infra.jobs import CallJob, call_jobset, call_secret
 from infra.kubernetes import UNREACHABLE, ApiError
+from infra.names import JOBSETS, SECRETS
 from infra.settings.jobs import HOURS_PER_YEAR, Priority
 from multislice.call import Call
 from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused

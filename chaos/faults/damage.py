@@ -7,6 +7,7 @@ from chaos.fault import TAKE_STEP, Expected, Fault, comes_with_the_job
 from chaos.field import Field
 from chaos.sabotage import NODE_RECORD, Sabotage, sabotaged
 from infra.kubernetes import Json
+from infra.names import NODES
 from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"
@@ -32,7 +33,7 @@ _FLIPPED_STEP = 12
 
 def _marked(field: Field) -> list[Json]:
     """Nodes with the mark of a bad host."""
-    nodes = field.objects("/api/v1/nodes")
+    nodes = field.objects(NODES)
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 

@@ -11,11 +11,10 @@ from chaos.faults.process import GONE, left
 from chaos.field import BETWEEN_SAVES, Field
 from chaos.sabotage import sabotaged
 from infra.kubernetes import Json
-from infra.names import NODE_POOL_LABEL
+from infra.names import NODE_POOL_LABEL, NODES
 from sandbox.control_plane import TOLERATED_SECONDS
 from sandbox.site import SILENT_ANNOTATION
 
-_NODES = "/api/v1/nodes"
 _SYSTEM_TAINTS = "node.kubernetes.io/"
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}.items()
 _HOST = "slice-1-1"
@@ -28,14 +27,14 @@ _STEP_SECONDS = 8.0
 
 def _node_of(field: Field, job: str) -> Json:
     (name,) = [pod["spec"]["nodeName"] for pod in field.pods(job) if _name(pod).startswith(f"{job}-{_HOST}-")]
-    return field.api.request("GET", f"{_NODES}/{name}")
+    return field.api.request("GET", f"{NODES}/{name}")
 
 
 def _replace(field: Field, nodes: Sequence[Json]) -> None:
     """Delete the Nodes at once, and make them anew when nothing runs on them, as GKE's repair does."""
     names = {_name(node) for node in nodes}
     for name in names:
-        field.api.delete(f"{_NODES}/{name}", {})
+        field.api.delete(f"{NODES}/{name}", {})
     try:
         field.wait(
             f"the pods on {sorted(names)} to end",
@@ -44,7 +43,7 @@ def _replace(field: Field, nodes: Sequence[Json]) -> None:
         )
     finally:
         for node in nodes:
-            field.api.request("POST", _NODES, _as_registered(node))
+            field.api.request("POST", NODES, _as_registered(node))
 
 
 def _runs_on(nodes: set[str], pod: Json) -> bool:
@@ -65,7 +64,7 @@ def _as_registered(node: Json) -> Json:
 
 def _silence(field: Field, node: Json, *, silent: bool) -> None:
     annotations = {SILENT_ANNOTATION: "true" if silent else None}
-    field.api.patch(f"{_NODES}/{_name(node)}", {"metadata": {"annotations": annotations}})
+    field.api.patch(f"{NODES}/{_name(node)}", {"metadata": {"annotations": annotations}})
 
 
 def _name(item: Json) -> str:
@@ -78,7 +77,7 @@ def _delete_node(field: Field, job: str) -> None:
 
 def _delete_pool(field: Field, job: str) -> None:
     pool = _node_of(field, job)["metadata"]["labels"][NODE_POOL_LABEL]
-    _replace(field, field.objects(_NODES, f"{NODE_POOL_LABEL}={pool}"))
+    _replace(field, field.objects(NODES, f"{NODE_POOL_LABEL}={pool}"))
 
 
 def _cut_off(field: Field, job: str) -> None:
@@ -101,7 +100,7 @@ def _cut_off(field: Field, job: str) -> None:
 
 
 def _again(field: Field, node: Json) -> Json:
-    return field.api.request("GET", f"{_NODES}/{_name(node)}")
+    return field.api.request("GET", f"{NODES}/{_name(node)}")
 
 
 def _lose_machine(field: Field, job: str) -> None:

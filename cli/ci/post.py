@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli.ci.github import Repository, Run
 from cli.halt import Halt
-from infra.outputs import MOST_CHARACTERS, mark
+from infra.review.preview import MOST_CHARACTERS, mark
 from workloads.terminal import inert
 
 LABEL = "drift"

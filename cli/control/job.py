@@ -13,10 +13,10 @@ from typing import Any, Self
 from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.observed.objects import is_true
-from cli.observed.paths import JOBSETS, WORKLOADS
 from cli.observed.place import place_of
 from cli.observed.pod import pods_of
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.names import JOBSETS, WORKLOADS
 from infra.settings.jobs import MOST_GRACE_SECONDS
 
 REFUSED = 2

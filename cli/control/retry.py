@@ -17,8 +17,8 @@ from cli.control.outcome import Outcome, tell
 from cli.deployed import Deployed
 from cli.halt import INTERRUPTED, Halt
 from cli.observed.kind import variables
-from cli.observed.paths import JOBSETS
 from infra.kubernetes import APPLY_PATCH, UNREACHABLE, Json
+from infra.names import JOBSETS
 from workloads.spec import JOB_SPEC_VARIABLE
 
 _SUBMIT_SECONDS = 60.0

@@ -1,10 +1,9 @@
 """The APIs that the stack needs: kinds of the cluster, services of the project."""
 
 from cli.doctor.check import Findings, Scope, fault, ok
-from cli.observed.paths import JOBSET_API
-from infra.names import KUEUE_API_VERSION
+from infra.names import JOBSET_API_VERSION, KUEUE_API_VERSION
 
-_GROUPS = {"JobSet": JOBSET_API, "Kueue": KUEUE_API_VERSION}
+_GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
 _MOST_SERVICES = "200"
 
 

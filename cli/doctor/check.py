@@ -11,7 +11,7 @@ from infra.kubernetes import ApiServer, Json
 from workloads.spec import Spec
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings.stack import Settings
 
 
 class Verdict(StrEnum):

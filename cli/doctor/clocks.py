@@ -6,6 +6,7 @@ from email.utils import parsedate_to_datetime
 from cli.doctor.check import Findings, Scope, fault, ok
 from cli.doctor.google import NotAsked
 from cli.observed.objects import is_true
+from infra.names import NODES
 
 _HERE_SECONDS = 10.0
 """Tokens and signatures allow for some minutes; a clock that is synchronised is off by far less."""
@@ -27,7 +28,7 @@ def here(scope: Scope) -> Findings:
 def nodes(scope: Scope) -> Findings:
     """Whether the nodes and the API server agree, by the leases of those that are ready."""
     now = _now(scope)
-    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if is_true(node, "Ready")}
+    ready = {node["metadata"]["name"] for node in scope.listed(NODES) if is_true(node, "Ready")}
     renewed = {
         lease["metadata"]["name"]: datetime.fromisoformat(lease["spec"]["renewTime"])
         for lease in scope.listed(_LEASES)

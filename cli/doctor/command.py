@@ -19,7 +19,7 @@ from infra.review.table import Table
 from workloads.spec import Spec
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings.stack import Settings
 
 ILL = 2
 """Exit status when a check fails."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import NotAsked, NotLoggedIn, token
+from infra.names import JOBSET_GROUP, KUEUE_GROUP
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -18,8 +19,8 @@ _PROVIDER_VARIABLES = (
 """Which Pulumi's provider takes ahead of the application default
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (
-    ("submit and end jobs", "jobset.x-k8s.io", "jobsets", "create"),
-    ("suspend and resume them", "kueue.x-k8s.io", "workloads", "patch"),
+    ("submit and end jobs", JOBSET_GROUP, "jobsets", "create"),
+    ("suspend and resume them", KUEUE_GROUP, "workloads", "patch"),
     ("run commands in their pods", "", "pods/exec", "create"),
 )
 """In words; API group, resource and verb."""

@@ -8,9 +8,9 @@ from cli.control.job import Job, State
 from cli.doctor.check import Check, Findings, Scope, fault, not_asked, ok
 from cli.observed.objects import is_true
 from infra.kubernetes import Json
+from infra.names import COORDINATOR_LABEL
 from infra.remote_command import NotStarted, run
 
-_COORDINATOR = "jobset.sigs.k8s.io/coordinator"
 _LOOK = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"
 _SECONDS = 30.0
 
@@ -52,7 +52,7 @@ def coordinator(scope: Scope) -> Findings:
 
 def _found(job: Job, host: str, pod: Json) -> Check:
     """Whether a host finds the address by which all hosts meet."""
-    place, name = job.place, pod["metadata"]["labels"].get(_COORDINATOR, "")
+    place, name = job.place, pod["metadata"]["labels"].get(COORDINATOR_LABEL, "")
     subject, fix = f"job {place.name}", f"kubectl get service {place.name} -n {place.namespace}"
     try:
         ended = run(job.api, container(job, host), ("python", "-c", _LOOK, name), timeout_seconds=_SECONDS)

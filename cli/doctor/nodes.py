@@ -7,17 +7,15 @@ from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
 from cli.observed.slices import without_hosts
 from infra.kubernetes import Json
-from infra.names import NODE_POOL_LABEL, SLICE_GROUP_LABEL, SYSTEM_POOL
+from infra.names import ACCELERATOR_LABEL, NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL, SYSTEM_POOL
 from workloads.spec import BAD_HOST_KEY
-
-_TPU = "cloud.google.com/gke-tpu-accelerator"
 
 
 def slices(scope: Scope) -> Findings:
     """Whether each slice has all its hosts, and all of them are fit."""
     pools: defaultdict[str, list[Json]] = defaultdict(list)
-    for node in scope.listed("/api/v1/nodes"):
-        if _TPU in node["metadata"]["labels"]:
+    for node in scope.listed(NODES):
+        if ACCELERATOR_LABEL in node["metadata"]["labels"]:
             pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
     yield from _hostless(scope, pools)
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}

@@ -2,11 +2,16 @@
 
 from cli.doctor.check import Check, Findings, Scope, fault, ok
 from cli.observed.objects import condition, is_true
-from cli.observed.paths import JOBSET_API, JOBSETS, WORKLOADS
 from infra.kubernetes import ApiError, Json
-from infra.names import KUEUE_API_VERSION
-
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+from infra.names import (
+    JOBSET_API_VERSION,
+    JOBSET_NAMESPACE,
+    JOBSETS,
+    KUEUE_API_VERSION,
+    KUEUE_NAMESPACE,
+    QUEUE_LABEL,
+    WORKLOADS,
+)
 
 
 def active(scope: Scope) -> Findings:
@@ -25,7 +30,7 @@ def active(scope: Scope) -> Findings:
 
 def controllers(scope: Scope) -> Findings:
     """Whether JobSet and Kueue run."""
-    for namespace in ("jobset-system", "kueue-system"):
+    for namespace in (JOBSET_NAMESPACE, KUEUE_NAMESPACE):
         for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
             subject, available = deployment["metadata"]["name"], condition(deployment, "Available")
             if available.get("status") == "True":
@@ -76,8 +81,8 @@ def _small(queue: str) -> Json:
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
-        "apiVersion": JOBSET_API,
+        "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
-        "metadata": {"name": "rehearsed-by-doctor", "labels": {_QUEUE_LABEL: queue}},
+        "metadata": {"name": "rehearsed-by-doctor", "labels": {QUEUE_LABEL: queue}},
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},
     }

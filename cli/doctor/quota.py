@@ -8,7 +8,7 @@ from cli.doctor.google import Google
 from cli.observed.kueue import count
 from infra.capacity import FlexStart, Queued
 from infra.kubernetes import Json
-from infra.names import KUEUE_API_VERSION, TPU_RESOURCE
+from infra.names import KUEUE_API_VERSION, NODES, TPU_RESOURCE
 from infra.settings.schema import SliceGroup
 
 _ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
@@ -29,7 +29,7 @@ _UNLIMITED = -1
 def queues(scope: Scope) -> Findings:
     """Whether queues give out no more chips than there are."""
     given = _given(scope.listed(f"/apis/{KUEUE_API_VERSION}/clusterqueues"))
-    nodes = scope.listed("/api/v1/nodes")
+    nodes = scope.listed(NODES)
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
     for flavor in scope.listed(f"/apis/{KUEUE_API_VERSION}/resourceflavors"):
         name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})

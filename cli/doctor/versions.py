@@ -4,6 +4,7 @@ import re
 import shutil
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
 
 _KUBELET_MINORS = 3
 """A node may be so many minors older than the API server, and never newer
@@ -21,7 +22,7 @@ _PROGRAMS = {
 def nodes(scope: Scope) -> Findings:
     """Whether the nodes are no newer than the API server, nor much older."""
     server = scope.api.request("GET", "/version")["gitVersion"]
-    kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed("/api/v1/nodes")}
+    kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed(NODES)}
     apart = {
         name: version
         for name, version in kubelets.items()
@@ -42,7 +43,7 @@ def operators(scope: Scope) -> Findings:
     # Imports Pulumi's SDK.
     from infra.operators import JOBSET, KUEUE
 
-    wanted = {"jobset-system": ("JobSet", JOBSET.version), "kueue-system": ("Kueue", KUEUE.version)}
+    wanted = {JOBSET_NAMESPACE: ("JobSet", JOBSET.version), KUEUE_NAMESPACE: ("Kueue", KUEUE.version)}
     for namespace, (name, version) in wanted.items():
         found = {
             deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "unknown").removeprefix("v")

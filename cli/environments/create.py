@@ -23,10 +23,10 @@ from cli.halt import Halt
 from infra.cost import Bill, bill
 from infra.readiness import placeholders
 from infra.review.tables import spent
-from infra.settings import Settings, SettingsError
-from infra.settings.errors import Fault
+from infra.settings.errors import Fault, SettingsError
 from infra.settings.read import parse
 from infra.settings.schema import Environment
+from infra.settings.stack import Settings
 from workloads.spec import Spec
 
 _STAND_IN = "environment"

@@ -23,11 +23,11 @@ from cli.logs.pod_log import Source
 from cli.logs.reading import Line, Window
 from cli.observed.objects import Object
 from cli.observed.outcome import Outcome, outcome_of
-from cli.observed.paths import JOBSETS
 from cli.observed.place import place_of
 from cli.observed.pod import leader_of, newest, pods_of
 from cli.sandbox_folder import existing
 from infra.kubernetes import UNREACHABLE, ApiError
+from infra.names import JOBSETS
 from sandbox.site import Site
 from workloads.terminal import inert
 

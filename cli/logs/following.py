@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from cli.logs.pod_log import PodLog, Source
 from cli.logs.reading import WHOLE, Line, Reading, Window
 from cli.observed.outcome import DELETED, Outcome, outcome_of
-from cli.observed.paths import JOBSETS, PODS
 from cli.observed.pod import leader_of, newest, pod_of, pods_of
 from infra.kubernetes import UNREACHABLE, ApiServer, Json, Watch
-from infra.names import JOBSET_LABEL
+from infra.names import JOBSET_LABEL, JOBSETS, PODS
 
 type Which = Callable[[str, str], bool]
 """Whether the output of a host is wanted, by its name within the job, such as `slice-0-1`, and the leader's."""

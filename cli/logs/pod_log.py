@@ -8,9 +8,9 @@ import urllib3
 
 from cli.logs.reading import Line, Reading, Window, moment
 from cli.observed.objects import Object
-from cli.observed.paths import PODS
 from cli.observed.pod import Pod, pod_of
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, lines
+from infra.names import PODS
 
 _RETRY_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0

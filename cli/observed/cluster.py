@@ -13,17 +13,29 @@ from cli.deployed import Deployed, JobPlace
 from cli.observed import kueue
 from cli.observed.kind import kind_of
 from cli.observed.objects import Object, condition, conditions, is_true, moment
-from cli.observed.paths import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
 from cli.observed.place import place_in
 from cli.observed.pod import newest
 from cli.observed.snapshot import Event, Job, Node, Queue, SliceJob, Workload
 from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
-from infra.names import HEAD, JOBSET_LABEL, NODE_POOL_LABEL, REPLICATED_JOB_LABEL
+from infra.names import (
+    ACCELERATOR_LABEL,
+    EVENTS,
+    HEAD,
+    JOB_INDEX_LABEL,
+    JOBS,
+    JOBSET_LABEL,
+    JOBSETS,
+    NODE_POOL_LABEL,
+    NODES,
+    PODS,
+    QUEUES,
+    REPLICATED_JOB_LABEL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+    WORKLOADS,
+)
 from workloads.spec import BAD_HOST_KEY
 
-_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
-_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-_SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 _REQUESTS_AT_ONCE = 8
 _MOST_EVENTS = 200
 """Of one job, the newest; the API server keeps them for an hour."""
@@ -83,7 +95,7 @@ def read_cluster(deployed: Deployed, at: float) -> Cluster:
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
-            (NODES, {"labelSelector": _ACCELERATOR}),
+            (NODES, {"labelSelector": ACCELERATOR_LABEL}),
             (QUEUES, {}),
             *((path.format(name), {}) for name in namespaces for path in (JOBSETS, WORKLOADS, EVENTS)),
             *((path.format(name), of_jobset) for name in namespaces for path in (PODS, JOBS)),
@@ -173,7 +185,7 @@ def _of_slice(found: Object) -> bool:
 
 def _slice_job(found: Object) -> SliceJob:
     metadata, status = found["metadata"], found.get("status", {})
-    index = int(metadata["labels"].get(_SLICE_INDEX, 0))
+    index = int(metadata["labels"].get(JOB_INDEX_LABEL, 0))
     return SliceJob(metadata["name"], index, status.get("ready", 0), status.get("failed", 0), conditions(found))
 
 
@@ -199,8 +211,8 @@ def _node(found: Object) -> Node:
     return Node(
         name=metadata["name"],
         pool=labels.get(NODE_POOL_LABEL, ""),
-        topology=labels.get(_TOPOLOGY, ""),
-        chips=kueue.count(found.get("status", {}).get("allocatable", {}).get(kueue.CHIPS, 0)),
+        topology=labels.get(TOPOLOGY_LABEL, ""),
+        chips=kueue.count(found.get("status", {}).get("allocatable", {}).get(TPU_RESOURCE, 0)),
         ready=holds,
         not_ready="" if holds else ready.get("message", "its machine has not reported"),
         since=moment(ready, "lastTransitionTime", 0.0),

@@ -5,9 +5,7 @@ from typing import Any
 
 from cli.observed.objects import Object, conditions, moment
 from cli.observed.snapshot import Queue, Share, Workload
-
-CHIPS = "google.com/tpu"
-"""Resource of pods and quotas. Quotas come back in Kubernetes' spelling, `16` or `2k`."""
+from infra.names import TPU_RESOURCE
 
 _SCALES = {"k": 1_000, "M": 1_000_000}
 
@@ -42,7 +40,7 @@ def workload(found: Object) -> Workload:
 
 def _flavors(admission: dict[str, Any]) -> tuple[str, ...]:
     assigned = [podset.get("flavors", {}) for podset in admission.get("podSetAssignments", [])]
-    return tuple(dict.fromkeys(flavors[CHIPS] for flavors in assigned if CHIPS in flavors))
+    return tuple(dict.fromkeys(flavors[TPU_RESOURCE] for flavors in assigned if TPU_RESOURCE in flavors))
 
 
 def _evictions(status: dict[str, Any]) -> dict[str, int]:
@@ -58,7 +56,7 @@ def _chips_asked(podset: dict[str, Any]) -> int:
     for container in containers:
         resources = container.get("resources", {})
         asked = {**resources.get("limits", {}), **resources.get("requests", {})}
-        of_pod += count(asked.get(CHIPS, 0))
+        of_pod += count(asked.get(TPU_RESOURCE, 0))
     return of_pod * int(podset.get("count", 1))
 
 
@@ -87,13 +85,13 @@ def _shares(groups: Sequence[dict[str, Any]], reserved: Sequence[dict[str, Any]]
         for group in groups
         for flavor in group["flavors"]
         for resource in flavor["resources"]
-        if resource["name"] == CHIPS
+        if resource["name"] == TPU_RESOURCE
     }
     used = {
         flavor["name"]: (count(resource.get("total", 0)), count(resource.get("borrowed", 0)))
         for flavor in reserved
         for resource in flavor["resources"]
-        if resource["name"] == CHIPS
+        if resource["name"] == TPU_RESOURCE
     }
     return [Share(name, quota, *used.get(name, (0, 0))) for name, quota in quotas.items()]
 

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.observed.objects import Object
-from cli.observed.paths import JOBSETS
 from infra.kubernetes import ApiError
-
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+from infra.names import JOBSETS, QUEUE_LABEL
 
 
 def place_of(deployed: Deployed, name: str | None) -> JobPlace:
@@ -54,4 +52,4 @@ def _submitted(deployed: Deployed, namespace: str, name: str) -> JobPlace | None
 def place_in(jobset: Object, namespace: str) -> JobPlace:
     """Where a JobSet is, and the queue that it names; empty if it names none."""
     metadata = jobset["metadata"]
-    return JobPlace(metadata["name"], namespace, metadata.get("labels", {}).get(_QUEUE_LABEL, ""))
+    return JobPlace(metadata["name"], namespace, metadata.get("labels", {}).get(QUEUE_LABEL, ""))

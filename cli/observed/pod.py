@@ -5,19 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.observed.objects import Object, condition, moment
-from cli.observed.paths import PODS
 from infra.kubernetes import ApiServer, Json
-from infra.names import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES
+from infra.names import (
+    ATTEMPT_LABEL,
+    COMPLETION_INDEX_LABEL,
+    HEAD,
+    JOB_INDEX_LABEL,
+    JOBSET_LABEL,
+    PODS,
+    REPLICATED_JOB_LABEL,
+    SLICES,
+)
 
 PodKey = tuple[str, int, int]
 """Replicated job, slice and host of a pod. In this order a head comes before all slices."""
 
 LEADER = f"{SLICES}-0-0"
 """Who leads a job that has no head: host 0 of slice 0."""
-
-_SLICE = "jobset.sigs.k8s.io/job-index"
-_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
-_HOST = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,13 @@ class Pod:
 def key_of(found: Object) -> PodKey:
     """Which host of its JobSet the pod is."""
     labels = found["metadata"]["labels"]
-    return labels[REPLICATED_JOB_LABEL], int(labels[_SLICE]), int(labels[_HOST])
+    return labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), int(labels[COMPLETION_INDEX_LABEL])
 
 
 def host_of(found: Object) -> str:
     """`<replicated job>-<slice>-<host>`, the name of the host within its JobSet."""
     labels = found["metadata"]["labels"]
-    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, _SLICE, _HOST))
+    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, COMPLETION_INDEX_LABEL))
 
 
 def leader_of(jobset: Object) -> str:
@@ -90,7 +94,7 @@ def pod_of(found: Object, at: float) -> Pod:
         host=host_of(found),
         phase="Terminating" if leaving else phase,
         node=found["spec"].get("nodeName", ""),
-        attempt=int(labels[_ATTEMPT]),
+        attempt=int(labels[ATTEMPT_LABEL]),
         created=moment(metadata, "creationTimestamp", at),
         started=moment(status, "startTime", at) if "startTime" in status else None,
         exit_code=max((end["exitCode"] for end in ends), default=None),

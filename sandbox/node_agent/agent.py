@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.kubernetes import Json, Watch
+from infra.names import NODES
 from sandbox.access import administrator
 from sandbox.node_agent.container import Machine, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
@@ -65,7 +66,7 @@ class NodeAgent:
         self._site.pods.mkdir(parents=True)
         reaper = start_reaper(self._site.pods)
         api = self._machine.api
-        nodes = Watch(api, "/api/v1/nodes", {"labelSelector": NODE_LABEL}, self._node_changed, self._node_removed)
+        nodes = Watch(api, NODES, {"labelSelector": NODE_LABEL}, self._node_changed, self._node_removed)
         pods = Watch(api, "/api/v1/pods", {"fieldSelector": "spec.nodeName!="}, self._pod_changed, self._pod_removed)
         threads = [
             _thread("nodes", nodes.run),

@@ -3,6 +3,7 @@
 Names and values are in `sandbox.tpu_environment`; here the pod, its Job and its node are read.
 """
 
+from infra.names import ACCELERATOR_LABEL, COMPLETION_INDEX_LABEL, JOBSET_LABELS, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.tpu import SliceShape, shape_of
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import ConfigError, Json, Pod
@@ -15,13 +16,7 @@ from sandbox.tpu_environment import (
     process_variables,
 )
 
-TPU_RESOURCE = "google.com/tpu"
-
-_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-_JOBSET = "jobset.sigs.k8s.io"
 _MACHINE_LABEL = "node.kubernetes.io/instance-type"
-_TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
-_ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
 
 
 def requested_chips(container: Json) -> int:
@@ -39,7 +34,7 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
         return {}
     worker = _worker(container, pod, job) if job and _spans_hosts(job, pod) else SINGLE_HOST
     variables = cluster_variables(worker)
-    if pod.spec.get("nodeSelector", {}).get(_ACCELERATOR_LABEL) == "tpu7x":
+    if pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL) == "tpu7x":
         variables |= process_variables(worker, len(_tpu_containers(pod)))
     return variables
 
@@ -68,7 +63,7 @@ def cpu_variables(container: Json, around: Surroundings) -> dict[str, str]:
 
 def _shape(around: Surroundings) -> SliceShape:
     labels = around.node["metadata"].get("labels", {})
-    return shape_of(labels.get(_MACHINE_LABEL, ""), labels.get(_TOPOLOGY_LABEL, ""))
+    return shape_of(labels.get(_MACHINE_LABEL, ""), labels.get(TOPOLOGY_LABEL, ""))
 
 
 def _spans_hosts(job: Json, pod: Pod) -> bool:
@@ -80,15 +75,15 @@ def _worker(container: Json, pod: Pod, job: Json) -> TpuWorker:
     job_name = job["metadata"]["name"]
     hosts: int = job["spec"]["parallelism"]
     tpu_containers = _tpu_containers(pod)
-    host_index = int(pod.labels[_COMPLETION_INDEX])
+    host_index = int(pod.labels[COMPLETION_INDEX_LABEL])
     first_job = job_name
-    if jobset := pod.labels.get(f"{_JOBSET}/jobset-name"):
-        first_job = f"{jobset}-{pod.labels[f'{_JOBSET}/replicatedjob-name']}-0"
+    if jobset := pod.labels.get(f"{JOBSET_LABELS}/jobset-name"):
+        first_job = f"{jobset}-{pod.labels[f'{JOBSET_LABELS}/replicatedjob-name']}-0"
     return TpuWorker(
         slice_hostnames=tuple(f"{job_name}-{host}.{pod.subdomain}" for host in range(hosts) for _ in tpu_containers),
         worker_id=host_index * len(tpu_containers) + tpu_containers.index(container["name"]),
-        slice_id=int(pod.labels.get(f"{_JOBSET}/job-index", 0)),
-        slice_count=int(pod.labels.get(f"{_JOBSET}/replicatedjob-replicas", 1)),
+        slice_id=int(pod.labels.get(f"{JOBSET_LABELS}/job-index", 0)),
+        slice_count=int(pod.labels.get(f"{JOBSET_LABELS}/replicatedjob-replicas", 1)),
         coordinator=f"{first_job}-0.{pod.subdomain}",
     )
 

@@ -10,11 +10,12 @@ import urllib3
 import yaml
 
 from infra.kubernetes import APPLY_PATCH, ApiServer
+from infra.names import NODE_POOL_LABEL, NODES
 from sandbox.catalog import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.control_plane import erase
 from sandbox.providers.cloud import Cloud
 from sandbox.providers.node_pools import is_decided, pool_of, require_valid
-from sandbox.providers.nodes import NODE_POOL_LABEL, nodes
+from sandbox.providers.nodes import nodes
 from sandbox.providers.plugin import HalfMade, Refusal
 from sandbox.providers.plugin_rules import require_cluster, require_node_pool
 from sandbox.providers.resource_types import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY
@@ -113,7 +114,7 @@ class NodePoolEffect(Effect):
         for node in self._nodes(properties):
             # An engine that was killed may have left it.
             if self.api().find(f"/api/v1/nodes/{node['metadata']['name']}") is None:
-                self.api().request("POST", "/api/v1/nodes", node)
+                self.api().request("POST", NODES, node)
 
     @override
     def update(self, old: Object, new: Object) -> None:
@@ -125,7 +126,7 @@ class NodePoolEffect(Effect):
             self.api().delete(f"/api/v1/nodes/{name}", {})
         for name, node in wanted.items():
             if name not in live or name in replaced:
-                self.api().request("POST", "/api/v1/nodes", node)
+                self.api().request("POST", NODES, node)
             elif node != before.get(name):
                 patch = _node_patch(live[name], before.get(name, node), node)
                 self.api().patch(f"/api/v1/nodes/{name}", patch)
@@ -145,7 +146,7 @@ class NodePoolEffect(Effect):
 
     def _live(self, properties: Object) -> dict[str, Object]:
         selector = f"{NODE_LABEL}=true,{NODE_POOL_LABEL}={properties['name']}"
-        found = self.api().request("GET", "/api/v1/nodes", query={"labelSelector": selector})
+        found = self.api().request("GET", NODES, query={"labelSelector": selector})
         return {node["metadata"]["name"]: node for node in found["items"]}
 
     def _nodes(self, properties: Object) -> list[Object]:

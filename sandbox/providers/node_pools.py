@@ -8,13 +8,13 @@ import re
 
 from infra import tpu
 from infra.capacity import offers_flex_start
+from infra.names import TOPOLOGY_LABEL
 from infra.tpu import SliceShape
 from sandbox.providers.nodes import Pool
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import Object, has_unknown
 
 _DEFAULT_MACHINE_TYPE = "e2-medium"
-_TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 _DECISIVE = ("nodeConfig", "placementPolicy", "nodeCount", "initialNodeCount", "autoscaling", "nodeLocations")
 
 
@@ -136,10 +136,10 @@ def _require_placement(placement: Object, shape: SliceShape, policy: Object | No
 
 
 def _require_tpu_pool(pool: Pool, shape: SliceShape, properties: Object) -> None:
-    label = pool.labels.get(_TOPOLOGY_LABEL, shape.topology)
+    label = pool.labels.get(TOPOLOGY_LABEL, shape.topology)
     if label != shape.topology:
         raise _invalid(
-            f'Node label {_TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
+            f'Node label {TOPOLOGY_LABEL}="{label}" on a pool whose slices are "{shape.topology}": a multi-host slice'
             f' needs placement_policy with type "COMPACT" and tpu_topology "{label}".'
         )
     config = properties.get("nodeConfig", {})

@@ -9,12 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from infra.names import TPU_RESOURCE
+from infra.names import ACCELERATOR_LABEL, HOST_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.tpu import SliceShape, generations
 from sandbox.providers.values import Object
 from sandbox.site import NODE_LABEL, Site
-
-NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 
@@ -106,7 +104,7 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
         "cloud.google.com/gke-os-distribution": "cos",
         "cloud.google.com/machine-family": pool.machine_type.partition("-")[0],
         "kubernetes.io/arch": "amd64",
-        "kubernetes.io/hostname": name,
+        HOST_LABEL: name,
         "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": pool.machine_type,
         "topology.kubernetes.io/region": zone.rpartition("-")[0],
@@ -118,8 +116,8 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
         labels["cloud.google.com/gke-flex-start"] = "true"
     if pool.shape is not None:
         labels |= {
-            "cloud.google.com/gke-tpu-accelerator": pool.shape.accelerator,
-            "cloud.google.com/gke-tpu-topology": pool.shape.topology,
+            ACCELERATOR_LABEL: pool.shape.accelerator,
+            TOPOLOGY_LABEL: pool.shape.topology,
             "cloud.google.com/gke-accelerator-count": str(pool.shape.chips_per_host),
         }
     return labels

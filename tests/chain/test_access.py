@@ -13,11 +13,10 @@ import pytest
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from cli.observed.paths import JOBSET_API
 from infra import access, pods
 from infra.jobs import call_secret
 from infra.kubernetes import ApiError, ApiServer, Json
-from infra.names import SERVICE_ACCOUNT
+from infra.names import JOBSET_API_VERSION, SERVICE_ACCOUNT
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.read import parse
 from infra.settings.schema import Network
@@ -338,7 +337,7 @@ def test_a_member_creates_the_secret_of_a_job_and_reads_and_makes_no_other(admin
         item for item in ada.request("GET", JOBSETS.format("first"))["items"] if item["metadata"]["name"] == "keyed"
     )
     path = "/api/v1/namespaces/first/secrets"
-    made = call_secret({"apiVersion": JOBSET_API, "kind": "JobSet", **job}, "the key")
+    made = call_secret({"apiVersion": JOBSET_API_VERSION, "kind": "JobSet", **job}, "the key")
     ada.request("POST", path, made)
     of_account = {**made["metadata"], "annotations": {"kubernetes.io/service-account.name": SERVICE_ACCOUNT}}
     for refused in (

@@ -10,7 +10,7 @@ from chaos.field import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
 from infra.kubernetes import ApiError, Json
-from infra.names import KUEUE_NAMESPACE, MARK
+from infra.names import IN_USE, KUEUE_NAMESPACE
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared
@@ -56,7 +56,9 @@ def test_what_the_stack_did_not_make_keeps_a_destroy_from_beginning(stack: Chain
 def _refusal(stack: Chain) -> str:
     """What the API server says against deleting the mark; empty if it would."""
     try:
-        stack.api.request("DELETE", f"/api/v1/namespaces/{KUEUE_NAMESPACE}/configmaps/{MARK}", query={"dryRun": "All"})
+        stack.api.request(
+            "DELETE", f"/api/v1/namespaces/{KUEUE_NAMESPACE}/configmaps/{IN_USE}", query={"dryRun": "All"}
+        )
     except ApiError as error:
         return str(error)
     return ""

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.field import NAMESPACE
 from cli.drift import drifted
-from infra.outputs import Drift, drift_tables
+from infra.review.preview import Drift, drift_tables
 from infra.review.table import as_text
 from infra.settings.read import parse
 from sandbox.providers.cloud import Cloud

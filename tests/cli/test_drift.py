@@ -15,7 +15,7 @@ from cli import drift as command
 from cli.answer import Form
 from cli.drift import drift, drifted
 from cli.halt import Halt, changing
-from infra.outputs import Difference, Drift
+from infra.review.preview import Difference, Drift
 from sandbox.site import create
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"

@@ -18,8 +18,8 @@ from chaos import report
 from cli import engine_events
 from cli.view.render import screen
 from infra.cost import bill
-from infra.outputs import preview_tables
 from infra.review import table
+from infra.review.preview import preview_tables
 from infra.review.review import Previewed, review
 from infra.review.tables import tables
 from infra.settings.read import parse

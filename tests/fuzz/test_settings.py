@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cli import stack_file
 from cli.halt import Halt
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.fuzz.damage import damaged, damaged_bytes
 from tests.infra.recording import ROOT, Values, stack_values

@@ -2,10 +2,10 @@
 
 import pulumi
 
-from infra.settings import Settings
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.read import parse
 from infra.settings.schema import SliceGroup, Team
+from infra.settings.stack import Settings
 from infra.submission import Submission, job_spec, submission
 from tests.infra.recording import Values
 from workloads.spec import JobSpec

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
 from infra.pods import node_labels
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from infra.slices import TpuSlicesArgs, pool_args
 from sandbox.providers.node_pools import require_valid

@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.infra.recording import Values
 from tests.infra.spoiling import Spoil, put

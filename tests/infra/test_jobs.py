@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.jobs import ContainerJob, TrainingJob, group_order
 from infra.settings.read import parse
 from tests.infra.recording import Recording, Values, run_program

@@ -8,7 +8,7 @@ import yaml
 
 from infra import programs
 from infra.jobset import render
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from infra.submission import submission
 from infra.tpu import all_shapes

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from infra.jobset import render
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.infra.one_job import submitted
 from tests.infra.recording import Values, run_program

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
 from infra import queues
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.jobs import Priority
 from infra.settings.read import load, parse
 from tests.infra.legal_values import legal_values

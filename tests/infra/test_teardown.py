@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from infra.guard import teardown_policies
-from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, OURS
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.objects import OURS
 from infra.settings.read import parse
 from tests.infra.recording import Recording, Values, run_program, stack_values
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import fsspec
 
-from cli.observed.paths import JOBSETS
 from infra.jobs import CallSettings, call_settings, call_spec_of
 from infra.kubernetes import ApiError, ApiServer, Json
+from infra.names import JOBSETS
 from infra.settings.read import parse
 from multislice.place import Place
 from tests.infra.recording import stack_values

@@ -10,7 +10,7 @@ import pytest
 
 from cli.ci.post import comment, drift_issue, require_newest
 from cli.halt import Halt
-from infra.outputs import MOST_CHARACTERS, mark
+from infra.review.preview import MOST_CHARACTERS, mark
 from tests.cli.ci.github_server import BOT, COMMIT, PERSON, TOKEN, GitHub, github
 
 ROOT = Path(__file__).parent.parent.parent.parent

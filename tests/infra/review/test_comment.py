@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.outputs import MOST_CHARACTERS, comment, mark
+from infra.review.preview import MOST_CHARACTERS, comment, mark
 from tests.infra.recording import ROOT
 from tests.infra.review.previews import POOL, change, finding, losing, passing
 

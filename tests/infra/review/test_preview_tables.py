@@ -1,6 +1,6 @@
 import pytest
 
-from infra.outputs import preview_tables
+from infra.review.preview import preview_tables
 from infra.review.review import Previewed
 from infra.review.table import WIDTH, as_text
 from tests.infra.review.previews import POOL, change, finding, losing, passing

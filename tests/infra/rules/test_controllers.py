@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.infra.recording import Values, stack_values
 

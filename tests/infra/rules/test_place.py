@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from infra.settings.rules_cloud import narrowest_prefix, pod_addresses, pod_block
 from tests.infra.recording import Values, stack_values

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pulumi import runtime
 
 from infra.pods import pod_template
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import load, parse
 from infra.settings.values import HIDDEN, of_file
 from infra.tpu import resolve

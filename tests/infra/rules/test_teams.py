@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.read import parse
 from tests.infra.one_job import only_team
 from tests.infra.recording import Values
