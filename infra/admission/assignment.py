@@ -8,8 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 
-from infra.admission import preemption
-from infra.admission.preemption import Contest, Target
+from infra.admission.preemption import Contest, Target, classical_search, fair_search
 from infra.admission.situation import Chips, PodSet, Queue, Snapshot, Workload
 
 
@@ -109,7 +108,7 @@ def targets(snapshot: Snapshot, assignment: Assignment) -> list[Target]:
 
 
 def _search(contest: Contest) -> list[Target]:
-    return (preemption if contest.snapshot.fair_sharing else preemption).search(contest)
+    return fair_search(contest) if contest.snapshot.fair_sharing else classical_search(contest)
 
 
 def _chosen_chips(choices: tuple[Choice, ...]) -> Chips:

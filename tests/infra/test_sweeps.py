@@ -12,7 +12,8 @@ from infra.admission.rehearsal import rehearse_stack
 from infra.cost import SweepBill, bill
 from infra.review.review import review
 from infra.review.tables import tables
-from infra.settings import SettingsError, jobs
+from infra.settings import jobs
+from infra.settings.errors import SettingsError
 from infra.settings.jobs import ContainerJob
 from infra.settings.read import parse
 from infra.submission import job_specs
