@@ -8,7 +8,6 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from infra.capacity import FlexStart, Queued
 from infra.settings.jobs import Job, TrainingJob
 from infra.settings.schema import Cloud, Prices, SliceGroup, Usd
 from infra.settings.stack import Settings
@@ -17,12 +16,6 @@ from workloads.spec import Spec, load_preset
 
 ListedKind = Literal["on-demand", "spot"]
 _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
-_NEVER_LISTED = {
-    # Only with a commitment, at its discount: https://docs.cloud.google.com/tpu/docs/consumption-options.
-    "reservation": "what a reservation costs is agreed with Google",
-    "flex-start": "no list price of flex-start is known",
-    "queued": "no list price of flex-start, by which queued chips come, is known",
-}
 
 
 class Rate(Spec):
@@ -75,8 +68,6 @@ def price_table() -> PriceTable:
 
 def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:
     """The list price of a chip with capacity of `kind`, which holds in the zone or in its whole region."""
-    if kind in _NEVER_LISTED:
-        return Rate(source=_NEVER_LISTED[kind])
     listed = _listed_rates(generation, kind)
     for rate in listed:
         if rate.place in (zone, region):
@@ -97,6 +88,8 @@ def group_rate(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Ra
     contract = prices.usd_per_chip_hour.get(name)
     if contract is not None:
         return Rate(usd_per_chip_hour=contract, source=_BY_CONTRACT)
+    if group.capacity.no_list_price:
+        return Rate(source=group.capacity.no_list_price)
     return list_rate(group.generation, cloud.region, group.zone_in(cloud), group.capacity.kind)
 
 
@@ -275,7 +268,7 @@ def group_bill(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Gr
         slices=group.count,
         chips=group.chips,
         capacity=group.capacity.kind,
-        billed="on-request" if isinstance(group.capacity, FlexStart | Queued) else "standing",
+        billed=group.capacity.billed,
         rate=rate,
         usd_per_hour=usd_per_hour,
         usd_per_month=_times(usd_per_hour, HOURS_PER_MONTH),

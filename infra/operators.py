@@ -12,7 +12,6 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
-from infra.capacity import FlexStart
 from infra.controllers import chart_resources
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.pods import admitted_pods
@@ -205,7 +204,7 @@ def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str,
 
     Pods that wait for flex-start chips are the request for them: to evict them would withdraw it.
     """
-    on_request = any(isinstance(group.capacity, FlexStart) for group in groups)
+    on_request = any(group.capacity.requested_by_pods for group in groups)
     # The second is longer: a lost host brings down its slice, and GKE takes a while to rebuild one.
     ready, recovery = (_A_WEEK, _A_WEEK) if on_request else ("30m", "1h")
     return {

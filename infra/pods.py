@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from infra import programs
-from infra.capacity import FlexStart, Queued
 from infra.names import (
     ACCELERATOR_LABEL,
     EXCLUSIVE,
@@ -13,7 +12,6 @@ from infra.names import (
     JOB_KEY,
     JOBSET_LABEL,
     NODE_POOL_LABEL,
-    QUEUED_LABEL,
     REPLICATED_JOB_LABEL,
     SERVICE_ACCOUNT,
     SLICE_GROUP_LABEL,
@@ -279,9 +277,9 @@ _BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachab
 def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
     """What keeps a slice together wherever the job lands: the way that its most demanding group needs."""
     capacities = [group.capacity for group in groups]
-    if any(isinstance(capacity, FlexStart) for capacity in capacities):
+    if any(capacity.requested_by_pods for capacity in capacities):
         return "affinity"
-    if all(isinstance(capacity, Queued) for capacity in capacities):
+    if all(capacity.queued for capacity in capacities):
         return "request"
     return placement
 
@@ -292,12 +290,13 @@ def rewrites_node_selector(groups: Groups) -> bool:
     It adds the labels of the flavor it chose, and of a queued request the nodes that came for it. The
     field is Kueue's from then on: server-side apply refuses to change anything else of the JobSet.
     """
-    return len(groups) > 1 or any(isinstance(group.capacity, Queued) for group in groups.values())
+    return len(groups) > 1 or any(group.capacity.queued for group in groups.values())
 
 
 def request_annotations(groups: Groups) -> dict[str, str]:
     """Annotations of the JobSet that say what is asked of a queued group."""
-    run_seconds = [group.capacity.max_run_seconds for group in groups.values() if isinstance(group.capacity, Queued)]
+    capacities = [group.capacity for group in groups.values()]
+    run_seconds = [each.run_seconds for each in capacities if each.queued and each.run_seconds]
     return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
 
 
@@ -399,11 +398,9 @@ def declared_node_labels(name: str, group: SliceGroup) -> dict[str, str]:
 
     A kind of capacity has one only where GKE asks for it: the group's name tells the kinds apart.
     """
-    queued = {QUEUED_LABEL: "true"} if isinstance(group.capacity, Queued) else {}
-    return {SLICE_GROUP_LABEL: name, **queued}
+    return {SLICE_GROUP_LABEL: name, **group.capacity.node_labels}
 
 
 def tolerations(group: SliceGroup) -> list[Manifest]:
     """What a pod needs to run on the nodes of the group."""
-    keys = (TPU_RESOURCE, QUEUED_LABEL) if isinstance(group.capacity, Queued) else (TPU_RESOURCE,)
-    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in group.capacity.taints]

@@ -237,16 +237,6 @@ PATHWAYS_VARIABLES = ("JAX_PLATFORMS", "JAX_BACKEND_TARGET", "XCLOUD_ENVIRONMENT
 """Environment variables of the program by which JAX finds the proxy."""
 WORKER = "worker"
 """Name of the workers' container."""
-_INSTANCES = {
-    "ct4p-hightpu-4t": "tpuv4",
-    "ct5lp-hightpu-4t": "tpuv5e",
-    "ct5lp-hightpu-8t": "tpuv5e1t",
-    "ct5p-hightpu-4t": "tpuv5",
-    "ct6e-standard-4t": "tpuv6e",
-    "ct6e-standard-8t": "tpuv6e1t",
-    "tpu7x-standard-4t": "tpu7x",
-}
-"""Pathways' own names of machine types; machines of one chip have none."""
 _MESSAGE_PORTS = (8471, 8080)
 """Of the TPU runtime: between hosts of a slice, and between slices."""
 
@@ -254,17 +244,6 @@ _MESSAGE_PORTS = (8471, 8080)
 def pathways_runtime(job: Job) -> Pathways | None:
     """What the job says of Pathways; None: it runs without."""
     return job.pathways if isinstance(job, ContainerJob) else None
-
-
-def pathways_instance(shape: SliceShape) -> str | None:
-    """The slice as Pathways names it, such as `tpuv6e:4x4`; None: it has no name for it."""
-    machine = _INSTANCES.get(shape.machine_type)
-    return machine and f"{machine}:{shape.topology}"
-
-
-def pathways_machine_types() -> tuple[str, ...]:
-    """Those that it has a name for."""
-    return tuple(_INSTANCES)
 
 
 def colocated(shape: SliceShape) -> bool:
@@ -281,7 +260,7 @@ def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manife
             f"--server_port={MANAGER_PORT}",
             "--node_type=resource_manager",
             f"--instance_count={submission.slices.count}",
-            f"--instance_type={pathways_instance(submission.shape)}",
+            f"--instance_type={submission.shape.pathways_instance}",
             _scratch(submission),
         ],
         "env": [

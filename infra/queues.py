@@ -7,7 +7,6 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra import access, borders, objects
-from infra.capacity import Queued
 from infra.controllers import Resources
 from infra.names import (
     HOST_LABEL,
@@ -15,7 +14,6 @@ from infra.names import (
     KUEUE_GROUP,
     NAMESPACE_LABEL,
     NODE_POOL_LABEL,
-    QUEUED_LABEL,
     SERVICE_ACCOUNT,
     TPU_RESOURCE,
 )
@@ -55,14 +53,15 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manif
     It has the nodes' taints but no toleration: Kueue would take over the field in the JobSet's pods
     and the next `up` would conflict with it. Jobs carry their own tolerations.
     """
-    taints = {TPU_RESOURCE: "present", **({QUEUED_LABEL: "true"} if isinstance(group.capacity, Queued) else {})}
     return {
         "apiVersion": KUEUE_API_VERSION,
         "kind": "ResourceFlavor",
         "metadata": {"name": flavor_name(name, group, placement)},
         "spec": {
             "nodeLabels": node_labels(name, group),
-            "nodeTaints": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()],
+            "nodeTaints": [
+                {"key": key, "value": value, "effect": "NoSchedule"} for key, value in group.capacity.taints.items()
+            ],
             **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
         },
     }
@@ -124,7 +123,7 @@ def cohort() -> Manifest:
 def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
     """A team's quota, how it is defended, and in which order its flavors are tried."""
     names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
-    queued = [group for group in team.quota if isinstance(groups[group].capacity, Queued)]
+    queued = [group for group in team.quota if groups[group].capacity.queued]
     checks = [{"name": group, "onFlavors": [names[group]]} for group in queued]
     return {
         "apiVersion": KUEUE_API_VERSION,
@@ -246,11 +245,7 @@ class Queues(pulumi.ComponentResource):
         for priority, value in PRIORITIES.items():
             self._declare(f"priority-{priority}", priority_class(priority, value), [])
         needed = [*self._flavors(args), self._declare("cohort", cohort(), [])]
-        needed += [
-            self._check(group_name, group)
-            for group_name, group in args.groups.items()
-            if isinstance(group.capacity, Queued)
-        ]
+        needed += [self._check(group_name, group) for group_name, group in args.groups.items() if group.capacity.queued]
         needed += self._admission(args)
         for team_name in args.teams:
             self._team(team_name, args, needed)

@@ -14,7 +14,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra import live
-from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
+from infra.capacity import Capacity
 from infra.cluster import CLOUD_PLATFORM_SCOPE
 from infra.names import slice_pool
 from infra.network import Subnet
@@ -88,7 +88,7 @@ class TpuSlices(pulumi.ComponentResource):
                         hooks=hosts_have_come,
                     ),
                 )
-                if isinstance(group.capacity, Queued) and self.first_queued is None:
+                if group.capacity.queued and self.first_queued is None:
                     self.first_queued = pool
         self.register_outputs({})
 
@@ -156,7 +156,7 @@ def pool_args(
     """The node pool of one slice."""
     container = gcp.container
     group = args.groups[group_name]
-    on_request = isinstance(group.capacity, FlexStart | Queued)
+    on_request = group.capacity.on_request
     return container.NodePoolArgs(
         name=pool_name,
         cluster=args.cluster,
@@ -164,9 +164,7 @@ def pool_args(
         node_locations=[group.zone_in(args.cloud)],
         node_count=None if on_request else group.shape.hosts,
         autoscaling=_all_or_none(group.shape.hosts) if on_request else None,
-        queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
-        if isinstance(group.capacity, Queued)
-        else None,
+        queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True) if group.capacity.queued else None,
         max_pods_per_node=SLICE_PODS_PER_NODE,
         placement_policy=_placement(group.shape, workload_policy),
         # GKE wants flex-start nodes without repair: their end is part of the bargain.
@@ -224,12 +222,11 @@ def _all_or_none(hosts: int) -> gcp.container.NodePoolAutoscalingArgs:
 def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp.container.NodePoolNodeConfigArgs:
     container = gcp.container
     shape, capacity = group.shape, group.capacity
-    on_request = isinstance(capacity, FlexStart | Queued)
     return container.NodePoolNodeConfigArgs(
         machine_type=shape.machine_type,
-        spot=isinstance(capacity, Spot),
-        flex_start=True if on_request else None,
-        max_run_duration=f"{capacity.max_run_seconds}s" if on_request else None,
+        spot=capacity.spot,
+        flex_start=True if capacity.on_request else None,
+        max_run_duration=None if capacity.run_seconds is None else f"{capacity.run_seconds}s",
         reservation_affinity=_reservation_affinity(capacity, args.cloud.project),
         boot_disk=container.NodePoolNodeConfigBootDiskArgs(
             disk_type=shape.boot_disk_types[0], size_gb=group.boot_disk_gb
@@ -258,10 +255,11 @@ def _image_disks(group: SliceGroup) -> list[gcp.container.NodePoolNodeConfigSeco
 
 
 def _reservation_affinity(capacity: Capacity, project: str) -> gcp.container.NodePoolNodeConfigReservationAffinityArgs:
-    if not isinstance(capacity, Reservation):
+    reservation = capacity.reservation(project)
+    if reservation is None:
         return gcp.container.NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
     return gcp.container.NodePoolNodeConfigReservationAffinityArgs(
         consume_reservation_type="SPECIFIC_RESERVATION",
         key="compute.googleapis.com/reservation-name",
-        values=[capacity.resource(project)],
+        values=[reservation],
     )

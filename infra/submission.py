@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import pulumi
+from typing import TYPE_CHECKING
 
 from infra import names
 from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, TrainingJob
@@ -21,6 +20,10 @@ from workloads.spec import (
     TrainingSpec,
     load_preset,
 )
+
+if TYPE_CHECKING:
+    # Commands that look at a running job use this module and must not load Pulumi: see tests/cli/test_multislice.py.
+    import pulumi
 
 
 def job_specs(settings: Settings) -> dict[str, JobSpec]:
@@ -100,8 +103,8 @@ class Submission:
     """What the trainer is told; None where another program runs."""
     folder: str
     """Of the checkpoint bucket, the job's own: gs://BUCKET/JOB."""
-    image: pulumi.Input[str]
-    checking_image: pulumi.Input[str] | None
+    image: "pulumi.Input[str]"
+    checking_image: "pulumi.Input[str] | None"
     """Image of the init container that checks the devices; None: there is no such check."""
     namespace: str
     groups: Mapping[str, SliceGroup]
@@ -120,7 +123,7 @@ class Submission:
         return self.groups[self.job.slices.group].shape
 
 
-def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None) -> Submission:
+def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
     """One of the stack's jobs; `image` is that of the trainer, if the stack has one."""
     datasets, namespace = settings.datasets, settings.team_of(job).namespace
     spec = job_spec(settings, job) if isinstance(job, TrainingJob) else None

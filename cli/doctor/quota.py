@@ -6,23 +6,11 @@ from typing import Any
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import Google
 from cli.observed.kueue import count
-from infra.capacity import FlexStart, Queued
 from infra.kubernetes import Json
 from infra.names import KUEUE_API_VERSION, NODES, TPU_RESOURCE
 from infra.settings.schema import SliceGroup
+from infra.tpu import generations
 
-_ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
-    "v5e": ("TPU-LITE-PODSLICE-V5-per-project-region", None),
-    "v5p": ("TPU-V5P-per-project-region", None),
-    "v6e": ("TPUS-PER-TPU-FAMILY-per-project-region", "CT6E"),
-}
-_SPOT: Mapping[str, tuple[str, str | None]] = {
-    "v5e": ("PREEMPTIBLE-TPU-LITE-PODSLICE-V5-per-project-region", None),
-    "v6e": ("PREEMPTIBLE-TPU-V6E-per-project-region", None),
-    "7x": ("PREEMPTIBLE-TPU7X-per-project-region", None),
-}
-"""By generation: quota of Compute Engine, in chips, and its dimension tpu_family; as users report them, for Google
-publishes no list. A reservation needs none."""
 _UNLIMITED = -1
 
 
@@ -36,7 +24,7 @@ def queues(scope: Scope) -> Findings:
         chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
         quota, group = given.get(name, 0), groups.get(name)
         said = f"queues give out {quota} chips, nodes have {chips}"
-        if group and isinstance(group.capacity, FlexStart | Queued):
+        if group and group.capacity.on_request:
             yield ok(f"flavor {name}", f"{said}; the rest comes on request")
         elif quota > chips:
             yield fault(f"flavor {name}", said, f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`")
@@ -82,14 +70,13 @@ def _zones_with(google: Google, machine: str) -> list[str]:
 
 def _quota_of(group: SliceGroup) -> tuple[str, str | None] | None:
     """Return the quota that the group's chips count against, with its family of TPUs."""
-    kind = group.capacity.kind
-    table = _ON_DEMAND if kind == "on-demand" else {} if kind == "reservation" else _SPOT
-    return table.get(group.generation)
+    (generation,) = (each for each in generations() if each.name == group.generation)
+    return generation.quotas.get(group.capacity.quota) if group.capacity.quota else None
 
 
 def _needed(groups: Collection[SliceGroup]) -> int:
     """Return the chips that groups of one quota need. Those on request may come one group after the other."""
-    on_request = [group.chips for group in groups if isinstance(group.capacity, FlexStart | Queued)]
+    on_request = [group.chips for group in groups if group.capacity.on_request]
     return sum(group.chips for group in groups) - sum(on_request) + max(on_request, default=0)
 
 

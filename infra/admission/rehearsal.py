@@ -12,7 +12,6 @@ from infra.admission.cycles import Scheduler
 from infra.admission.manifests import Object
 from infra.admission.preemption import Reason, Target
 from infra.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
-from infra.capacity import FlexStart
 from infra.pods import way
 from infra.settings.jobs import Job
 from infra.settings.stack import Settings
@@ -349,5 +348,5 @@ def _unknown(settings: Settings, job: Job, *, asked: bool) -> Iterable[str]:
     if way(groups.values(), settings.scheduling.placement) == "topology-aware":
         yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
     for name, group in groups.items():
-        if isinstance(group.capacity, FlexStart):
+        if group.capacity.requested_by_pods:
             yield f"{name} is flex-start: an admitted job's pods wait until Google has the hosts of its slices"

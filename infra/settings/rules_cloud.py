@@ -5,21 +5,11 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from infra.capacity import (
-    CHIPS_OF_A_BLOCK,
-    CHIPS_OF_A_SUB_BLOCK,
-    GENERATION_WITH_BLOCKS,
-    FlexStart,
-    Queued,
-    Reservation,
-    nearest_with_flex_start,
-    offers_flex_start,
-)
 from infra.controllers import controller_request, machine_size
 from infra.settings.errors import Fault
 from infra.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, SliceGroup
 from infra.settings.stack import Draft, Shapes, Written, listed
-from infra.tpu import FLEX_START_GENERATIONS, all_shapes, meant, resolve
+from infra.tpu import BLOCK_GENERATION, FLEX_START_GENERATIONS, all_shapes, meant, nearest_with_flex_start, resolve
 
 type _Ranges = Mapping[str, IPv4Network]
 """The ranges that the stack uses, by setting."""
@@ -224,7 +214,7 @@ def second_network(name: str, draft: Draft) -> Iterator[Fault]:
 
 def _capacity(path: str, group: SliceGroup) -> Iterator[Fault]:
     shape, capacity = group.shape, group.capacity
-    if isinstance(capacity, FlexStart | Queued) and not offers_flex_start(shape):
+    if capacity.on_request and not shape.flex_start:
         nearest = nearest_with_flex_start(shape)
         yield Fault(
             path,
@@ -233,20 +223,19 @@ def _capacity(path: str, group: SliceGroup) -> Iterator[Fault]:
             f"{capacity.kind} for {shape.generation}",
             f"write spot, or choose {nearest.generation} {nearest.topology}",
         )
-    if isinstance(capacity, Reservation) and capacity.block:
-        yield from _block(path, group, capacity)
+    if capacity.part:
+        yield from _block(path, group, *capacity.part)
 
 
-def _block(path: str, group: SliceGroup, reservation: Reservation) -> Iterator[Fault]:
-    if group.generation != GENERATION_WITH_BLOCKS:
+def _block(path: str, group: SliceGroup, part: str, chips: int) -> Iterator[Fault]:
+    if group.generation != BLOCK_GENERATION:
         yield Fault(
             path,
-            f"a reservation without block, since those of {GENERATION_WITH_BLOCKS} alone have blocks",
-            f"block {reservation.block} for {group.generation}",
+            f"a reservation without block, since those of {BLOCK_GENERATION} alone have blocks",
+            f"a {part} for {group.generation}",
             "remove block and sub_block; the reservation's name is enough",
         )
         return
-    part, chips = ("sub_block", CHIPS_OF_A_SUB_BLOCK) if reservation.sub_block else ("block", CHIPS_OF_A_BLOCK)
     if group.chips > chips:
         yield Fault(
             f"{path}.{part}",
@@ -286,7 +275,7 @@ def check_controllers(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
 def check_scheduling(draft: Draft) -> Iterator[Fault]:
     """Faults of the section `scheduling`."""
     placement = draft.scheduling.placement
-    on_request = [name for name, group in draft.slices.items() if isinstance(group.capacity, FlexStart | Queued)]
+    on_request = [name for name, group in draft.slices.items() if group.capacity.on_request]
     if placement == "topology-aware" and on_request:
         yield Fault(
             "scheduling.placement",
@@ -308,11 +297,11 @@ def check_environment(draft: Draft) -> Iterator[Fault]:
             "set it false, or remove the section environment",
         )
     for name, group in draft.slices.items():
-        if isinstance(group.capacity, Reservation):
+        if group.capacity.reserved:
             yield Fault(
                 f"slices.{name}.capacity",
                 "capacity that an environment takes from nobody: on-demand, spot, flex-start or queued",
-                f"the reservation {group.capacity.name}, which others count on",
+                f"the reservation {group.capacity.reserved}, which others count on",
                 "make the environment from a stack without reserved chips",
             )
     yield from _own_namespaces(draft, f"{draft.cluster.name}-")

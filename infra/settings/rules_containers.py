@@ -10,7 +10,7 @@ from infra.settings.errors import Fault
 from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.settings.schema import DATASETS_FOLDER
 from infra.settings.stack import Draft, listed
-from infra.tpu import SliceShape
+from infra.tpu import SliceShape, all_shapes
 
 _FREE = ("HOME", "PATH", "TMPDIR")
 """The container's own, which its stack file may change."""
@@ -197,10 +197,11 @@ def _runtime_placement(path: str, draft: Draft) -> Iterator[Fault]:
 def _runtime_slices(
     path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: SliceShape
 ) -> Iterator[Fault]:
-    if programs.pathways_instance(shape) is None:
+    if shape.pathways_instance is None:
+        known = dict.fromkeys(other.machine_type for other in all_shapes() if other.pathways_instance)
         yield Fault(
             f"{path}.slices.group",
-            f"slices of a machine type that Pathways knows: {', '.join(programs.pathways_machine_types())}",
+            f"slices of a machine type that Pathways knows: {', '.join(known)}",
             shape.machine_type,
             "choose another group, or write backend: direct",
         )

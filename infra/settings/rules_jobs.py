@@ -7,7 +7,6 @@ from typing import cast
 from pydantic import ValidationError
 
 from infra import submission
-from infra.capacity import FlexStart, Queued
 from infra.names import TEAMS_FOLDER
 from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.settings import rules_containers
@@ -131,7 +130,7 @@ def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[F
             str(job.slices.count),
             f"lower it or choose a larger slices.{name}.topology",
         )
-    if job.slices.count > 1 and isinstance(group.capacity, Queued):
+    if job.slices.count > 1 and group.capacity.queued:
         yield Fault(
             f"{path}.slices.count",
             f"1, since {name} is queued and a queued request brings the hosts of one slice",
@@ -156,8 +155,8 @@ def _fallback(path: str, job: Job, groups: Mapping[str, SliceGroup], shape: Slic
 
 
 def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[Fault]:
-    flexible = [name for name, group in groups.items() if isinstance(group.capacity, FlexStart)]
-    queued = [name for name, group in groups.items() if isinstance(group.capacity, Queued)]
+    flexible = [name for name, group in groups.items() if group.capacity.requested_by_pods]
+    queued = [name for name, group in groups.items() if group.capacity.queued]
     if flexible and queued:
         yield Fault(
             f"{path}.slices.fallback",

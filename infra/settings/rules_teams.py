@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import floor
 
 from infra import names
-from infra.capacity import OnDemand
 from infra.cost import group_bill, group_rate, job_group_bills, total
 from infra.names import KUEUE_NAMESPACE
 from infra.settings.errors import Fault, nearest
@@ -162,7 +161,7 @@ def check_prices(draft: Draft, shapes: Shapes) -> Iterator[Fault]:
 def _on_demand(draft: Draft, cloud: Cloud, shapes: Shapes) -> Iterator[Fault]:
     for name in shapes:
         rate = group_rate(name, draft.slices[name], cloud, draft.prices)
-        if isinstance(draft.slices[name].capacity, OnDemand) and rate.usd_per_chip_hour is None:
+        if draft.slices[name].capacity.full_price and rate.usd_per_chip_hour is None:
             yield Fault(
                 f"prices.usd_per_chip_hour.{name}",
                 f"USD that a chip hour costs you, since {rate.source}",

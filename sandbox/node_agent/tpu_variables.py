@@ -4,7 +4,7 @@ Names and values are in `sandbox.tpu_environment`; here the pod, its Job and its
 """
 
 from infra.names import ACCELERATOR_LABEL, COMPLETION_INDEX_LABEL, JOBSET_LABELS, TOPOLOGY_LABEL, TPU_RESOURCE
-from infra.tpu import SliceShape, shape_of
+from infra.tpu import SliceShape, generations, shape_of
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import ConfigError, Json, Pod
 from sandbox.tpu_environment import (
@@ -34,7 +34,8 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
         return {}
     worker = _worker(container, pod, job) if job and _spans_hosts(job, pod) else SINGLE_HOST
     variables = cluster_variables(worker)
-    if pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL) == "tpu7x":
+    accelerator = pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL)
+    if any(each.shares_host for each in generations() if each.accelerator == accelerator):
         variables |= process_variables(worker, len(_tpu_containers(pod)))
     return variables
 

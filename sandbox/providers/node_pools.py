@@ -7,7 +7,6 @@ rules are in the tables of accelerators and capacity.
 import re
 
 from infra import tpu
-from infra.capacity import offers_flex_start
 from infra.names import TOPOLOGY_LABEL
 from infra.tpu import SliceShape
 from sandbox.providers.nodes import Pool
@@ -160,7 +159,7 @@ def _require_flex_start(pool: Pool, shape: SliceShape, properties: Object) -> No
     if pool.flex_start and pool.nodes_per_zone:
         raise _invalid("Flex start node pools require initial node count to be set to 0.")
 
-    if pool.flex_start and not offers_flex_start(shape):
+    if pool.flex_start and not shape.flex_start:
         raise _invalid(f"Flex start is not supported for machine type {pool.machine_type}.")
     if pool.flex_start:
         _require_lone_provisioning_model(pool, properties)

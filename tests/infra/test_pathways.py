@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import programs
 from infra.jobset import render
 from infra.settings.errors import SettingsError
 from infra.settings.read import parse
@@ -194,7 +193,7 @@ def test_a_shared_flex_start_host_keeps_other_slices_out_but_not_the_jobs_own_he
 
 
 def test_head_and_worker_fit_on_the_host_that_they_share(values: Values) -> None:
-    for shape in (shape for shape in all_shapes() if programs.pathways_instance(shape) and not shape.multi_host):
+    for shape in (shape for shape in all_shapes() if shape.pathways_instance and not shape.multi_host):
         made = on_one_host(values)
         size = {"generation": shape.generation, "topology": shape.topology, "machine_type": shape.machine_type}
         made["slices"]["trillium"] |= size

@@ -53,15 +53,28 @@ def test_a_list_price_holds_in_its_zone_or_region(
         ),
         ("v4", "us-east5-b", "spot", "v4 spot is known for us-east5-b, only for us-central2"),
         ("7x", "us-central1-c", "on-demand", "no list price of 7x on-demand is known anywhere"),
-        ("v6e", "us-east5-b", "reservation", "agreed with Google"),
-        ("v6e", "us-east5-b", "flex-start", "no list price of flex-start"),
-        ("v6e", "us-east5-b", "queued", "by which queued chips come"),
     ],
 )
 def test_an_unknown_price_is_none_and_says_why(generation: str, zone: str, kind: str, why: str) -> None:
     rate = list_rate(generation, zone.rpartition("-")[0], zone, kind)
     assert (rate.usd_per_chip_hour, rate.date, rate.place) == (None, None, None)
     assert why in rate.source
+
+
+@pytest.mark.parametrize(
+    ("capacity", "why"),
+    [
+        ({"kind": "reservation", "name": "chips"}, "agreed with Google"),
+        ({"kind": "flex-start", "max_run_hours": 1}, "no list price of flex-start"),
+        ({"kind": "queued", "max_run_hours": 1}, "by which queued chips come"),
+    ],
+)
+def test_a_kind_of_capacity_without_list_prices_says_why(capacity: dict[str, object], why: str, values: Values) -> None:
+    values["slices"]["trillium"]["capacity"] = capacity
+    values["job"]["slices"]["count"] = 1
+    settings = parse(values)
+    rate = group_rate("trillium", settings.slices["trillium"], settings.cloud, settings.prices)
+    assert (rate.usd_per_chip_hour, why in rate.source) == (None, True)
 
 
 def test_a_group_in_a_zone_of_its_own_costs_what_chips_cost_there(values: Values) -> None:
