@@ -4,7 +4,7 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import InvokeOutputOptions, ResourceOptions
 
-from infra.cluster import Cluster, ClusterArgs
+from infra.cluster import Cluster, ClusterArgs, Network, NetworkArgs
 from infra.cost import bill
 from infra.guard import Guard
 from infra.identity import (
@@ -17,14 +17,13 @@ from infra.identity import (
     trainers,
 )
 from infra.jobs import job_prices, job_secrets, job_sets
-from infra.live import told_when_stuck
+from infra.live import explain_stuck_deletes
 from infra.monitoring import monitoring
-from infra.network import Network, NetworkArgs
 from infra.objects import kubernetes_provider
 from infra.operators import Operators, OperatorsArgs
-from infra.outputs import export_outputs, tell_in_preview
+from infra.outputs import export_outputs, log_review
 from infra.queues import Queues, QueuesArgs
-from infra.readiness import changeable_until, filled_in, now
+from infra.readiness import now, require_own_values, require_time_left
 from infra.settings.read import load
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.storage import (
@@ -40,7 +39,7 @@ settings = load(pulumi.Config())
 cloud, name, labels = settings.cloud, settings.cluster.name, settings.resource_labels
 
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
-allowed = [*changeable_until(settings.budget, settings.environment, now()), *filled_in(settings)]
+allowed = [*require_time_left(settings.budget, settings.environment, now()), *require_own_values(settings)]
 guard = Guard(settings, google, allowed)
 apis = GoogleApis("apis", cloud.project, ResourceOptions(provider=google, depends_on=[guard.ground]))
 on_google = ResourceOptions(provider=google, depends_on=[apis])
@@ -53,7 +52,7 @@ image = image_reference(settings.image, built, repository)
 node_args = NodeIdentityArgs(cloud.project, f"{name}-nodes", repository, foreign_repositories(settings))
 nodes = NodeIdentity("nodes", node_args, on_google)
 on_network = ResourceOptions(provider=google, depends_on=[network, nodes])
-cluster_args = ClusterArgs(cloud, settings.cluster, network, nodes.email, labels, settings.mounts_datasets)
+cluster_args = ClusterArgs(cloud, settings.cluster, network, nodes.email, labels, settings.mounted_bucket is not None)
 cluster = Cluster("cluster", cluster_args, on_network)
 in_cluster = ResourceOptions(provider=google, depends_on=[cluster])
 kubernetes = kubernetes_provider("kubernetes", cluster.endpoint, ResourceOptions(depends_on=[cluster]))
@@ -72,7 +71,7 @@ on_cluster = ResourceOptions(provider=kubernetes, depends_on=[cluster], deleted_
 operators_args = OperatorsArgs(settings.slices.values(), settings.scheduling, slices.first_queued)
 operators = Operators("operators", operators_args, on_cluster)
 on_operators = ResourceOptions(provider=kubernetes, depends_on=[operators], deleted_with=cluster.resource)
-held = told_when_stuck(cluster.endpoint)
+held = explain_stuck_deletes(cluster.endpoint)
 placement = settings.scheduling.placement
 on_hosts, levels, heads = settings.host_network_teams, settings.pod_levels, settings.head_limits
 monitored = settings.monitoring.enabled
@@ -90,4 +89,4 @@ declared = [apis, bucket, network, repository, nodes, cluster, slices, access, o
 guard.close([*declared, built] if built else declared, on_operators)
 
 export_outputs(settings, cluster, bucket, image, bill(settings, step_seconds={}, deployed=None))
-tell_in_preview(settings, guard, now())
+log_review(settings, guard, now())

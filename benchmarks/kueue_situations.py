@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from infra.admission import manifests
-from infra.admission.cycles import Scheduler
 from infra.admission.rehearsal import Verdict, rehearse
+from infra.admission.scheduler import Scheduler
 from infra.admission.situation import Situation, Workload
 
 type Manifest = dict[str, Any]

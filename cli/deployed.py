@@ -119,13 +119,11 @@ def _api(outputs: Mapping[str, Any], sandbox: Path | None) -> "ApiServer":
         from sandbox.access import administrator
 
         return administrator(existing(sandbox))
-    from kubernetes.config import ConfigException
-
-    from infra.kubernetes import ApiServer
+    from infra.kubernetes import ApiServer, CredentialsError
 
     try:
         return ApiServer.at(outputs["endpoint"])
-    except ConfigException as error:
+    except CredentialsError as error:
         raise Halt(
             f"expected credentials for the cluster {outputs['cluster']}, got: {error}\n"
             "Log in with `gcloud auth login`, and install the plugin:"

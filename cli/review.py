@@ -48,7 +48,7 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     )
     found = made(stack_file.stack_name(path), settings, known)
     write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.goes and not found.refused else DOES_NOT_GO
+    return 0 if found.can_run and not found.refused else DOES_NOT_GO
 
 
 def _deployed(path: Path) -> Bill:

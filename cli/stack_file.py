@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from cli.halt import Halt
-from infra.settings.errors import Fault, nearest, shown
+from infra.settings.errors import FieldError, nearest, shown
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
@@ -94,30 +94,32 @@ def read(path: Path) -> "Settings":
     # Imports Pulumi's SDK, which takes a second; `make down` does without it.
     from infra.settings.errors import SettingsError
     from infra.settings.read import KEYS, parse
-    from infra.settings.values import of_file
+    from infra.settings.values import hide_encrypted
 
     config: dict[str, Any] = content(path)["config"]
     faults = list(_without_prefix(config, KEYS))
     prefixed = {fault.path: fault.meant for fault in faults}
     whole = sections({prefixed.get(key, key): value for key, value in config.items()})
     try:
-        settings = parse({name: of_file(value) for name, value in whole.items()})
+        settings = parse({name: hide_encrypted(value) for name, value in whole.items()})
     except SettingsError as error:
-        faults += error.faults
+        faults += error.errors
     else:
         if not faults:
             return settings
     raise Halt(f"{path}: {SettingsError(faults)}\n{_ADVICE}")
 
 
-def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[Fault]:
+def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
     """Sections that lack what tells the program's keys from those of providers, or have it misspelt."""
     for key in config:
         prefix, _, name = str(key).rpartition(":")
         meant = f"{PREFIX}{name}"
         ours = not prefix or nearest(prefix, [PREFIX.removesuffix(":")])
         if name in known and ours and key != meant and meant not in config:
-            yield Fault(str(key), f"{PREFIX} before the name of a section", repr(key), f"rename it to {meant}", meant)
+            yield FieldError(
+                str(key), f"{PREFIX} before the name of a section", repr(key), f"rename it to {meant}", meant
+            )
 
 
 def content(path: Path) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Admission policies: what the API server refuses where RBAC, Pod Security and quotas cannot say it."""
+"""Admission policies: what the API server refuses where RBAC, Pod Security and quotas cannot express it.
+
+They apply to whoever creates an object, because the Job controller creates a member's pods. Their language is
+https://kubernetes.io/docs/reference/using-api/cel/. Tests in tests/chain check them against a real API server.
+"""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +25,7 @@ from infra.names import (
     SYSTEM_POOL,
     TPU_RESOURCE,
 )
-from infra.objects import Manifest
+from infra.objects import Manifest, manifest
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.settings.jobs import MOST_GRACE_SECONDS
 from infra.settings.schema import Team
@@ -36,7 +40,8 @@ SUSPENSION = "workloads-active-or-not"
 SECRETS = "secrets-of-jobs"
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _VOLUMES = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret")
-"""Of the level `restricted` (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted)."""
+"""Volumes of the level `restricted`
+(https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted)."""
 _FIXED_OF_WORKLOADS = (
     "podSets",
     "queueName",
@@ -45,7 +50,8 @@ _FIXED_OF_WORKLOADS = (
     "maximumExecutionTimeSeconds",
     "preemptionGates",
 )
-"""All of a Workload's specification but `active` (https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/)."""
+"""All fields of a Workload's specification except `active`
+(https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/)."""
 _FIXED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 type Rule = tuple[str, str, str]
 """API group, resource and operation."""
@@ -54,7 +60,8 @@ _NEW_JOBS: Rule = (JOBSET_GROUP, "jobsets", "CREATE")
 
 
 def _holds_chips(pod: str) -> str:
-    """That a container of the pod, whose spec is at `pod`, holds chips. A custom resource may have a number there."""
+    """Return the condition that a container of the pod with its spec at `pod` has chips. In a custom resource their
+    count may be a number."""
     chips = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
     return f"{pod}.?containers.orValue([]).exists(c, quantity(string({chips})).isGreaterThan(quantity('0')))"
 
@@ -65,7 +72,7 @@ _HOLDS_CHIPS = _holds_chips("object.spec")
 def of_teams(
     teams: Mapping[str, Team], host_network_teams: Collection[str], head_limits: Mapping[str, Resources]
 ) -> dict[str, Manifest]:
-    """The policies for the namespaces of the teams, each followed by its binding, by their names."""
+    """Return the policies for the namespaces of the teams by name, each followed by its binding."""
     namespaces = sorted({team.namespace for team in teams.values()})
     limits = {teams[name].namespace: limit for name, limit in sorted(head_limits.items())}
     policies = {
@@ -94,62 +101,50 @@ def policy(
     only: str | None = None,
     params: tuple[str, str] | None = None,
 ) -> Manifest:
-    """One that refuses what `rules` name unless all validations, expressions by what they say, are true.
+    """Return a policy that refuses what `rules` match unless all validations are true: expressions by their messages.
 
-    `namespaces` and the expression `only` narrow what it looks at. Where `versions` are named, the API server turns
-    what comes in another one into them first. `params` are an API version and a kind: the validations must hold for
-    each object of the kind, as `params`, and what they say is an expression too.
+    `namespaces` and the expression `only` restrict what it applies to. With `versions` the API server first converts
+    objects of other versions to these. `params` are an API version and a kind: the validations must be true for each
+    object of that kind, which they name `params`, and their messages are expressions too.
     """
-    told = "messageExpression" if params else "message"
     selected = {"key": NAMESPACE_LABEL, "operator": "In", "values": list(namespaces)}
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            **({"paramKind": {"apiVersion": params[0], "kind": params[1]}} if params else {}),
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [group],
-                        "apiVersions": list(versions),
-                        "resources": [resource],
-                        "operations": [operation],
-                    }
-                    for group, resource, operation in rules
-                ],
-                **({"namespaceSelector": {"matchExpressions": [selected]}} if namespaces else {}),
-            },
-            **({"matchConditions": [{"name": "only", "expression": only}]} if only else {}),
-            "validations": [{told: message, "expression": said} for message, said in validations.items()],
+    message_key = "messageExpression" if params else "message"
+    matched = [
+        {"apiGroups": [group], "apiVersions": list(versions), "resources": [resource], "operations": [operation]}
+        for group, resource, operation in rules
+    ]
+    spec: Manifest = {
+        "failurePolicy": "Fail",
+        **({"paramKind": {"apiVersion": params[0], "kind": params[1]}} if params else {}),
+        "matchConstraints": {
+            "resourceRules": matched,
+            **({"namespaceSelector": {"matchExpressions": [selected]}} if namespaces else {}),
         },
+        **({"matchConditions": [{"name": "only", "expression": only}]} if only else {}),
+        "validations": [{message_key: message, "expression": rule} for message, rule in validations.items()],
     }
+    return manifest(_API_VERSION, "ValidatingAdmissionPolicy", name, spec=spec)
 
 
 def binding(
     policy_name: str, name: str | None = None, *, refuses: bool = True, params: Mapping[str, object] | None = None
 ) -> Manifest:
-    """Put a policy in force: it refuses, or only warns. The binding has the policy's name unless it has its own.
+    """Return the binding that puts a policy in force: it refuses, or only warns. By default it has the policy's name.
 
-    `params` say for which objects of the policy's kind the validations must hold.
+    `params` select the objects of the policy's kind for which the validations must be true.
     """
-    return {
-        "apiVersion": _API_VERSION,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name or policy_name},
-        "spec": {
-            "policyName": policy_name,
-            "validationActions": ["Deny" if refuses else "Warn"],
-            **({"paramRef": params} if params else {}),
-        },
+    spec: Manifest = {
+        "policyName": policy_name,
+        "validationActions": ["Deny" if refuses else "Warn"],
+        **({"paramRef": params} if params else {}),
     }
+    return manifest(_API_VERSION, "ValidatingAdmissionPolicyBinding", name or policy_name, spec=spec)
 
 
 def _trainers(namespaces: Sequence[str]) -> Manifest:
-    """A pod may mark the node it is on: so it gets there by holding its chips, which Kueue counts.
+    """A pod may mark its node as bad, so it must have got there by its chips, which Kueue counts.
 
-    One without a token marks none, such as the head of a job that runs by Pathways, wherever it is.
+    A pod without a token can mark no node, such as the head of a Pathways job, wherever it runs.
     """
     token = "s, has(s.serviceAccountToken)"
     return policy(
@@ -168,7 +163,7 @@ def _trainers(namespaces: Sequence[str]) -> Manifest:
 
 
 def _priorities(namespaces: Sequence[str]) -> Manifest:
-    """Where a JobSet names no priority of the queue, Kueue takes that of its pods, before any of them is refused
+    """If a JobSet has no priority of the queue, Kueue uses that of its pods, before any of them is refused
     (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go)."""
     named = "job.?template.?spec.?template.?spec.?priorityClassName.orValue('')"
     return policy(
@@ -184,9 +179,9 @@ def _priorities(namespaces: Sequence[str]) -> Manifest:
 
 
 def _suspension(namespaces: Sequence[str]) -> Manifest:
-    """Who may change Workloads but no queues, as members of a team, takes jobs out of their queue and puts them back.
+    """Users who may change Workloads but no queues, such as members of a team, may only suspend and resume jobs.
 
-    Else they could give theirs any priority, and any number of chips while it waits.
+    Otherwise they could give their jobs any priority, and any number of chips while they wait.
     """
     group, _, version = KUEUE_API_VERSION.partition("/")
     fixed = [f"spec.?{field}" for field in _FIXED_OF_WORKLOADS] + [f"metadata.?{field}" for field in _FIXED_METADATA]
@@ -205,7 +200,7 @@ def _suspension(namespaces: Sequence[str]) -> Manifest:
 
 
 def _secrets(namespaces: Sequence[str]) -> Manifest:
-    """Members cannot read Secrets, but create one for the key of a call of a function. It is deleted with its JobSet.
+    """Members cannot read Secrets, but may create one for the key of a call. It is deleted with its JobSet.
 
     A Secret of the type `kubernetes.io/service-account-token` would get a token that does not expire.
     """
@@ -226,11 +221,10 @@ def _secrets(namespaces: Sequence[str]) -> Manifest:
 def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> Manifest:
     """A required term of one pod's anti-affinity keeps all pods that it selects from every place of its topology key.
 
-    Terms across namespaces are those by which a slice has its node pool alone, of pods with its chips, and a head its
-    system node (`infra.pods`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
-    slice's hosts are its job's own as well: a pod that takes none of their chips comes there as a head beside its job.
-    Everywhere else such a pod is limited, because Kueue counts chips only.
-    """
+    The only terms across namespaces are those that reserve a node pool for a slice, of pods with its chips, or a system
+    node for a head (`infra.pods`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
+    slice's hosts belong to its job as well: a pod without chips may run there only as the head of that job. Everywhere
+    else such a pod is limited, because Kueue counts only chips."""
     on_system = f"object.spec.?nodeSelector[?'{NODE_POOL_LABEL}'].orValue('') == '{SYSTEM_POOL}'"
     place = (
         f"(t.topologyKey == '{NODE_POOL_LABEL}' && {_HOLDS_CHIPS} || t.topologyKey == '{HOST_LABEL}' && {on_system})"
@@ -271,9 +265,9 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
 
 
 def _ends(namespaces: Sequence[str]) -> Manifest:
-    """The same, where a member sees it: pods are made later, by controllers.
+    """The same rules for JobSets, so that members see the refusal. Controllers create the pods later.
 
-    Kueue counts chips, so pods without them are as many as it admits jobs: one for each.
+    Kueue counts only chips, so each job may have one pod without chips.
     """
     grace = "job.?template.?spec.?template.?spec.?terminationGracePeriodSeconds.orValue(0)"
     keys = [NODE_POOL_LABEL, HOST_LABEL]
@@ -302,7 +296,7 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
 
 
 def _limited(limits: Mapping[str, Resources]) -> str:
-    """That the containers of a pod together request no more than the limit of its namespace."""
+    """Return the condition that a pod requests no more than the limit of its namespace."""
     cpu = {namespace: f"{limit.millicores}m" for namespace, limit in limits.items()}
     memory = {namespace: f"{limit.memory_mib}Mi" for namespace, limit in limits.items()}
     return f"{_requests_at_most('cpu', cpu)} && {_requests_at_most('memory', memory)}"
@@ -316,7 +310,7 @@ def _requests_at_most(resource: str, limits: Mapping[str, str]) -> str:
 
 
 def _host_network(namespaces: Sequence[str]) -> Manifest:
-    """In place of the Pod Security level `restricted`, which would refuse the host's network and its ports."""
+    """Replaces the Pod Security level `restricted`, which would refuse the host's network and its ports."""
     kinds = [f"object.spec.?{kind}.orValue([])" for kind in ("containers", "initContainers", "ephemeralContainers")]
     return policy(
         HOST_NETWORK,
@@ -338,85 +332,70 @@ def _host_network(namespaces: Sequence[str]) -> Manifest:
 
 
 def _is(owner: str, context: Manifest) -> str:
-    """That an owner's security context is this one; `dyn`, since literals of mixed types are refused."""
+    """Return the condition that an owner has this security context. CEL refuses literals of mixed types without
+    `dyn`."""
     items = ", ".join(f"'{key}': dyn({json.dumps(value)})" for key, value in context.items())
     return f"has({owner}.securityContext) && {owner}.securityContext == {{{items}}}"
 
 
 BAD_HOST = "trainer-marks-bad-host"
-"""Of all four objects."""
+"""Name of all four objects that let a trainer mark its node as bad. `workloads.training.quarantine` decides when.
+
+RBAC cannot restrict a role to "its own node" and "this taint". The policy does, by the name of the node that the API
+server writes into tokens of pods
+(https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens).
+"""
 _NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
-"""Extra of a user whose token is bound to a pod."""
+"""Extra field of a user whose token is bound to a pod."""
 _FIXED_SPEC = ("podCIDR", "podCIDRs", "providerID", "unschedulable", "configSource", "externalID")
-"""All of a node's specification but its taints (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/#NodeSpec)."""
+"""All fields of a node's specification except its taints
+(https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/#NodeSpec)."""
 _FIXED_NODE_METADATA = ("labels", "finalizers", "ownerReferences")
-"""All of a node's metadata that a client may change, but its annotations."""
+"""All of a node's metadata that a client may change, except its annotations."""
 
 
 def bad_host_objects(teams: Mapping[str, Team]) -> dict[str, Manifest]:
-    """The objects for the trainers of all teams, by what each is."""
+    """Return the objects for the trainers of all teams, by what each is."""
     namespaces = sorted({team.namespace for team in teams.values()})
-    return {
-        "policy": _marking_policy(namespaces),
-        "policy-binding": binding(BAD_HOST),
-        "role": _marking_role(),
-        "role-binding": _marking_binding(namespaces),
-    }
-
-
-def _marking_role() -> Manifest:
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
-    return {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": BAD_HOST}, "rules": [rule]}
-
-
-def _marking_binding(namespaces: list[str]) -> Manifest:
+    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": BAD_HOST}
     subjects = [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace} for namespace in namespaces]
+    rbac = f"{RBAC_GROUP}/v1"
     return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": BAD_HOST},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": BAD_HOST},
-        "subjects": subjects,
+        "policy": _bad_host_policy(namespaces),
+        "policy-binding": binding(BAD_HOST),
+        "role": manifest(rbac, "ClusterRole", BAD_HOST, rules=[rule]),
+        "role-binding": manifest(rbac, "ClusterRoleBinding", BAD_HOST, roleRef=reference, subjects=subjects),
     }
 
 
-def _marking_policy(namespaces: list[str]) -> Manifest:
+def _bad_host_policy(namespaces: list[str]) -> Manifest:
     users = ", ".join(f"'system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}'" for namespace in namespaces)
+    node = f"request.userInfo.?extra[?'{_NODE_OF_TOKEN}'].orValue([])"
+    others = f"spec.?taints.orValue([]).filter(t, t.key != '{BAD_HOST_KEY}')"
+    ours = f"spec.?taints.orValue([]).filter(t, t.key == '{BAD_HOST_KEY}').map(t, t.effect)"
+    fixed = [f"spec.?{field}" for field in _FIXED_SPEC] + [f"metadata.?{field}" for field in _FIXED_NODE_METADATA]
+    unchanged = [f"object.{path} == oldObject.{path}" for path in fixed]
+    unchanged += [_keeps_annotations("object", "oldObject"), _keeps_annotations("oldObject", "object")]
+    reason = f"object.metadata.?annotations[?'{BAD_HOST_KEY}'].orValue('')"
     return policy(
         BAD_HOST,
         [("", "nodes", "*")],
         {
-            "a trainer changes the node it runs on and no other": _own_node(),
+            "a trainer changes the node it runs on and no other": (
+                f"request.operation == 'UPDATE' && {node} == [request.name]"
+            ),
             "a trainer marks nodes of slices alone": f"'{SLICE_GROUP_LABEL}' in oldObject.metadata.labels",
-            f"a trainer adds the taint {BAD_HOST_KEY}:NoSchedule and no other": _that_taint(),
-            f"a trainer changes nothing of a node but {BAD_HOST_KEY}": _nothing_else(),
-            f"a trainer says why in {BAD_HOST_CHARACTERS} characters": f"{_short()}",
+            f"a trainer adds the taint {BAD_HOST_KEY}:NoSchedule and no other": (
+                f"object.{others} == oldObject.{others} && object.{ours} == ['NoSchedule']"
+            ),
+            f"a trainer changes nothing of a node but {BAD_HOST_KEY}": " && ".join(unchanged),
+            f"a trainer says why in {BAD_HOST_CHARACTERS} characters": f"size({reason}) <= {BAD_HOST_CHARACTERS}",
         },
         only=f"request.userInfo.username in [{users}]",
     )
 
 
-def _own_node() -> str:
-    node = f"request.userInfo.?extra[?'{_NODE_OF_TOKEN}'].orValue([])"
-    return f"request.operation == 'UPDATE' && {node} == [request.name]"
-
-
-def _that_taint() -> str:
-    others = f"spec.?taints.orValue([]).filter(t, t.key != '{BAD_HOST_KEY}')"
-    ours = f"spec.?taints.orValue([]).filter(t, t.key == '{BAD_HOST_KEY}').map(t, t.effect)"
-    return f"object.{others} == oldObject.{others} && object.{ours} == ['NoSchedule']"
-
-
-def _short() -> str:
-    return f"size(object.metadata.?annotations[?'{BAD_HOST_KEY}'].orValue('')) <= {BAD_HOST_CHARACTERS}"
-
-
-def _nothing_else() -> str:
-    fixed = [f"spec.?{field}" for field in _FIXED_SPEC] + [f"metadata.?{field}" for field in _FIXED_NODE_METADATA]
-    same = [f"object.{path} == oldObject.{path}" for path in fixed]
-    return " && ".join([*same, _kept_annotations("object", "oldObject"), _kept_annotations("oldObject", "object")])
-
-
-def _kept_annotations(of: str, other: str) -> str:
+def _keeps_annotations(of: str, other: str) -> str:
     annotations = "metadata.?annotations.orValue({})"
     return f"{of}.{annotations}.all(k, k == '{BAD_HOST_KEY}' || {other}.{annotations}[?k] == {of}.{annotations}[?k])"

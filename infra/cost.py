@@ -1,4 +1,8 @@
-"""The price of a chip, and what a plan costs: slice groups, the stack, its jobs, and the change to what is deployed."""
+"""What chips and plans cost: the price of a chip, slice groups, the stack, its jobs, and the change to what is
+deployed.
+
+A price is never guessed. One that is not listed anywhere is `None`, with the reason, and an amount names the groups
+whose price is unknown. Only chips and their prices count; `not_included` names what Google bills on top."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -15,34 +19,49 @@ from infra.submission import training_spec
 from workloads.spec import Spec, load_preset
 
 ListedKind = Literal["on-demand", "spot"]
+
+BILL_OUTPUT = "bill"
+"""Name of the stack's output with the bill, with which the next preview compares."""
+HOURS_PER_MONTH = 730
+"""A twelfth of a year, as in Google's own price lists."""
+
 _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
+_SECONDS_PER_HOUR = 3600
+_DECIMALS = 4
+"""Decimals of every amount, as many as list prices per chip hour have."""
+_NOT_IN_THE_BILL = (
+    "the cluster's management fee and its system nodes",
+    "disks of the nodes",
+    "the checkpoint bucket, training data and images",
+    "traffic between slices and zones, Cloud NAT, logs",
+)
+_NOT_IN_THE_JOB = ("start-up, compilation, evaluation and saves", "work that is lost and done again after a restart")
 
 
 class Rate(Spec):
     """The price of one chip."""
 
     usd_per_chip_hour: float | None = None
-    """None: unknown, which is never the same as free."""
+    """`None` if it is unknown, which never means that it is free."""
     source: str
-    """Where the price stands, or why there is none."""
+    """Where the price is from, or why there is none."""
     date: str | None = None
-    """Of the source, as far as it is known."""
+    """Date of the source, as precise as it is known."""
     place: str | None = None
-    """Zone or region that it is the price of; None for a contract's and an unknown one."""
+    """Zone or region of the price; `None` for that of a contract and an unknown one."""
 
 
 class ListPrice(Spec):
-    """One row of the table."""
+    """One row of the table of list prices."""
 
     generation: str
     region: str
     zone: str | None = None
-    """None: every zone of the region has it."""
+    """`None` if every zone of the region has this price."""
     usd_per_chip_hour: Mapping[ListedKind, Usd]
 
     @property
     def place(self) -> str:
-        """Where the price holds."""
         return self.zone or self.region
 
 
@@ -54,7 +73,7 @@ class Source(Spec):
 
 
 class PriceTable(Spec):
-    """All list prices that are known."""
+    """All known list prices."""
 
     source: Source
     prices: tuple[ListPrice, ...]
@@ -62,12 +81,12 @@ class PriceTable(Spec):
 
 @cache
 def price_table() -> PriceTable:
-    """The table that ships with the program."""
+    """Return the table of the program, `infra/prices.yaml`."""
     return PriceTable.model_validate(yaml.safe_load((files("infra") / "prices.yaml").read_text()))
 
 
 def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:
-    """The list price of a chip with capacity of `kind`, which holds in the zone or in its whole region."""
+    """Return the list price of a chip with capacity of `kind`, in the zone or in its whole region."""
     listed = _listed_rates(generation, kind)
     for rate in listed:
         if rate.place in (zone, region):
@@ -77,14 +96,14 @@ def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:
 
 
 def cheapest_rate(generation: str, kind: ListedKind) -> Rate:
-    """The lowest list price of a chip with capacity of `kind`, wherever that is."""
+    """Return the lowest list price of a chip with capacity of `kind`, wherever that is."""
     listed = [(rate.usd_per_chip_hour, rate) for rate in _listed_rates(generation, kind) if rate.usd_per_chip_hour]
     unknown = Rate(source=f"no list price of {generation} {kind} is known anywhere")
     return min(listed, key=lambda priced: priced[0], default=(None, unknown))[1]
 
 
 def group_rate(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Rate:
-    """What a chip of the slice group costs: by contract, else by the list."""
+    """Return the price of a chip of the slice group: that of the contract, else the list price."""
     contract = prices.usd_per_chip_hour.get(name)
     if contract is not None:
         return Rate(usd_per_chip_hour=contract, source=_BY_CONTRACT)
@@ -103,31 +122,15 @@ def _listed_rates(generation: str, kind: str) -> list[Rate]:
     ]
 
 
-BILL_OUTPUT = "bill"
-"""Name of the stack's output that holds it, for the next preview to compare with."""
-HOURS_PER_MONTH = 730
-"""A twelfth of a year, as Google's own price lists count."""
-_SECONDS_PER_HOUR = 3600
-_DECIMALS = 4
-"""Of every amount: list prices per chip hour have as many."""
-_NOT_IN_THE_BILL = (
-    "the cluster's management fee and its system nodes",
-    "disks of the nodes",
-    "the checkpoint bucket, training data and images",
-    "traffic between slices and zones, Cloud NAT, logs",
-)
-_NOT_IN_THE_JOB = ("start-up, compilation, evaluation and saves", "work that is lost and done again after a restart")
-
-
 class Amount(Spec):
-    """Money per time over several slice groups; in a difference, what is more than before."""
+    """Money per time for several slice groups. In a difference, what is more than before."""
 
     usd_per_hour: float
-    """Of the groups whose price is known."""
+    """Sum for the groups with a known price."""
     usd_per_month: float
-    """Of 730 hours."""
+    """For 730 hours."""
     unknown: tuple[str, ...]
-    """Groups that come on top, at a price that is not known."""
+    """Groups that cost more on top, at an unknown price."""
 
 
 class GroupBill(Spec):
@@ -140,12 +143,11 @@ class GroupBill(Spec):
     chips: int
     capacity: str
     billed: Literal["standing", "on-request"]
-    """`standing`: from `up` to `destroy`, whether a job runs or not; spot as far as Google has it, a
-    reservation by its contract even beyond.
-    `on-request`: while chips that a job has asked for are there."""
+    """`standing`: from `up` to `destroy`, whether a job runs or not; spot only while Google has it, a reservation by
+    its contract even longer. `on-request`: while chips that a job has requested are there."""
     rate: Rate
     usd_per_hour: float | None = None
-    """With all its slices there."""
+    """With all its slices."""
     usd_per_month: float | None = None
 
 
@@ -162,34 +164,34 @@ class JobGroupBill(Spec):
 
 
 class JobBill(Spec):
-    """One of the stack's jobs. Its chips are part of the groups' amounts: it adds nothing to them."""
+    """One of the stack's jobs. Its chips are part of the groups' amounts, so it adds nothing to them."""
 
     name: str
     chips: int
     steps: int | None = None
-    """None: it is no training job, and nobody knows how long it takes."""
+    """`None` for a job that is not a training job, whose duration is unknown."""
     step_seconds: float | None = None
     """An estimate."""
     hours: float | None = None
-    """All steps, one after the other, by the estimate."""
+    """All steps, by the estimate."""
     max_hours: float | None = None
     groups: tuple[JobGroupBill, ...]
-    """The best first."""
+    """The preferred one first."""
     not_included: tuple[str, ...]
 
 
 class SweepBill(Spec):
-    """All runs of a sweep together. Sums of what the runs cost, each on the best of its groups."""
+    """All runs of a sweep together, each on its preferred group."""
 
     name: str
     team: str
     runs: int
     usd_per_hour: float | None = None
-    """Of all runs, should they run at once."""
+    """If all runs run at once."""
     usd: float | None = None
     """All steps of all runs, by the estimates."""
     usd_at_most: float | None = None
-    """When each is stopped by `max_hours`."""
+    """If each is stopped by `max_hours`."""
 
 
 class GroupChange(Spec):
@@ -199,7 +201,7 @@ class GroupChange(Spec):
     chips_before: int
     chips: int
     usd_per_hour: float | None = None
-    """More than before; None if one of the prices is not known."""
+    """How much more than before; `None` if one of the prices is unknown."""
 
 
 class Delta(Spec):
@@ -217,19 +219,19 @@ class Bill(Spec):
     at_once: Amount
     """As soon as the stack is up, before a job runs."""
     at_most: Amount
-    """When all capacity is there that may be asked for."""
+    """When all capacity is there that may be requested."""
     by_capacity: Mapping[str, Amount]
     """`at_most`, by kind of capacity."""
     jobs: tuple[JobBill, ...]
     sweeps: tuple[SweepBill, ...] = ()
-    """Their runs stand among the jobs."""
+    """Their runs are among the jobs."""
     not_included: tuple[str, ...]
     delta: Delta | None = None
-    """None: nothing is deployed, or nobody knows."""
+    """`None` if nothing is deployed, or that is not known."""
 
 
 def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill | None) -> Bill:
-    """The bill of a plan; `step_seconds` are estimates of a step, by the jobs that have one."""
+    """Return the bill of a plan; `step_seconds` are estimates of a step, by the jobs that have one."""
     cloud, prices = settings.cloud, settings.prices
     groups = tuple(group_bill(name, group, cloud, prices) for name, group in settings.slices.items())
     kinds = dict.fromkeys(group.capacity for group in groups)
@@ -250,7 +252,8 @@ def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill |
 
 
 def read_bill(exported: object) -> Bill | None:
-    """The bill in a stack's outputs; None if there is none, or one that another version of the program wrote."""
+    """Return the bill in a stack's outputs; `None` if there is none, or one that another version of the program
+    wrote."""
     try:
         return Bill.model_validate(exported)
     except ValidationError:
@@ -258,7 +261,7 @@ def read_bill(exported: object) -> Bill | None:
 
 
 def group_bill(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> GroupBill:
-    """The bill of one slice group."""
+    """Return the bill of one slice group."""
     rate = group_rate(name, group, cloud, prices)
     usd_per_hour = _times(rate.usd_per_chip_hour, group.chips)
     return GroupBill(
@@ -278,12 +281,12 @@ def group_bill(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Gr
 def job_group_bills(
     job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, hours: float | None
 ) -> tuple[JobGroupBill, ...]:
-    """The bills of a job that takes `hours`, on each of `groups`."""
+    """Return the bills of a job that takes `hours`, on each of `groups`."""
     return tuple(_job_group_bill(job, group_bill(name, group, cloud, prices), hours) for name, group in groups.items())
 
 
 def total(amounts: Mapping[str, float | None]) -> Amount:
-    """The sum of amounts per hour, by slice group."""
+    """Return the sum of amounts per hour, by slice group."""
     usd_per_hour = _usd(sum(usd for usd in amounts.values() if usd is not None))
     unknown = tuple(name for name, usd in amounts.items() if usd is None)
     return Amount(usd_per_hour=usd_per_hour, usd_per_month=_usd(usd_per_hour * HOURS_PER_MONTH), unknown=unknown)
@@ -335,7 +338,7 @@ def _sweep_bills(settings: Settings, bills: Mapping[str, JobBill]) -> Iterator[S
 
 
 def _sum(amounts: Iterable[float | None]) -> float | None:
-    """None where one of them is not known."""
+    """Return the sum; `None` if one of the amounts is unknown."""
     known = list(amounts)
     return None if None in known else _usd(sum(usd for usd in known if usd is not None))
 
@@ -358,7 +361,7 @@ def _delta(before: Iterable[GroupBill], after: Iterable[GroupBill]) -> Delta:
 
 
 def _basis(group: GroupBill | None) -> object:
-    """All that the amounts of a group follow from; of an unknown price, what is bought at it."""
+    """Return everything that the amounts of a group depend on; with an unknown price, what is bought at it."""
     if group is None:
         return None
     usd = group.rate.usd_per_chip_hour

@@ -1,4 +1,8 @@
-"""The one Kubernetes client: requests as plain JSON, watches, and who one is to a cluster."""
+"""The one Kubernetes client: requests as plain JSON objects over one connection pool, and watches.
+
+The official client reads kubeconfigs with credential plugins. Its models are not used, because building them takes
+longer than the requests, and it is imported only when a kubeconfig is read: `import kubernetes.client` takes 0.9 s
+here, this module 0.2 s. Nothing here imports Pulumi, so that commands which only look at a cluster start quickly."""
 
 import json
 import logging
@@ -11,13 +15,43 @@ from urllib.parse import urlencode
 
 import urllib3
 
+type Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+
+CONNECTIONS = 32
+_REQUEST_SECONDS = 30.0
+_RETRY_SECONDS = 0.5
 _CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
 
 
-def kubeconfig(endpoint: str) -> str:
-    """A kubeconfig without secrets: the gcloud plugin fetches a token on each use.
+class ApiError(RuntimeError):
+    """Raised when the API server refuses a request."""
 
-    It names no certificate authority: the DNS endpoint's certificate is a public one.
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class CredentialsError(RuntimeError):
+    """Raised when the credential plugin is missing or gives no credentials."""
+
+
+UNREACHABLE = (ApiError, CredentialsError, urllib3.exceptions.HTTPError, OSError)
+"""What a request raises while the API server is away, restarting or unwilling."""
+
+
+def kubeconfig(endpoint: str) -> str:
+    """Return a kubeconfig without secrets: the gcloud plugin fetches a token on each use.
+
+    It names no certificate authority, because the DNS endpoint's certificate is a public one.
     """
     name = "cluster"
     plugin = {
@@ -39,29 +73,6 @@ def kubeconfig(endpoint: str) -> str:
     )
 
 
-type Json = dict[str, Any]
-JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-JSON_PATCH = "application/json-patch+json"
-CONNECTIONS = 32
-_REQUEST_SECONDS = 30.0
-
-
-class ApiError(RuntimeError):
-    """The API server refused a request."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-
-UNREACHABLE = (ApiError, urllib3.exceptions.HTTPError, OSError)
-"""What a request raises while the API server is away, restarting or unwilling."""
-
-
 @dataclass(frozen=True)
 class ApiServer:
     """One API server as one user, for any number of threads."""
@@ -69,22 +80,24 @@ class ApiServer:
     url: str
     pool: urllib3.PoolManager
     credentials: Callable[[], Mapping[str, str]] = dict[str, str]
-    """Headers that are asked for anew with every request, for tokens end."""
+    """Returns the headers of a request. It is called for every request, because tokens expire."""
 
     @classmethod
     def at(cls, endpoint: str) -> "ApiServer":
-        """The GKE cluster behind a DNS endpoint, as the user of the credential plugin, which runs now.
+        """Return the GKE cluster behind a DNS endpoint, as the user of the credential plugin, which runs now.
 
         Raises:
-            kubernetes.config.ConfigException: the plugin is missing or gives no credentials.
+            CredentialsError: the plugin is missing or gives no credentials.
         """
-        # Takes half a second to import, which a command that fails early does without.
         from kubernetes import client, config
 
         settings: Any = client.Configuration()
-        config.load_kube_config_from_dict(json.loads(kubeconfig(endpoint)), client_configuration=settings)
+        try:
+            config.load_kube_config_from_dict(json.loads(kubeconfig(endpoint)), client_configuration=settings)
+        except config.ConfigException as error:
+            raise CredentialsError(str(error)) from error
         if not bearer(settings):
-            raise config.ConfigException("the credential plugin gave no token")
+            raise CredentialsError("the credential plugin gave no token")
         pool = urllib3.PoolManager(maxsize=CONNECTIONS)
         return cls(settings.host, pool, credentials=partial(bearer, settings))
 
@@ -96,14 +109,14 @@ class ApiServer:
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> Json:
-        """One call; what the API server answers.
+        """Send one request and return the answer.
 
         Raises:
-            ApiError: the API server refused, or something else than one answered.
+            ApiError: the API server refused it, or something other than an API server answered.
             urllib3.exceptions.HTTPError: it cannot be reached.
         """
         content = None if body is None else json.dumps(body).encode()
-        answer = self._send(method, self._url(path, query), content, content_type, preload=True)
+        answer = self._send(method, path, query, content, content_type)
         try:
             return json.loads(answer.data)
         except ValueError:
@@ -111,30 +124,34 @@ class ApiServer:
             raise ApiError(answer.status, "NotJson", f"expected JSON of {self.url}, got {got!r}") from None
 
     def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
-        """The object at `path`, or None."""
+        """Return the object at `path`; `None` if there is none."""
         return self._unless_missing("GET", path, None, JSON, query)
 
     def patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> Json | None:
-        """Patch the object at `path` and return it, or None if there is none."""
+        """Patch the object at `path` and return it; `None` if there is none."""
         return self._unless_missing("PATCH", path, body, content_type, None)
 
     def delete(self, path: str, options: Json) -> None:
-        """Delete the object at `path`, if it is there."""
+        """Delete the object at `path`, if it exists."""
         self._unless_missing("DELETE", path, options, JSON, None)
+
+    def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
+        """Return what is at `path`, such as a log."""
+        return self._send("GET", path, query).data.decode(errors="replace")
 
     def open(
         self, path: str, query: Mapping[str, str], silence_seconds: float | None = None
     ) -> urllib3.BaseHTTPResponse:
-        """Open `path` for reading without end: a watch or a log. Close the answer when done.
+        """Open `path` for endless reading: a watch or a log. Close the answer when done.
 
-        After `silence_seconds` without a word the reading fails, in case the connection is dead; None: never.
+        After `silence_seconds` without data reading fails, in case the connection is dead. `None`: it never does.
         """
-        return self._send("GET", self._url(path, query), None, JSON, preload=False, silence_seconds=silence_seconds)
+        return self._send("GET", path, query, preload=False, silence_seconds=silence_seconds)
 
     def ready(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """Return whether the API server says that it is ready."""
         try:
-            self._send("GET", self._url("/readyz", None), None, JSON, preload=True)
+            self._send("GET", "/readyz", None)
         except UNREACHABLE:
             return False
         return True
@@ -149,27 +166,25 @@ class ApiServer:
                 return None
             raise
 
-    def _url(self, path: str, query: Mapping[str, str] | None) -> str:
-        return f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
-
     def _send(
         self,
         method: str,
-        url: str,
-        content: bytes | None,
-        content_type: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        content: bytes | None = None,
+        content_type: str = JSON,
         *,
-        preload: bool,
+        preload: bool = True,
         silence_seconds: float | None = _REQUEST_SECONDS,
     ) -> urllib3.BaseHTTPResponse:
         answer = self.pool.request(
             method,
-            url,
+            f"{self.url}{path}" + (f"?{urlencode(query)}" if query else ""),
             body=content,
             headers={"Accept": JSON, "Content-Type": content_type, **self.credentials()},
             preload_content=preload,
             timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=silence_seconds),
-            # A connection that the server closed meanwhile may be opened again; nothing is asked for twice.
+            # A connection that the server closed in between may be opened again, but no request is sent twice.
             retries=urllib3.Retry(connect=2, read=0, redirect=0, status=0),
         )
         if answer.status >= 300:
@@ -178,16 +193,16 @@ class ApiServer:
 
 
 def bearer(settings: Any) -> Mapping[str, str]:
-    """The header with the token of a configuration of the official client.
+    """Return the header with the token of a configuration of the official client.
 
-    The client runs the credential plugin again when the token is about to end.
+    The client runs the credential plugin again when the token is about to expire.
     """
     token = settings.get_api_key_with_prefix("BearerToken")
     return {"Authorization": token} if token else {}
 
 
 def refusal(status: int, data: bytes) -> ApiError:
-    """What an answer of this status and content says."""
+    """Return the error in an answer of this status and content."""
     try:
         answer = json.loads(data)
         return ApiError(status, answer.get("reason", ""), answer["message"])
@@ -195,16 +210,12 @@ def refusal(status: int, data: bytes) -> ApiError:
         return ApiError(status, "", data.decode(errors="replace").strip())
 
 
-log = logging.getLogger(__name__)
-_RETRY_SECONDS = 0.5
-
-
 @dataclass
 class Watch:
-    """Calls back for every object of a collection.
+    """Follows one collection: list, watch, and list again when the watch ends.
 
-    `changed` gets every object that is new or different, `removed` the last known state of one
-    that is gone, also when that happened while nobody was watching.
+    `changed` is called with every object that is new or different, `removed` with the last known state of one that is
+    gone, even if that happened while there was no connection.
     """
 
     api: ApiServer
@@ -213,7 +224,7 @@ class Watch:
     changed: Callable[[Json], None]
     removed: Callable[[Json], None]
     silence_seconds: float | None = None
-    """A watch that says nothing for so long is opened anew, in case its connection is dead; None: never."""
+    """Seconds without data after which a watch is opened again, in case its connection is dead. `None`: never."""
     known: dict[str, Json] = field(default_factory=dict[str, Json])
     _response: urllib3.BaseHTTPResponse | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
@@ -235,7 +246,7 @@ class Watch:
             try:
                 response.shutdown()
             except (ValueError, RuntimeError):
-                log.debug("watch of %s had ended by itself", self.path)
+                log.debug("watch of %s had ended already", self.path)
 
     def _list(self) -> str:
         found = self.api.request("GET", self.path, query=self.selector)
@@ -251,7 +262,10 @@ class Watch:
         query = {**self.selector, "watch": "true", "resourceVersion": version}
         self._response = self.api.open(self.path, query, self.silence_seconds)
         try:
-            for event in _events(self._response):
+            for line in lines(self._response):
+                if not line.endswith(b"\n"):
+                    continue
+                event = json.loads(line)
                 if self._closed.is_set() or event["type"] == "ERROR":
                     return
                 self._apply(event["type"], event["object"])
@@ -269,12 +283,8 @@ class Watch:
             self.changed(item)
 
 
-def _events(response: urllib3.BaseHTTPResponse) -> Iterator[Json]:
-    return (json.loads(line) for line in lines(response) if line.endswith(b"\n"))
-
-
 def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """The lines of an answer as they come; the last one may lack its end."""
+    """Yield the lines of an answer as they come. The last one may have no end."""
     rest = b""
     for chunk in response.stream():
         *whole, rest = (rest + chunk).split(b"\n")

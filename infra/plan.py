@@ -1,4 +1,12 @@
-"""Which slices would train a preset on so many tokens in so many days, from a table of compiled steps."""
+"""Which slices would train a preset on so many tokens in so many days, what that costs, and what limits it.
+
+The table `preflights.jsonl` has training steps that were compiled for TPU slices; `benchmarks.preflight_table` writes
+it. Nothing in it was measured on a TPU: seconds are estimates, bytes and memory are the program's.
+
+With another number of slices each chip does the same work, so the batch grows with the slices, and a step differs by
+the time that it waits for other slices. Their bytes are assumed to go round a ring at the rate of the hosts' network
+interfaces, and those beyond the compiled ones to be hidden by nothing. Left out are latency, unequal slices, and pauses
+for evaluation, checkpoints, restarts and capacity."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +25,7 @@ from workloads.spec import Attention, PositiveInt, Remat, Spec, load_preset
 
 TABLE = Path(__file__).parent / "preflights.jsonl"
 ATTENTION: Attention = "splash"
-"""The kernel of every design. `auto` uses a faster one where it finds one."""
+"""The kernel of every design. `auto` uses a faster one if it finds one."""
 
 
 class Design(Spec):
@@ -34,10 +42,11 @@ class Design(Spec):
 
     @classmethod
     def parse(cls, written: str) -> Self:
-        """The design that `PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT` names; the rest is the preset's.
+        """Return the design `PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT`; other values are the
+        preset's.
 
         Raises:
-            ValueError: it names none.
+            ValueError: the text is not a design.
         """
         names = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat")
         words = written.split(":")
@@ -49,12 +58,12 @@ class Design(Spec):
 
     @property
     def kind(self) -> str:
-        """Of slices."""
+        """Kind of slices."""
         return f"{self.generation} {self.topology}"
 
     @property
     def words(self) -> str:
-        """What a chip does of it."""
+        """What a chip does, as text."""
         return f"{self.kind} with sequences_per_chip {self.sequences_per_chip}, remat {self.remat}"
 
     def __str__(self) -> str:
@@ -63,24 +72,24 @@ class Design(Spec):
 
 
 class CompiledStep(Spec):
-    """What a step that fits is made of, for each device."""
+    """A step that fits, per device."""
 
     steps: tuple[StepEstimate, ...]
-    """By the efficiency that attention kernels reach; transfers between slices count as hidden."""
+    """Estimates by the efficiency of attention kernels; transfers between slices count as hidden."""
     ici_sent_bytes: dict[str, float]
     dcn_sent_bytes: dict[str, float]
     dcn_seconds: float
-    """Of all transfers to other slices, were nothing else done."""
+    """Seconds of all transfers to other slices if nothing else were done."""
     dcn_exposed_seconds: float
-    """What of these the program waits for."""
+    """Part of these for which the program waits."""
 
     def at(self, kernel_efficiency: float) -> StepEstimate:
-        """The estimate for kernels that reach this share of the peak."""
+        """Return the estimate for kernels that reach this share of the peak."""
         return next(step for step in self.steps if step.kernel_efficiency == kernel_efficiency)
 
     @property
     def quoted(self) -> StepEstimate:
-        """The estimate that stands for "the" step."""
+        """The estimate that is quoted as the time of the step."""
         return self.at(QUOTED_EFFICIENCY)
 
 
@@ -90,17 +99,17 @@ class Row(Spec):
     design: Design
     compiled_on: date
     versions: dict[str, str]
-    """Of what changes the program. A row of other versions than those at hand is stale."""
+    """Versions of packages that change the program. A row with other versions is stale."""
     needed_gib: float | None
-    """Per device, at its peak; None when the step does not fit and the compiler did not say."""
+    """Peak GiB per device; `None` if the step does not fit and the compiler did not say."""
     usable_gib: float
     step: CompiledStep | None
-    """None when it does not fit."""
+    """`None` if it does not fit."""
     compile_cpu_seconds: float
 
 
 def read_rows(text: str) -> tuple[Row, ...]:
-    """The table `text`, of each design the newest row."""
+    """Return the rows of the table `text`, only the newest of each design."""
     found = [Row.model_validate_json(line) for line in text.splitlines()]
     return tuple({row.design: row for row in found}.values())
 
@@ -114,23 +123,22 @@ class ScaledStep:
 
     @cached_property
     def shape(self) -> SliceShape:
-        """One slice."""
         return resolve(self.design.generation, self.design.topology)
 
     @property
     def batch_tokens(self) -> int:
-        """Of one slice."""
+        """Tokens of a step on one slice."""
         return self.shape.chips * self.design.sequences_per_chip * self.design.sequence_length
 
     def most_slices(self, most_batch_tokens: int) -> int:
-        """That such a batch allows and the design tells of; none when one is too many."""
+        """Return the most slices that the batch allows and the design covers; 0 if one is too many."""
         allowed = most_batch_tokens // self.batch_tokens
-        # A program for one slice holds no transfers to others.
+        # A program for one slice has no transfers to others.
         joined = self.shape.multi_host and self.design.slices > 1
         return allowed if joined else min(allowed, 1)
 
     def exposed_seconds(self, slices: int) -> float:
-        """What a step waits for other slices; an upper bound.
+        """Return an upper bound of the time that a step waits for other slices.
 
         In a ring of n, each sends 2 (n - 1) / n of what it reduces.
         """
@@ -140,18 +148,18 @@ class ScaledStep:
         return max(0.0, self.step.dcn_exposed_seconds + growth * self.step.dcn_seconds)
 
     def seconds(self, slices: int, kernel_efficiency: float = QUOTED_EFFICIENCY) -> float:
-        """A step."""
+        """Return the time of a step."""
         return self.step.at(kernel_efficiency).seconds + self.exposed_seconds(slices)
 
 
 type PriceOf = Callable[[str], float | None]
-"""US dollars per chip-hour of a generation; None when unknown."""
+"""Returns US dollars per chip-hour of a generation; `None` if unknown."""
 Binding = Literal["HBM", "DCN", "batch", "one host"]
-"""What keeps an option from more:
+"""What limits an option:
 
-    HBM       one sequence more on each device does not fit
+    HBM       one more sequence on each device does not fit
     DCN       the step waits for other slices longer than the goal allows
-    batch     one slice more would pass the goal's batch
+    batch     one more slice would exceed the goal's batch
     one host  slices of a single host cannot be joined
 """
 Order = Literal["dollars", "days"]
@@ -162,16 +170,16 @@ _SECONDS_PER_DAY, _HOURS_PER_DAY = 86400, 24
 
 
 class Goal(Spec):
-    """What is wanted."""
+    """What the plan should reach."""
 
     preset: str
     tokens: Annotated[float, Field(gt=0, le=1e18)]
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     most_batch_tokens: PositiveInt = 1024 * 8192
-    """Largest batch that still saves steps as it grows: depends on model and data. The default is what Llama 3 405B
+    """Largest batch that still saves steps, which depends on model and data. The default is what Llama 3 405B
     used up to 2.87 trillion tokens (https://arxiv.org/abs/2407.21783, section 3.4.1)."""
     most_dcn_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """Of a step, spent waiting for other slices, above which DCN counts as what binds."""
+    """Share of a step spent waiting for other slices above which DCN counts as a limit."""
 
 
 class Option(Spec):
@@ -180,56 +188,56 @@ class Option(Spec):
     slices: PositiveInt
     chips: PositiveInt
     compiled: Design
-    """What the estimate rests on, perhaps of another number of slices."""
+    """Basis of the estimate, perhaps with another number of slices."""
     batch_tokens: PositiveInt
     steps: PositiveInt
     step_seconds: float
     dcn_exposed_seconds: float
-    """Of the step."""
+    """Part of the step that waits for other slices."""
     mfu: float
     days: float
     fastest_days: float
-    """If attention kernels reach the best efficiency assumed."""
+    """With the best assumed efficiency of attention kernels."""
     slowest_days: float
     in_time: bool
     usd_per_chip_hour: float | None
     usd: float | None
-    """None when the price is unknown."""
+    """`None` if the price is unknown."""
     binds: tuple[Binding, ...]
 
 
 class Plan(Spec):
-    """The answer."""
+    """The options that reach a goal, and those that would take longer."""
 
     goal: Goal
     options: tuple[Option, ...]
-    """Of each kind of slices the fewest that are in time, every power of two, and the most; the cheapest first."""
+    """For each kind of slices: the fewest that are in time, every power of two, and the most; the cheapest first."""
     notes: tuple[str, ...]
-    """What it rests on, what does not fit, and what was not asked of the compiler yet."""
+    """What it is based on, what does not fit, and what was not compiled yet."""
 
     def kinds(self) -> tuple[tuple[Option, ...], ...]:
-        """The options of each kind of slices, each from few to many."""
+        """Return the options by kind of slices, each from few to many slices."""
         grouped: dict[str, list[Option]] = {}
         for option in sorted(self.options, key=lambda each: each.slices):
             grouped.setdefault(option.compiled.kind, []).append(option)
         return tuple(map(tuple, grouped.values()))
 
     def answers(self, order: Order) -> tuple[Option, ...]:
-        """Of each kind of slices the fewest that reach the goal, and the most; the best first."""
+        """Return, for each kind of slices, the fewest that reach the goal, and the most; the best first."""
         reached = [[option for option in options if option.in_time] for options in self.kinds()]
         ends = [option for options in reached for option in (*options[:1], *options[1:][-1:])]
         return _ordered(ends, order)
 
     def nearest(self, order: Order) -> tuple[Option, ...]:
-        """Of each kind of slices the most, in time or not."""
+        """Return, for each kind of slices, the most, in time or not."""
         return _ordered([options[-1] for options in self.kinds()], order)
 
 
 def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
-    """The slices that would do it, and those that would take longer.
+    """Return the slices that reach the goal, and those that would take longer.
 
     Raises:
-        ValueError: the table has nothing that fits for the preset.
+        ValueError: the table has no design of the preset that fits.
     """
     ours = [row for row in rows if row.design.preset == goal.preset]
     gaps = (*_unfit(ours), *_unknown(goal.preset, ours))
@@ -247,7 +255,7 @@ def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
 
 
 def _ordered(options: Iterable[Option], order: Order) -> tuple[Option, ...]:
-    """The cheapest or the fastest first; unknown prices last."""
+    """Return the options with the cheapest or the fastest first, and unknown prices last."""
 
     def place(option: Option) -> tuple[float, float]:
         dollars = inf if option.usd is None else option.usd
@@ -261,7 +269,7 @@ def _scaled(rows: Iterable[Row]) -> list[ScaledStep]:
 
 
 def _counts(scaled: ScaledStep, goal: Goal) -> set[int]:
-    """Numbers of slices worth a look."""
+    """Return the numbers of slices to consider."""
     most = scaled.most_slices(goal.most_batch_tokens)
     doubled = {1 << power for power in range(most.bit_length())}
     late = bisect_left(range(1, most + 1), True, key=lambda count: _days(scaled, goal, count) <= goal.days)
@@ -274,7 +282,7 @@ def _days(scaled: ScaledStep, goal: Goal, slices: int, kernel_efficiency: float 
 
 
 def _fastest(slices: int, group: Iterable[ScaledStep], goal: Goal) -> ScaledStep:
-    """Of several designs for the same slices, which cost the same whatever they do."""
+    """Return the fastest of several designs for the same slices, which all cost the same."""
     able = [scaled for scaled in group if slices <= scaled.most_slices(goal.most_batch_tokens)]
     return min(able, key=lambda scaled: _days(scaled, goal, slices))
 
@@ -317,14 +325,14 @@ def _binds(scaled: ScaledStep, slices: int, goal: Goal, rows: Sequence[Row]) -> 
 
 
 def _next_larger(design: Design, rows: Iterable[Row]) -> Row | None:
-    """The same with one sequence more on each device, if that was compiled."""
+    """Return the same design with one more sequence on each device, if it was compiled."""
     larger = design.sequences_per_chip + resolve(design.generation, design.topology).devices_per_chip
     wanted = design.model_copy(update={"sequences_per_chip": larger})
     return next((row for row in rows if row.design == wanted), None)
 
 
 def _notes(goal: Goal, rows: Sequence[Row]) -> Iterator[str]:
-    """What the options rest on, and where the table ends."""
+    """Yield what the options are based on, and where the table ends."""
     fitting = [row for row in rows if row.step]
     versions = sorted({f"{package} {version}" for row in fitting for package, version in row.versions.items()})
     days = " to ".join(sorted({str(pick(row.compiled_on for row in fitting)) for pick in (min, max)}))

@@ -1,4 +1,14 @@
-"""Queues, flavors and namespaces: what Kueue knows of a stack's slices and teams."""
+"""Flavors, queues and namespaces: what Kueue knows of a stack's slices and teams, and the order in which it is
+declared.
+
+Each team has a ClusterQueue of its own, and all are in one cohort. So idle chips are lent to other teams and taken back
+as soon as their owner needs them. With one shared queue no chips would belong to anyone, and queues without a cohort
+would leave chips idle.
+
+A ClusterQueue needs its cohort, flavors and admission checks, a check its configuration, a flavor its topology. A
+team's namespace needs the ClusterQueue: whatever still runs in it ends with the namespace, before Kueue has to let go
+of the queue. It takes jobs and members only once its borders exist. Deleted in reverse, nothing is held by a finalizer,
+because Kueue is still there to remove it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +16,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, borders, objects
+from infra import access, borders
 from infra.controllers import Resources
 from infra.names import (
     HOST_LABEL,
@@ -17,164 +27,119 @@ from infra.names import (
     SERVICE_ACCOUNT,
     TPU_RESOURCE,
 )
-from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, owned
+from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, owned
 from infra.pods import admitted_pods, node_labels
 from infra.settings.jobs import PodLevel
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
 
-_TOPOLOGY = "slices"
+MANAGED = {"kueue-managed": "true"}
+"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
+PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
+
+_TOPOLOGY, _COHORT = "slices", "tpu"
+_STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
+_SUFFIXES = ("m", "", "k", "M", "G")
+"""Suffixes of quantities, each a thousand times the previous one."""
 
 
 def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
-    """The flavor's name: what its nodes are, then the slice group, for two groups may be alike.
+    """Return the flavor's name: what its nodes are, then the slice group, because two groups may be alike.
 
-    Kueue lets nothing of a flavor change once it has a topology. So all that tells its nodes apart
-    is in its name: an edit makes a new flavor, points the queues to it, then deletes the old one.
-    Jobs that run by the old one run on, but no queue counts their chips any more.
-    """
+    Kueue lets nothing of a flavor change once it has a topology. So everything that identifies its nodes is in its
+    name: an edit creates a new flavor, points the queues to it, then deletes the old one. Jobs that were admitted with
+    the old one keep running, but no queue counts their chips any more."""
     topology_aware = ["tas"] if placement == "topology-aware" else []
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
 
 
 def topology() -> Manifest:
-    """The way from a host to its slice, by which Kueue counts free hosts."""
-    levels = (NODE_POOL_LABEL, HOST_LABEL)
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "Topology",
-        "metadata": {"name": _TOPOLOGY},
-        "spec": {"levels": [{"nodeLabel": label} for label in levels]},
-    }
+    """Return the levels from a slice to its hosts, by which Kueue counts free hosts."""
+    levels = [{"nodeLabel": label} for label in (NODE_POOL_LABEL, HOST_LABEL)]
+    return manifest(KUEUE_API_VERSION, "Topology", _TOPOLOGY, spec={"levels": levels})
 
 
 def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manifest:
-    """The chips of one slice group.
+    """Return the flavor of one slice group.
 
-    It has the nodes' taints but no toleration: Kueue would take over the field in the JobSet's pods
-    and the next `up` would conflict with it. Jobs carry their own tolerations.
+    It has the nodes' taints but no toleration: Kueue would take over the field in the JobSet's pods, and the next `up`
+    would conflict with it. Jobs bring their own tolerations.
     """
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "ResourceFlavor",
-        "metadata": {"name": flavor_name(name, group, placement)},
-        "spec": {
-            "nodeLabels": node_labels(name, group),
-            "nodeTaints": [
-                {"key": key, "value": value, "effect": "NoSchedule"} for key, value in group.capacity.taints.items()
-            ],
-            **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
-        },
+    taints = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in group.capacity.taints.items()]
+    spec: Manifest = {
+        "nodeLabels": node_labels(name, group),
+        "nodeTaints": taints,
+        **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
     }
+    return manifest(KUEUE_API_VERSION, "ResourceFlavor", flavor_name(name, group, placement), spec=spec)
 
 
 def provisioning(name: str, group: SliceGroup) -> Manifest:
-    """How Kueue asks GKE for a slice of a queued group."""
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "ProvisioningRequestConfig",
-        "metadata": {"name": name},
-        "spec": {
-            "provisioningClassName": "queued-provisioning.gke.io",
-            "managedResources": [TPU_RESOURCE],
-            "parameters": {"tpu-topology": group.shape.topology},
-            # The pods of a request go to the nodes that came for it: one slice, in one node pool.
-            "podSetUpdates": {
-                "nodeSelector": [
-                    {
-                        "key": "autoscaling.gke.io/provisioning-request",
-                        "valueFromProvisioningClassDetail": "ResizeRequestName",
-                    }
-                ]
-            },
-        },
+    """Return how Kueue asks GKE for a slice of a queued group."""
+    # The pods of a request go to the nodes that came for it: one slice, in one node pool.
+    selected = {
+        "key": "autoscaling.gke.io/provisioning-request",
+        "valueFromProvisioningClassDetail": "ResizeRequestName",
     }
+    spec: Manifest = {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": [TPU_RESOURCE],
+        "parameters": {"tpu-topology": group.shape.topology},
+        "podSetUpdates": {"nodeSelector": [selected]},
+    }
+    return manifest(KUEUE_API_VERSION, "ProvisioningRequestConfig", name, spec=spec)
 
 
 def admission_check(name: str) -> Manifest:
-    """Holds a job that has its quota until the hosts of its slice are there."""
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "AdmissionCheck",
-        "metadata": {"name": name, "annotations": {WAIT_FOR: "condition=Active"}},
-        "spec": {
-            "controllerName": "kueue.x-k8s.io/provisioning-request",
-            "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
-        },
+    """Return the check that holds an admitted job until the hosts of its slice have come."""
+    spec: Manifest = {
+        "controllerName": f"{KUEUE_GROUP}/provisioning-request",
+        "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
     }
-
-
-MANAGED = {"kueue-managed": "true"}
-"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
-PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
-_COHORT = "tpu"
-_STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
-_SUFFIXES = ("m", "", "k", "M", "G")
-"""Of quantities, each a thousand times the one before it."""
+    return manifest(KUEUE_API_VERSION, "AdmissionCheck", name, annotations={WAIT_FOR: "condition=Active"}, spec=spec)
 
 
 def cohort() -> Manifest:
-    """The queues that lend to each other.
-
-    Kueue would make one of a name that queues mention; declared, it stands and goes in its order.
-    """
-    return {"apiVersion": KUEUE_API_VERSION, "kind": "Cohort", "metadata": {"name": _COHORT}}
+    """Return the cohort of all queues. Kueue would create it when queues name it; declared, it is also deleted."""
+    return manifest(KUEUE_API_VERSION, "Cohort", _COHORT)
 
 
 def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
-    """A team's quota, how it is defended, and in which order its flavors are tried."""
+    """Return a team's quota, how it is enforced, and in which order its flavors are tried."""
     names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
-    queued = [group for group in team.quota if groups[group].capacity.queued]
-    checks = [{"name": group, "onFlavors": [names[group]]} for group in queued]
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "ClusterQueue",
-        "metadata": {"name": name, "annotations": _awaited(team)},
-        "spec": {
-            "cohortName": _COHORT,
-            "stopPolicy": _STOP_POLICIES[team.admission],
-            "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
-            **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
-            **({"fairSharing": {"weight": quantity(team.weight)}} if team.weight else {}),
-            "preemption": _preemption(team.preemption),
-            # Idle chips that others lend come before the next flavor, for they are paid already. Running
-            # jobs come after it: nobody is pushed out while another flavor has room.
-            "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
-            "resourceGroups": [
-                {
-                    "coveredResources": [TPU_RESOURCE],
-                    "flavors": [
-                        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}]}
-                        for group, share in team.quota.items()
-                    ],
-                }
-            ],
-        },
+    checks = [{"name": group, "onFlavors": [names[group]]} for group in team.quota if groups[group].capacity.queued]
+    flavors = [
+        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}]}
+        for group, share in team.quota.items()
+    ]
+    spec: Manifest = {
+        "cohortName": _COHORT,
+        "stopPolicy": _STOP_POLICIES[team.admission],
+        "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
+        **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
+        **({"fairSharing": {"weight": quantity(team.weight)}} if team.weight else {}),
+        "preemption": _preemption(team.preemption),
+        # Idle chips of others come before the next flavor, because they are paid for already. Preemption comes after
+        # it: no job is preempted while another flavor has room.
+        "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+        "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": flavors}],
     }
+    return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_awaited(team), spec=spec)
 
 
 def local_queue(name: str, team: Team) -> Manifest:
-    """Where the team's jobs are submitted."""
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": team.namespace, "annotations": _awaited(team)},
-        "spec": {"clusterQueue": name},
-    }
+    """Return the queue to which the team's jobs are submitted."""
+    spec = {"clusterQueue": name}
+    return manifest(KUEUE_API_VERSION, "LocalQueue", name, team.namespace, annotations=_awaited(team), spec=spec)
 
 
 def priority_class(name: str, value: int) -> Manifest:
-    """A priority in the queue; the scheduler does not know it, so running pods are evicted by Kueue alone."""
-    return {
-        "apiVersion": KUEUE_API_VERSION,
-        "kind": "WorkloadPriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-        "description": f"{name} priority in the TPU queues",
-    }
+    """Return a priority in the queue. The scheduler does not know it, so only Kueue evicts running pods for it."""
+    description = f"{name} priority in the TPU queues"
+    return manifest(KUEUE_API_VERSION, "WorkloadPriorityClass", name, value=value, description=description)
 
 
 def quantity(amount: float) -> str:
-    """An amount, to a thousandth, as Kueue rewrites it when it takes a new queue: else it would show as drift."""
+    """Return an amount, to a thousandth, as Kueue rewrites it in a new queue. Otherwise it would show as drift."""
     if not amount:
         return "0"
     count, scale = round(amount * 1000), 0
@@ -184,26 +149,26 @@ def quantity(amount: float) -> str:
 
 
 def amount(written: str | int) -> float:
-    """The amount that `quantity`, or Kueue, wrote so."""
+    """Return the amount that `quantity` or Kueue wrote."""
     number = str(written).rstrip("".join(_SUFFIXES))
     suffix = str(written).removeprefix(number)
     return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
 
 
 def _awaited(team: Team) -> dict[str, str]:
-    """What makes a queue count as declared; one that is stopped never becomes active."""
+    """Return the annotation with the condition of a declared queue; a stopped one never becomes active."""
     return {WAIT_FOR: "condition=Active" if team.admission == "open" else "condition=Active=False"}
 
 
 def _preemption(preemption: Preemption) -> Manifest:
     return {
-        "withinClusterQueue": _in_kueues_words(preemption.within_team),
-        "reclaimWithinCohort": _in_kueues_words(preemption.reclaim),
-        "borrowWithinCohort": {"policy": _in_kueues_words(preemption.while_borrowing)},
+        "withinClusterQueue": _pascal_case(preemption.within_team),
+        "reclaimWithinCohort": _pascal_case(preemption.reclaim),
+        "borrowWithinCohort": {"policy": _pascal_case(preemption.while_borrowing)},
     }
 
 
-def _in_kueues_words(policy: str) -> str:
+def _pascal_case(policy: str) -> str:
     return policy.title().replace("-", "")
 
 
@@ -223,21 +188,20 @@ class QueuesArgs:
     teams: Mapping[str, Team]
     placement: Placement
     host_network_teams: frozenset[str]
-    """The teams whose pods may use the network of their host."""
+    """Teams whose pods may use the network of their host."""
     pod_levels: Mapping[str, PodLevel]
-    """What each team's namespace admits."""
+    """Pod Security level of each team's namespace."""
     head_limits: Mapping[str, Resources]
-    """What a pod without chips of each team may request."""
+    """Most that a pod without chips may request, by team."""
     network: Network
-    """Addresses of the cluster, of which pods reach those that they need."""
     monitored: bool
-    """Whether collectors of metrics reach the pods."""
+    """Whether collectors of metrics may reach the pods."""
     hooks: pulumi.ResourceHookBinding
-    """Of every object that others may hold."""
+    """Hooks of every object that others may hold."""
 
 
 class Queues(pulumi.ComponentResource):
-    """Flavors and priorities for all, and for each team a namespace with its queue, members and borders."""
+    """Flavors and priorities, and for each team a namespace with its queue, members and borders."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
@@ -245,19 +209,19 @@ class Queues(pulumi.ComponentResource):
         for priority, value in PRIORITIES.items():
             self._declare(f"priority-{priority}", priority_class(priority, value), [])
         needed = [*self._flavors(args), self._declare("cohort", cohort(), [])]
-        needed += [self._check(group_name, group) for group_name, group in args.groups.items() if group.capacity.queued]
-        needed += self._admission(args)
+        needed += [self._check(name, group) for name, group in args.groups.items() if group.capacity.queued]
+        needed += self._policies(args)
         for team_name in args.teams:
             self._team(team_name, args, needed)
         self.register_outputs({})
 
-    def _admission(self, args: QueuesArgs) -> list[KubernetesObject]:
-        marks = {f"bad-host-{name}": manifest for name, manifest in borders.bad_host_objects(args.teams).items()}
+    def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
+        marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
         declared: list[KubernetesObject] = []
-        # In their order: the role is given to nobody before the policies narrow it.
+        # In their order: the role that marks bad hosts is bound only once the policies restrict it.
         policies = borders.of_teams(args.teams, args.host_network_teams, args.head_limits)
-        for name, manifest in {**policies, **marks}.items():
-            declared.append(self._declare(name, manifest, declared[-1:]))
+        for name, rendered in {**policies, **marks}.items():
+            declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
     def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
@@ -274,8 +238,7 @@ class Queues(pulumi.ComponentResource):
 
     def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
         team = args.teams[name]
-        manifest = cluster_queue(name, team, args.groups, args.placement)
-        queue = self._declare(f"quota-{name}", manifest, needed)
+        queue = self._declare(f"quota-{name}", cluster_queue(name, team, args.groups, args.placement), needed)
         labels = MANAGED | admitted_pods(args.pod_levels[name])
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
@@ -289,23 +252,20 @@ class Queues(pulumi.ComponentResource):
             opts=self._after([namespace]),
         )
         hosts = sum(group.hosts for group in args.groups.values())
-        border = access.of_team(team.namespace, args.network, monitored=args.monitored)
-        borders = [
-            self._declare(f"network-{name}", border, [namespace]),
+        network = access.network_policy(team.namespace, args.network, monitored=args.monitored)
+        around = [
+            self._declare(f"network-{name}", network, [namespace]),
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
             self._declare(f"bounds-{name}", access.bounds(team.namespace, hosts), [namespace]),
         ]
-        self._open(name, team, borders)
-
-    def _open(self, name: str, team: Team, borders: list[KubernetesObject]) -> None:
-        """The namespace takes jobs, and whoever may come in comes in, once its borders stand."""
-        self._declare(f"queue-{name}", local_queue(name, team), borders)
+        # The namespace takes jobs and members once its borders exist.
+        self._declare(f"queue-{name}", local_queue(name, team), around)
         if access.subjects(team.members):
-            role = self._declare(f"members-{name}", access.role(team.namespace), borders)
+            role = self._declare(f"members-{name}", access.role(team.namespace), around)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
-    def _declare(self, name: str, manifest: objects.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, owned(manifest), self._after(after))
+    def _declare(self, name: str, rendered: Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
+        return KubernetesObject(name, owned(rendered), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -1,10 +1,11 @@
-"""A job and the place it is submitted to."""
+"""A job and the place it is submitted to: everything that its JobSet is rendered from, the trainer's JobSpec
+included."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra import names
+from infra.names import programs_folder
 from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, TrainingJob
 from infra.settings.schema import Placement, SliceGroup
 from infra.settings.stack import Settings
@@ -26,35 +27,78 @@ if TYPE_CHECKING:
     import pulumi
 
 
+@dataclass(frozen=True)
+class Submission:
+    """What a JobSet is rendered from."""
+
+    job: AnyJob | FunctionJob
+    slices: SliceSpec
+    spec: JobSpec | None
+    """The trainer's specification; `None` if another program runs."""
+    folder: str
+    """The job's own folder of the checkpoint bucket: gs://BUCKET/JOB."""
+    image: "pulumi.Input[str]"
+    checking_image: "pulumi.Input[str] | None"
+    """Image of the init container that checks the chips; `None` if there is no such check."""
+    namespace: str
+    groups: Mapping[str, SliceGroup]
+    """Slice groups that the job may run on, all with equal slices."""
+    placement: Placement
+    mounted_bucket: str | None
+    """Bucket whose files the pods see as a folder."""
+    compile_cache: str | None
+    """Folder that keeps compiled programs for all starts of the team's jobs; `None` for the pod's own, for one
+    start."""
+    secrets: tuple[str, ...]
+    """Environment variables that its pods get from the job's Secret."""
+
+    @property
+    def shape(self) -> SliceShape:
+        """One slice, of whichever group."""
+        return self.groups[self.job.slices.group].shape
+
+
+def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
+    """Return one of the stack's jobs as it is submitted; `image` is that of the trainer, if the stack has one."""
+    namespace = settings.team_of(job).namespace
+    own = job.image if isinstance(job, ContainerJob) else image
+    assert own is not None, "infra.settings.read requires the trainer's image if a job needs it"
+    cached = isinstance(job, TrainingJob) and job.compile_cache == "bucket"
+    return Submission(
+        job=job,
+        slices=slices_of(job, settings.group_of(job).shape),
+        spec=job_spec(settings, job) if isinstance(job, TrainingJob) else None,
+        folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
+        image=own,
+        checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
+        namespace=namespace,
+        groups=settings.groups_of(job),
+        placement=settings.scheduling.placement,
+        mounted_bucket=settings.mounted_bucket,
+        compile_cache=f"gs://{settings.checkpoint_bucket}/{programs_folder(namespace)}" if cached else None,
+        secrets=settings.secrets_of(job),
+    )
+
+
 def job_specs(settings: Settings) -> dict[str, JobSpec]:
-    """The specifications of the stack's training jobs, by name."""
+    """Return the specifications of the stack's training jobs, by name."""
     return {name: job_spec(settings, job) for name, job in settings.training_jobs.items()}
 
 
 def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
-    """The specification of one of the stack's jobs."""
+    """Return the specification of one of the stack's training jobs."""
     shape = settings.group_of(job).shape
     return assemble(job, shape, load_preset(job.preset), f"gs://{settings.checkpoint_bucket}")
 
 
-def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
-    """The preset's training section with the stack file's values over it."""
-    return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
-
-
-def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
-    """The preset's optimizer section with the stack file's values over it."""
-    return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
-
-
 def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: str) -> JobSpec:
-    """The specification of `job` on slices of `shape`, with its files below `storage_root`.
+    """Return the specification of `job` on slices of `shape`, with its files below `storage_root`.
 
     Raises:
         pydantic.ValidationError: the job's sizes do not fit its slices.
     """
     data = job.data or preset.data
-    assert data, "infra.settings.rules_jobs tells of a job without data"
+    assert data, "infra.settings.rules_jobs refuses a job without data"
     slices = slices_of(job, shape)
     return JobSpec(
         name=job.name,
@@ -73,13 +117,23 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
     )
 
 
+def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
+    """Return the preset's training section with the stack file's values in it."""
+    return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
+
+
+def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
+    """Return the preset's optimizer section with the stack file's values in it."""
+    return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
+
+
 def slices_of(job: Job, shape: SliceShape) -> SliceSpec:
-    """The slices that a job takes, of this shape."""
+    """Return the slices that a job takes."""
     return slice_spec(shape, job.slices.count, job.slices.min_count)
 
 
 def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> SliceSpec:
-    """`count` slices of `shape`, or at least `min_count` of them, in the trainer's terms."""
+    """Return `count` slices of `shape`, or at least `min_count` of them, as the trainer knows slices."""
     return SliceSpec(
         generation=shape.generation,
         topology=shape.topology,
@@ -90,57 +144,4 @@ def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> S
         devices_per_chip=shape.devices_per_chip,
         peak_bf16_tflops_per_chip=shape.peak_bf16_tflops_per_chip,
         hbm_gib_per_chip=shape.hbm_gib_per_chip,
-    )
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What a JobSet is rendered from."""
-
-    job: AnyJob | FunctionJob
-    slices: SliceSpec
-    spec: JobSpec | None
-    """What the trainer is told; None where another program runs."""
-    folder: str
-    """Of the checkpoint bucket, the job's own: gs://BUCKET/JOB."""
-    image: "pulumi.Input[str]"
-    checking_image: "pulumi.Input[str] | None"
-    """Image of the init container that checks the devices; None: there is no such check."""
-    namespace: str
-    groups: Mapping[str, SliceGroup]
-    """Those that the job may run on, of equal slices."""
-    placement: Placement
-    mounted_bucket: str | None
-    """Its files are seen as a folder by the pods."""
-    compile_cache: str | None
-    """Folder that keeps compiled programs for all starts of the team's jobs; None: the image's, for one start."""
-    secrets: tuple[str, ...]
-    """Environment variables that its pods take from the job's Secret."""
-
-    @property
-    def shape(self) -> SliceShape:
-        """What one slice is made of, whichever group it is of."""
-        return self.groups[self.job.slices.group].shape
-
-
-def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
-    """One of the stack's jobs; `image` is that of the trainer, if the stack has one."""
-    datasets, namespace = settings.datasets, settings.team_of(job).namespace
-    spec = job_spec(settings, job) if isinstance(job, TrainingJob) else None
-    own = job.image if isinstance(job, ContainerJob) else image
-    assert own is not None, "infra.settings asks for the trainer's image where a job needs it"
-    cached = isinstance(job, TrainingJob) and job.compile_cache == "bucket"
-    return Submission(
-        job=job,
-        slices=slices_of(job, settings.group_of(job).shape),
-        spec=spec,
-        folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
-        image=own,
-        checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
-        namespace=namespace,
-        groups=settings.groups_of(job),
-        placement=settings.scheduling.placement,
-        mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
-        compile_cache=f"gs://{settings.checkpoint_bucket}/{names.programs_folder(namespace)}" if cached else None,
-        secrets=settings.secrets_of(job),
     )

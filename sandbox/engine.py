@@ -23,7 +23,7 @@ import yaml
 from pulumi import automation
 
 from infra.kubernetes import UNREACHABLE
-from infra.settings.values import SECTION, encrypted, of_file
+from infra.settings.values import SECRETS, encrypted, hide_encrypted
 from sandbox.access import administrator
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
@@ -39,7 +39,7 @@ STAND_IN = "sandbox"
 _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 """Keys of a stack file that say how its secrets are encrypted."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
-_SECRETS = f"tpu-multislice:{SECTION}"
+_SECRETS = f"tpu-multislice:{SECRETS}"
 _PROVIDER_PREFIX = "pulumi:providers:"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -312,7 +312,7 @@ def _secret_key(name: str) -> str:
 
 def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What of a configuration is plain, and keys of the rest: names of `secrets`, other sections as a whole."""
-    plain = {key: value for key, value in config.items() if of_file(value) == value}
+    plain = {key: value for key, value in config.items() if hide_encrypted(value) == value}
     keys = [key for key in config if key not in plain]
     if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:
         plain[_SECRETS] = {name: value for name, value in names.items() if not encrypted(value)}

@@ -61,9 +61,9 @@ PROGRAM = (
         "tests/infra/test_program.py",
         {
             "queues-role-before-borders": Change(
-                "access.role(team.namespace), borders)", "access.role(team.namespace), [])"
+                "access.role(team.namespace), around)", "access.role(team.namespace), [])"
             ),
-            "queues-order-of-policies": Change("manifest, declared[-1:])", "manifest, [])"),
+            "queues-order-of-policies": Change("rendered, declared[-1:])", "rendered, [])"),
             "queues-queue-before-quota": Change("opts=self._after([queue])", "opts=self._after([])"),
         },
     ),
@@ -183,7 +183,7 @@ _DECISIONS = "tests/infra/admission/test_decisions.py"
 _REHEARSALS = "tests/infra/admission/test_rehearsal.py"
 ADMISSION = (
     *_of(
-        "infra/admission/cycles.py",
+        "infra/admission/scheduler.py",
         _DECISIONS,
         {
             "admission-reserves-above-the-borrowing-limit": Change(
@@ -199,7 +199,7 @@ ADMISSION = (
         _REHEARSALS,
         {
             "admission-idle-chips-kept-back": Change(
-                "max(_kept(quota), self._usage[queue, flavor])", "self._usage[queue, flavor]"
+                "max(quota.kept, self._usage[queue, flavor])", "self._usage[queue, flavor]"
             )
         },
     ),

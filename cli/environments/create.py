@@ -23,7 +23,7 @@ from cli.halt import Halt
 from infra.cost import Bill, bill
 from infra.readiness import placeholders
 from infra.review.tables import spent
-from infra.settings.errors import Fault, SettingsError
+from infra.settings.errors import FieldError, SettingsError
 from infra.settings.read import parse
 from infra.settings.schema import Environment
 from infra.settings.stack import Settings
@@ -119,11 +119,11 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
     stack_file.read(source)
     content = stack_file.content(source)
     ttl, faulty_name = lifetime(wish.ttl), name_fault(wish.name)
-    end = now.replace(microsecond=0) + (LONGEST if isinstance(ttl, Fault) else ttl)
-    faults = [fault for fault in (faulty_name, ttl) if isinstance(fault, Fault)]
+    end = now.replace(microsecond=0) + (LONGEST if isinstance(ttl, FieldError) else ttl)
+    faults = [fault for fault in (faulty_name, ttl) if isinstance(fault, FieldError)]
     if files.environment(wish.source):
         faults.append(
-            Fault("--from", "a stack that stays", f"the environment {wish.source}", "name its source instead")
+            FieldError("--from", "a stack that stays", f"the environment {wish.source}", "name its source instead")
         )
     stacks = _names(backend)
     faults += _taken(wish.name, stacks, files)
@@ -137,14 +137,14 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
         faults += placeholders(settings) if backend else []
     except ValidationError:
         expected = "a stack whose name is lower-case letters, digits and hyphens, for it becomes a label"
-        faults.append(Fault("--from", expected, repr(wish.source), "rename the stack"))
+        faults.append(FieldError("--from", expected, repr(wish.source), "rename the stack"))
     except SettingsError as error:
-        faults += error.faults
+        faults += error.errors
     else:
         if not faults:
             return Plan(wish, plan, settings, end)
     listed = "\n".join(f"  - {fault}" for fault in faults)
-    raise Halt(f"{wish.name} cannot be made from {wish.source}, {len(faults)} fault(s):\n{listed}\nNothing was made")
+    raise Halt(f"{wish.name} cannot be made from {wish.source}, {len(faults)} error(s):\n{listed}\nNothing was made")
 
 
 def _left(name: str, backend: Backend, files: Files) -> str:
@@ -167,13 +167,13 @@ def _names(backend: Backend | None) -> list[str]:
         raise Halt(str(error)) from None
 
 
-def _taken(name: str, stacks: list[str], files: Files) -> Iterator[Fault]:
+def _taken(name: str, stacks: list[str], files: Files) -> Iterator[FieldError]:
     places = [str(path) for path in (files.stack(name), files.policy(name)) if path.exists()]
     places += ["the backend"] * (name in stacks)
     if places:
         stays = files.stack(name).exists() and files.environment(name) is None
         fix = "choose another" if stays else f"choose another, or end that one: multislice env destroy {name}"
-        yield Fault("NAME", "a name that no stack has", f"{name!r}, which is in {' and '.join(places)}", fix)
+        yield FieldError("NAME", "a name that no stack has", f"{name!r}, which is in {' and '.join(places)}", fix)
 
 
 def _write(plan: Plan, files: Files) -> None:

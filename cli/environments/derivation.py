@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cli.environments.files import Names
 from cli.stack_file import PREFIX
-from infra.settings.errors import Fault, expectation
+from infra.settings.errors import FieldError, expectation
 from infra.settings.schema import Environment
 from infra.settings.values import ClusterName
 
@@ -25,21 +25,21 @@ _LIFETIME = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
-def lifetime(text: str) -> timedelta | Fault:
+def lifetime(text: str) -> timedelta | FieldError:
     """The time that a text such as 8h stands for, or what is wrong with it."""
     found = _LIFETIME.fullmatch(text)
     if found and (time := int(found[1]) * _UNITS[found[2]]) <= LONGEST:
         return time
     expected = f"minutes, hours or days of at most {LONGEST.days} days, such as 90m, 8h or 2d"
-    return Fault("--ttl", expected, repr(text), "give a shorter time" if found else "write it so")
+    return FieldError("--ttl", expected, repr(text), "give a shorter time" if found else "write it so")
 
 
-def name_fault(name: str) -> Fault | None:
+def name_fault(name: str) -> FieldError | None:
     """What is wrong with the name itself: it becomes that of the cluster."""
     try:
         TypeAdapter(ClusterName).validate_python(name)
     except ValidationError as error:
-        return Fault("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
+        return FieldError("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
     return None
 
 
@@ -63,7 +63,7 @@ def derived(content: Mapping[str, Any], name: str, environment: Environment) -> 
     return {**content, "config": config | {f"{PREFIX}{section}": value for section, value in own.items()}}
 
 
-def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[Fault]:
+def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[FieldError]:
     """Names that the environment would share with another stack of its project.
 
     `unknown` are stacks of which nothing but their names is known: environments that were made elsewhere.
@@ -73,7 +73,7 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
     for stack, cluster in clusters.items():
         # Names of networks and placements are the cluster's with a word behind it.
         if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
-            yield Fault(
+            yield FieldError(
                 "NAME",
                 f"a name that does not begin that of another cluster, nor begins with it; stack {stack} has {cluster}",
                 repr(name),
@@ -82,7 +82,7 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
     for stack, names in near.items():
         shared = sorted(names.namespaces & own.namespaces)
         if shared:
-            yield Fault(
+            yield FieldError(
                 "NAME",
                 f"namespaces that no other stack has; {stack} has {', '.join(shared)}",
                 repr(name),

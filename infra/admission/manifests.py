@@ -1,4 +1,4 @@
-"""Queues and workloads read from Kubernetes objects, rendered or live."""
+"""Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -11,12 +11,12 @@ from infra.queues import amount
 type Object = Mapping[str, Any]
 """A Kubernetes object."""
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
-"""Evictions that cost a workload its place in the queue, as `infra.operators` configures it."""
+"""Evictions after which a workload is requeued at the end, as `infra.operators` configures it."""
 _PRIORITY_WITHOUT_CLASS = 0
 
 
 def queue(manifest: Object) -> Queue:
-    """A ClusterQueue."""
+    """Return a ClusterQueue."""
     spec = manifest["spec"]
     (group,) = spec["resourceGroups"]
     preemption, fungibility = spec["preemption"], spec["flavorFungibility"]
@@ -52,12 +52,12 @@ def _quota(flavor: Object) -> FlavorQuota:
 def workloads(
     found: Iterable[Object], cluster_queues: Mapping[tuple[str, str], str], flavors: Iterable[Object]
 ) -> list[Workload]:
-    """Those of the Workloads that run or wait in a queue.
+    """Return the Workloads that run or wait in a queue.
 
     `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
     """
     known, flavors = set(cluster_queues.values()), list(flavors)
-    # What waits in other queues may be of any form, such as without chips.
+    # Workloads of other queues may have any form, for example no chips.
     return [
         _workload(manifest, queue, flavors)
         for manifest in found
@@ -76,7 +76,7 @@ def _admission(manifest: Object) -> Object | None:
 
 
 def _counts(manifest: Object) -> bool:
-    """Whether it has quota or asks for some."""
+    """Return whether it has quota or asks for some."""
     if "Finished" in _true_conditions(manifest):
         return False
     return manifest["spec"].get("active", True) or "QuotaReserved" in _true_conditions(manifest)
@@ -113,7 +113,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
 
 
 def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Object], now: float) -> Workload:
-    """What Kueue will make of a JobSet that is submitted now."""
+    """Return the workload that Kueue makes of a JobSet that is submitted now."""
     metadata, flavors = manifest["metadata"], list(flavors)
     return Workload(
         name=f"{metadata['namespace']}/{metadata['name']}",
@@ -127,7 +127,7 @@ def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Obj
 
 
 def _pods_of(manifest: Object) -> Iterator[Object]:
-    """The pod sets that Kueue will see in a JobSet."""
+    """Yield the pod sets that Kueue sees in a JobSet."""
     for job in manifest["spec"]["replicatedJobs"]:
         spec = job["template"]["spec"]
         yield {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
@@ -139,7 +139,7 @@ def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
 
 
 def _chips(pods: Object) -> int:
-    """Of one pod. Where there are none Kueue counts nothing and gives no flavor."""
+    """Return the chips of one pod. Without chips Kueue counts nothing and assigns no flavor."""
     asked = [container.get("resources", {}) for container in pods["template"]["spec"]["containers"]]
     chips = [
         each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
@@ -148,12 +148,12 @@ def _chips(pods: Object) -> int:
 
 
 def _ended(status: Object, pods: str) -> int:
-    """Pods that need their quota no more."""
+    """Return the number of pods that no longer need their quota."""
     return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
 
 
 def _owner(manifest: Object) -> str:
-    """The JobSet's name, by which people know the workload, or its own."""
+    """Return the name of the JobSet, by which people know the workload, or its own."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
     return cast(str, owners[0] if owners else metadata["name"])
@@ -169,7 +169,11 @@ def _seconds(time: str) -> float:
 
 
 def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
-    """Names of the ResourceFlavors that suit the pod's spec."""
+    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use.
+
+    It follows `checkFlavorForPodSets` in `pkg/scheduler/flavorassigner` of Kueue: taints must be tolerated, and of the
+    pod's node selector and required node affinity only the flavor's own labels count.
+    """
     return frozenset(flavor["metadata"]["name"] for flavor in flavors if _suits(pod, flavor.get("spec", {})))
 
 
@@ -198,7 +202,7 @@ def _in_affinity(pod: Object, labels: Mapping[str, str]) -> bool:
 
 
 def _in_term(term: Object, labels: Mapping[str, str]) -> bool:
-    """A term that speaks of none of the labels holds for every flavor."""
+    """Return whether a flavor with these labels matches a term; other labels of the term are ignored."""
     rules = [rule for rule in term.get("matchExpressions", []) if rule["key"] in labels]
     return all(_holds(rule, labels[rule["key"]]) for rule in rules)
 

@@ -1,4 +1,7 @@
-"""Which workloads a workload may preempt, and which it does, with and without fair sharing."""
+"""Which workloads a workload may preempt, and which it does, with and without fair sharing.
+
+It follows `pkg/scheduler/preemption` of Kueue for a flat cohort: `classicalPreemptions` and `fairPreemptions`, the
+latter with both of the strategies that `infra.operators` configures."""
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ Reason = Literal["InClusterQueue", "InCohortReclamation", "InCohortReclaimWhileB
 
 @dataclass(frozen=True)
 class Target:
-    """A workload that has to go."""
+    """A workload that is preempted."""
 
     workload: Workload
     reason: Reason
@@ -19,21 +22,20 @@ class Target:
 
 @dataclass(frozen=True)
 class Contest:
-    """A workload, and the chips that it does not find free."""
+    """A workload, and the chips that are not free for it."""
 
     snapshot: Snapshot
     workload: Workload
     needs: Chips
     contested: frozenset[str]
-    """The flavors of them that do not suffice."""
+    """Their flavors with too few chips."""
 
     @property
     def queue(self) -> Queue:
-        """Its queue."""
         return self.snapshot.queue(self.workload.queue)
 
     def fits(self, *, borrowing: bool) -> bool:
-        """Whether it finds its chips now, borrowed ones included if `borrowing`."""
+        """Return whether its chips are free now, including borrowed ones if `borrowing`."""
         ledger, queue = self.snapshot.ledger, self.workload.queue
         return all(
             chips <= ledger.available(queue, flavor) and (borrowing or not ledger.borrows(queue, flavor, chips))
@@ -41,7 +43,7 @@ class Contest:
         )
 
     def candidates(self, queue: str, policy: Policy) -> list[Workload]:
-        """Workloads of a queue that hold contested chips and that the policy lets go."""
+        """Return the workloads of a queue with contested chips that the policy allows to preempt."""
         return [
             other
             for other in self.snapshot.running(queue).values()
@@ -56,14 +58,14 @@ class Contest:
         return other.priority < mine.priority or (policy == "LowerOrNewerEqualPriority" and newer)
 
     def order(self, candidate: Workload) -> tuple[bool, bool, int, float, str]:
-        """Sorts candidates: those being evicted, other queues', the least urgent, the last that came."""
+        """Return the sort key of candidates: evicted ones, those of other queues, the least urgent, the newest."""
         admission = candidate.admission
-        assert admission, "only running workloads can be pushed out"
+        assert admission, "only running workloads can be preempted"
         own = candidate.queue == self.workload.queue
         return not admission.evicted, own, candidate.priority, -admission.reserved_at, candidate.uid
 
     def spare(self, targets: list[Target], fits: Callable[[], bool]) -> list[Target]:
-        """Those of the targets, all removed, that really must go; the first removed are spared last."""
+        """Return those of the removed targets that must be preempted. The first that were removed are restored last."""
         needed = targets[-1:]
         for target in reversed(targets[:-1]):
             self.snapshot.add(target.workload)
@@ -73,7 +75,7 @@ class Contest:
         return needed
 
     def restore(self, targets: Iterable[Target]) -> None:
-        """Put removed targets back."""
+        """Let removed targets run again."""
         for target in targets:
             self.snapshot.add(target.workload)
 
@@ -83,11 +85,12 @@ class _Candidate:
     workload: Workload
     reason: Reason
     without_borrowing: bool = False
-    """It goes only for a workload that then uses no more than its queue's own chips."""
+    """Whether only a workload that then uses no more than its queue's own chips may preempt it."""
 
 
 def classical_search(contest: Contest) -> list[Target]:
-    """Workloads that go; none when no choice of them suffices."""
+    """Return the workloads to preempt by priority and borrowing. Candidates are removed in order until the workload
+    fits, then those that need not go are restored. Empty if no choice is enough."""
     candidates = sorted((*_own(contest), *_of_others(contest)), key=lambda found: contest.order(found.workload))
     for borrowing in _attempts(contest, candidates):
         targets: list[Target] = []
@@ -110,7 +113,7 @@ def _own(contest: Contest) -> list[_Candidate]:
 
 
 def _of_others(contest: Contest) -> list[_Candidate]:
-    """Workloads on chips that their queues have borrowed."""
+    """Return workloads on chips that their queues have borrowed."""
     queue, ledger = contest.queue, contest.snapshot.ledger
     entitled = not any(ledger.borrows(queue.name, flavor, chips) for flavor, chips in contest.needs.items())
     return [
@@ -122,7 +125,7 @@ def _of_others(contest: Contest) -> list[_Candidate]:
 
 
 def _variant(contest: Contest, other: Workload, *, entitled: bool) -> _Candidate:
-    """How `other` may be pushed out: by right, if the workload needs no more than its queue's own chips."""
+    """Return the reason to preempt `other`: reclamation, if the workload needs only its queue's own chips."""
     if entitled:
         return _Candidate(other, "InCohortReclamation")
     if contest.queue.while_borrowing == "Never" or other.priority >= contest.workload.priority:
@@ -131,7 +134,7 @@ def _variant(contest: Contest, other: Workload, *, entitled: bool) -> _Candidate
 
 
 def _attempts(contest: Contest, candidates: list[_Candidate]) -> list[bool]:
-    """Whether the workload may borrow, in the order in which it is tried."""
+    """Return whether the workload may borrow, in the order in which both are tried."""
     queue, ledger = contest.queue, contest.snapshot.ledger
     others = [found for found in candidates if found.workload.queue != queue.name]
     by_right = [found for found in others if found.reason == "InCohortReclamation" and not found.without_borrowing]
@@ -143,7 +146,7 @@ def _attempts(contest: Contest, candidates: list[_Candidate]) -> list[bool]:
 
 
 def _still_valid(contest: Contest, candidate: _Candidate, *, borrowing: bool) -> bool:
-    """Whether it may go after those before it went."""
+    """Return whether it may still be preempted after the previous ones were."""
     queue = candidate.workload.queue
     if queue == contest.workload.queue:
         return True
@@ -159,10 +162,10 @@ type _Waiting = dict[str, list[Workload]]
 
 
 def fair_search(contest: Contest) -> list[Target]:
-    """Workloads that go; none when no choice of them suffices."""
+    """Return the workloads to preempt by fair shares: from the queue with the largest share, while that is fairer."""
     candidates = sorted(_candidates(contest), key=contest.order)
     targets: list[Target] = []
-    # Shares count the workload that comes.
+    # Shares include the new workload.
     with contest.snapshot.ledger.with_usage(contest.workload.queue, contest.needs):
         found = _by_final_share(contest, candidates, targets)
     if not found:
@@ -182,7 +185,7 @@ def _candidates(contest: Contest) -> Generator[Workload]:
 
 
 def _by_final_share(contest: Contest, candidates: list[Workload], targets: list[Target]) -> bool:
-    """Take workloads while the queue's share stays at most what is left to theirs; whether that suffices."""
+    """Preempt while the own share is at most what is left to the other queue; return whether that is enough."""
     ledger, own = contest.snapshot.ledger, contest.workload.queue
     waiting, refused = _by_queue(candidates), list[Workload]()
     entitled = not any(ledger.borrows(own, flavor) for flavor in contest.contested)
@@ -204,7 +207,7 @@ def _by_final_share(contest: Contest, candidates: list[Workload], targets: list[
 
 
 def _by_initial_share(contest: Contest, candidates: list[Workload], targets: list[Target]) -> bool:
-    """Take one workload of each queue whose share is larger than the own one; whether that suffices."""
+    """Preempt one workload of each queue with a larger share than the own one; return whether that is enough."""
     ledger, waiting, dropped = contest.snapshot.ledger, _by_queue(candidates), set[str]()
     for queue in _largest_share_first(contest, waiting, dropped):
         candidate = waiting[queue].pop(0)
@@ -216,7 +219,7 @@ def _by_initial_share(contest: Contest, candidates: list[Workload], targets: lis
 
 
 def _take(contest: Contest, target: Target, targets: list[Target]) -> bool:
-    """Let it go; whether the workload fits now."""
+    """Preempt it, and return whether the workload fits now."""
     contest.snapshot.remove(target.workload)
     targets.append(target)
     ledger, queue = contest.snapshot.ledger, contest.workload.queue
@@ -232,7 +235,7 @@ def _share_without(ledger: Ledger, workload: Workload) -> Share:
 
 
 def _largest_share_first(contest: Contest, waiting: _Waiting, dropped: set[str]) -> Generator[str]:
-    """The queue to take from next, until none is left; whoever asks takes a candidate or drops the queue."""
+    """Yield the queue to preempt from next, until none is left. The caller takes a candidate or drops the queue."""
     ledger, own = contest.snapshot.ledger, contest.workload.queue
     while True:
         dropped |= {name for name in waiting if not waiting[name] or not (name == own or ledger.borrows_any(name))}

@@ -1,4 +1,4 @@
-"""Whether a workload would be admitted, and at whose cost: the verdict and how it is found."""
+"""Whether a workload would be admitted, and which workloads it would preempt: the verdict, and the stack's own jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,9 @@ from typing import Literal
 
 from infra import jobset, queues
 from infra.admission import manifests
-from infra.admission.assignment import Assignment, Attempt, Mode, assign
-from infra.admission.cycles import Scheduler
 from infra.admission.manifests import Object
 from infra.admission.preemption import Reason, Target
+from infra.admission.scheduler import Assignment, Attempt, Mode, Scheduler, assign
 from infra.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
 from infra.pods import way
 from infra.settings.jobs import Job
@@ -20,7 +19,7 @@ from workloads.spec.base import Spec
 
 Outcome = Literal["admitted", "preempts", "waits", "never"]
 _NAMED = 5
-"""Most workloads that a line names."""
+"""Most workloads in one line."""
 _REASONS: dict[Reason, str] = {
     "InClusterQueue": "less urgent in the same queue",
     "InCohortReclamation": "on chips that its queue borrowed",
@@ -30,12 +29,12 @@ _REASONS: dict[Reason, str] = {
 
 
 class Loan(Spec):
-    """Chips of others that the workload needs."""
+    """Borrowed chips that the workload needs."""
 
     flavor: str
     chips: int
     idle: dict[str, int]
-    """Chips by queue that lie idle and are lent. Nobody says whose are taken, and others may borrow of them too."""
+    """Idle chips that are lent, by queue. It is unknown whose are taken, and others may borrow them too."""
 
     def __str__(self) -> str:
         lenders = ", ".join(f"{queue} {chips}" for queue, chips in self.idle.items())
@@ -43,7 +42,7 @@ class Loan(Spec):
 
 
 class Preempted(Spec):
-    """A workload that is pushed out, and waits again."""
+    """A workload that is preempted, and waits again."""
 
     workload: str
     queue: str
@@ -56,27 +55,27 @@ class Preempted(Spec):
 
 
 class Holder(Spec):
-    """A workload that has chips which this one would need, and cannot be made to go."""
+    """A workload with chips that this one needs, and that it cannot preempt."""
 
     workload: str
     queue: str
     priority: int
     chips: dict[str, int]
-    """By flavor."""
+    """Chips by flavor."""
 
     def __str__(self) -> str:
         return f"{self.workload} ({sum(self.chips.values())} chips, priority {self.priority})"
 
 
 class Shortage(Spec):
-    """Why it does not get one flavor."""
+    """Why a workload does not get one flavor."""
 
     flavor: str
     needed: int
     available: int
-    """Chips that the queue could use now."""
+    """Chips that the queue can use now."""
     most: int
-    """Chips that it could ever use: its own and all that others lend it."""
+    """Most chips that it can ever use: its own and all that others lend it."""
 
     def __str__(self) -> str:
         if self.needed > self.most:
@@ -85,7 +84,7 @@ class Shortage(Spec):
 
 
 class Verdict(Spec):
-    """What Kueue will do with a workload, as far as quota decides it."""
+    """What Kueue will do with a workload, as far as quota decides."""
 
     workload: str
     queue: str
@@ -93,42 +92,42 @@ class Verdict(Spec):
     chips: int
     outcome: Outcome
     flavors: tuple[str, ...]
-    """That it gets, by pod set; when it preempts, those that it makes room in."""
+    """Flavors that it gets, by pod set; if it preempts, those in which it does."""
     borrowed: tuple[Loan, ...]
     preempted: tuple[Preempted, ...]
     admitted_in_the_end: bool
-    """Whether it runs when all that follows has happened. Others may take what a preemption frees."""
+    """Whether it runs in the end. Others may take the chips that a preemption frees."""
     restless: bool
-    """Workloads of these queues push each other out in turn, and Kueue does not come to rest, unless by chance:
-    in a cluster those that are pushed out together go one by one."""
+    """Whether workloads of these queues preempt each other in turn without end. In a cluster this may stop by chance,
+    because workloads that are preempted together end one by one."""
     shortages: tuple[Shortage, ...]
-    """When it is not admitted at once: flavor by flavor."""
+    """Reasons why it is not admitted at once, by flavor."""
     holders: tuple[Holder, ...]
-    """When it waits: who has the chips, the next to end unknown."""
+    """Workloads with the chips that it waits for. Which of them ends next is unknown."""
     ahead: tuple[str, ...]
-    """When it waits: workloads of its queue that are more urgent or were there before. They do not block
-    smaller ones: Kueue admits whatever fits."""
+    """If it waits, the workloads of its queue that are more urgent or older. They do not block smaller ones: Kueue
+    admits whatever fits."""
     started_first: tuple[str, ...]
-    """Workloads that wait now and are admitted before it, since the plan's quotas let them."""
+    """Workloads that wait now and are admitted before it, because of the plan's quotas."""
     stopped: bool
-    """Its queue admits nothing, whatever is free."""
+    """Whether its queue admits nothing, whatever is free."""
     checked_flavors: tuple[str, ...]
-    """Flavors of its own whose hosts must come first: it has its quota, and waits on."""
+    """Its flavors whose hosts must come first: it has its quota, and keeps waiting."""
     unknown: tuple[str, ...]
-    """What decides beside quota and is not rehearsed."""
+    """What decides besides quota and is not simulated."""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people; the first line alone says the outcome."""
+        """The verdict as text. The first line is the outcome."""
         details = [
             *(f"borrows {loan}" for loan in self.borrowed),
-            *(f"pushes out {preempted}" for preempted in self.preempted),
+            *(f"preempts {preempted}" for preempted in self.preempted),
             *map(str, self.shortages),
             *_listed("held by", map(str, self.holders)),
             *_listed("ahead in the queue:", self.ahead),
             *_listed("started before it:", self.started_first),
             *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
-            *(["workloads of these queues push each other out in turn, without end"] if self.restless else []),
+            *(["workloads of these queues preempt each other in turn, without end"] if self.restless else []),
             *self.unknown,
         ]
         return (self._headline(), *details)
@@ -143,7 +142,7 @@ class Verdict(Spec):
                 return f"{job} is admitted at once, on {flavors}"
             case "preempts":
                 after = f"is admitted on {flavors}" if self.admitted_in_the_end else "others may still be faster"
-                return f"{job} pushes out {len(self.preempted)} running, then {after}"
+                return f"{job} preempts {len(self.preempted)} running, then {after}"
             case "waits":
                 return f"{job} waits: queue {self.queue} is {'on hold' if self.stopped else 'short of chips'}"
             case "never":
@@ -151,21 +150,21 @@ class Verdict(Spec):
 
 
 def _listed(what: str, names: Iterable[str]) -> list[str]:
-    """One line of some names, none for none."""
+    """Return a line with some of the names; nothing without names."""
     found = list(names)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
 
 
 _MOST_EVENTS_EACH = 8
-"""By workload. Where more happen, workloads push each other out in turn for ever."""
+"""Most events per workload. If there are more, workloads preempt each other in turn without end."""
 
 
 def rehearse(situation: Situation, workload: Workload) -> Verdict:
-    """What Kueue does first with a workload that is submitted now, once all that waits has been looked at.
+    """Return what Kueue does first with a workload that is submitted now, once all waiting ones have been tried.
 
     Raises:
-        ValueError: the situation has no such queue.
+        ValueError: the situation does not have its queue.
     """
     if workload.queue not in {queue.name for queue in situation.queues}:
         names = ", ".join(queue.name for queue in situation.queues)
@@ -192,7 +191,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
 
 @dataclass(frozen=True)
 class _Finding:
-    """What became of the workload, and the queues as they were before it came."""
+    """The result for the workload, and the queues before it was submitted."""
 
     before: Snapshot
     assignment: Assignment
@@ -242,7 +241,7 @@ class _Finding:
         return "waits" if self._possible() else "never"
 
     def _possible(self) -> bool:
-        """Whether any choice of flavors would do if nobody else had chips."""
+        """Return whether any choice of flavors would fit if no other workload had chips."""
         pod_sets, offered = self.workload.pod_sets, [quota.flavor for quota in self.queue.flavors]
         usable = ([name for name in offered if pods.flavors is None or name in pods.flavors] for pods in pod_sets)
         return any(
@@ -265,7 +264,7 @@ class _Finding:
                     yield Loan(flavor=flavor, chips=borrowed, idle=lenders)
 
     def _holders(self) -> Iterator[Holder]:
-        """Those that have chips of flavors that would do if they were free, the largest first."""
+        """Yield the workloads with chips of flavors that would fit if they were free, the largest first."""
         wanted = {attempt.flavor for attempt in self._failed() if attempt.needed <= attempt.potential}
         queues = [self.queue, *self.before.ledger.neighbours(self.queue.name)]
         running = (workload for queue in queues for workload in self.before.running(queue.name).values())
@@ -290,15 +289,15 @@ def _shortage(attempt: Attempt) -> Shortage:
 
 
 _NO_IMAGE = ""
-"""The queue does not look at it."""
+"""The queue ignores the image."""
 _LAST_SECONDS = 1e12
-"""After all that has come, in seconds since 1970."""
+"""A time after all existing workloads, in seconds since 1970."""
 
 
 def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[str, Verdict]:
-    """What becomes of each of the stack's jobs, by name, when they are submitted to the plan's queues one by one.
+    """Return the verdict on each of the stack's jobs, by name, when they are submitted to the plan's queues one by one.
 
-    `live`: the cluster's Workloads, which run on or wait. None: no cluster was asked, so nothing runs.
+    `live` has the cluster's Workloads, which keep running or waiting. `None`: no cluster was asked, so nothing runs.
     """
     found = situation(settings, live or ())
     verdicts: dict[str, Verdict] = {}
@@ -310,7 +309,7 @@ def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[st
 
 
 def situation(settings: Settings, live: Iterable[Object]) -> Situation:
-    """The plan's queues with the cluster's workloads, less earlier ones of the jobs, which go before they come."""
+    """Return the plan's queues with the cluster's workloads, without those of the stack's jobs, which are replaced."""
     placement, jobs = settings.scheduling.placement, {workload.name for workload in newcomers(settings)}
     rendered = (queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
     local = {(team.namespace, name): name for name, team in settings.teams.items()}
@@ -323,7 +322,7 @@ def situation(settings: Settings, live: Iterable[Object]) -> Situation:
 
 
 def newcomers(settings: Settings) -> list[Workload]:
-    """The jobs as the last that ask, in their order."""
+    """Return the jobs as the last workloads that are submitted, in their order."""
     return [
         manifests.of_jobset(
             jobset.render(submission(settings, job, _NO_IMAGE)),
@@ -344,7 +343,7 @@ def _flavors(settings: Settings) -> list[Object]:
 def _unknown(settings: Settings, job: Job, *, asked: bool) -> Iterable[str]:
     groups = settings.groups_of(job)
     if not asked:
-        yield "no cluster was asked: rehearsed as if nothing else ran or waited"
+        yield "no cluster was asked: simulated as if nothing else ran or waited"
     if way(groups.values(), settings.scheduling.placement) == "topology-aware":
         yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
     for name, group in groups.items():

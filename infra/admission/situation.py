@@ -1,4 +1,9 @@
-"""What Kueue decides on: queues, workloads, and who uses, lends and borrows how many chips."""
+"""What Kueue decides on: queues, workloads, and who uses, lends and borrows how many chips.
+
+The data is in Kueue's words (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue). The arithmetic follows
+`pkg/cache/scheduler/resource_node.go` and `fair_sharing.go` of Kueue for a flat cohort: a queue keeps what its lending
+limit holds back. The rest of its quota belongs to the cohort, from which every queue takes up to its borrowing limit.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Mapping
@@ -11,7 +16,10 @@ from pydantic import Field
 from workloads.spec.base import Spec
 
 type Chips = dict[str, int]
-"""By flavor."""
+"""Chips by flavor."""
+type Share = tuple[bool, float]
+"""A queue's share of what its cohort lends, for its weight. The higher it is, the sooner its workloads are preempted.
+First whether the queue borrows with a weight of zero, which is more than any share with a weight."""
 Policy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Search = Literal["MayStopSearch", "TryNextFlavor"]
 
@@ -22,9 +30,14 @@ class FlavorQuota(Spec):
     flavor: str
     nominal: int
     borrowing_limit: int | None
-    """None: all that is idle."""
+    """`None`: all idle ones."""
     lending_limit: int | None
-    """None: all of its own."""
+    """`None`: all of its own."""
+
+    @property
+    def kept(self) -> int:
+        """Chips that the queue does not lend."""
+        return 0 if self.lending_limit is None else max(0, self.nominal - self.lending_limit)
 
 
 class Queue(Spec):
@@ -35,14 +48,14 @@ class Queue(Spec):
     flavors: tuple[FlavorQuota, ...]
     """In the order in which they are tried."""
     checked_flavors: frozenset[str]
-    """A workload that has its quota of these still waits for an admission check."""
+    """Flavors for which a workload with quota still waits for an admission check."""
     within_queue: Policy
     reclaim: Policy
     while_borrowing: Literal["Never", "LowerPriority"]
     when_can_borrow: Search
     when_can_preempt: Search
     weight: float
-    """Under fair sharing."""
+    """Weight under fair sharing."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"]
 
     @property
@@ -57,38 +70,36 @@ class PodSet(Spec):
     name: str
     chips: int
     flavors: frozenset[str] | None
-    """Whose nodes they may use. None: any."""
+    """Flavors whose nodes they may use; `None` for any."""
 
 
 class Admission(Spec):
     """A workload's quota."""
 
     flavors: tuple[str, ...]
-    """One for each of its pod sets; empty for pods that ask for no chips."""
+    """One for each of its pod sets; empty for pods without chips."""
     reserved_at: float
     evicted: bool
-    """It is being stopped and gives its quota back when its pods are gone."""
+    """Whether it is being stopped, and gives its quota back when its pods are gone."""
 
 
 class Workload(Spec):
     """What a job asks for."""
 
     name: str
-    """With its namespace; no two are equal."""
+    """Unique, with its namespace."""
     uid: str
-    """Decides between equals."""
+    """Decides between equal workloads."""
     queue: str
     priority: int
     queued_at: Annotated[float, Field(allow_inf_nan=True)]
-    """When it was created, or put back since its pods did not come up; infinite for a job that is yet to come.
-    Seconds, as all times here."""
+    """Seconds since 1970 when it was created, or requeued because its pods did not start; infinite for a future job."""
     pod_sets: tuple[PodSet, ...]
     admission: Admission | None
-    """None: it waits."""
+    """`None` while it waits."""
 
     @property
     def chips(self) -> int:
-        """Of all its pods."""
         return sum(pods.chips for pods in self.pod_sets)
 
     @cached_property
@@ -106,17 +117,12 @@ class Situation(Spec):
 
 
 def chips_of(pod_sets: tuple[PodSet, ...], flavors: tuple[str, ...]) -> Chips:
-    """Chips of the pod sets by flavor, where each has the flavor that stands at its place."""
+    """Return the chips of the pod sets by flavor; `flavors` has one for each pod set."""
     total = Counter[str]()
     for pods, flavor in zip(pod_sets, flavors, strict=True):
         if flavor:
             total[flavor] += pods.chips
     return dict(total)
-
-
-type Share = tuple[bool, float]
-"""A queue's share of what its cohort lends, for its weight; the higher, the sooner its workloads go.
-The first is whether it borrows on a weight of zero, which is more than any share on a weight."""
 
 
 class Ledger:
@@ -133,7 +139,7 @@ class Ledger:
         for queue in self.queues.values():
             if queue.cohort:
                 for quota in queue.flavors:
-                    self._pool[queue.cohort, quota.flavor] += quota.nominal - _kept(quota)
+                    self._pool[queue.cohort, quota.flavor] += quota.nominal - quota.kept
 
     def add(self, queue: str, chips: Chips) -> None:
         """Count chips as used by the queue."""
@@ -145,12 +151,12 @@ class Ledger:
                 self._taken[cohort, flavor] += self._shared(queue, flavor) - before
 
     def remove(self, queue: str, chips: Chips) -> None:
-        """Count chips as used no more."""
+        """Count chips as no longer used by the queue."""
         self.add(queue, {flavor: -count for flavor, count in chips.items()})
 
     @contextmanager
     def without(self, workloads: Iterable[Workload]) -> Generator[None]:
-        """As if these did not run."""
+        """Act as if these workloads did not run."""
         gone = list(workloads)
         for workload in gone:
             self.remove(workload.queue, workload.usage)
@@ -160,55 +166,53 @@ class Ledger:
 
     @contextmanager
     def with_usage(self, queue: str, chips: Chips) -> Generator[None]:
-        """As if the queue used these as well."""
+        """Act as if the queue used these chips as well."""
         self.add(queue, chips)
         yield
         self.remove(queue, chips)
 
     def usage(self, queue: str, flavor: str) -> int:
-        """Chips that the queue uses."""
         return self._usage[queue, flavor]
 
     def nominal(self, queue: str, flavor: str) -> int:
-        """Chips that are the queue's own."""
+        """Return the queue's own chips."""
         quota = self._quotas.get((queue, flavor))
         return quota.nominal if quota else 0
 
     def available(self, queue: str, flavor: str) -> int:
-        """Chips that it may use beside those it uses."""
+        """Return the chips that the queue may use in addition to those it uses."""
         cohort, quota, used = self.queues[queue].cohort, self._quotas[queue, flavor], self._usage[queue, flavor]
         if not cohort:
             return max(0, quota.nominal - used)
-        kept = _kept(quota)
         shared = self._pool[cohort, flavor] - self._taken[cohort, flavor]
         if quota.borrowing_limit is not None:
-            shared = min(shared, quota.nominal - kept - self._shared(queue, flavor) + quota.borrowing_limit)
-        return max(0, max(0, kept - used) + shared)
+            shared = min(shared, quota.nominal - quota.kept - self._shared(queue, flavor) + quota.borrowing_limit)
+        return max(0, max(0, quota.kept - used) + shared)
 
     def potential(self, queue: str, flavor: str) -> int:
-        """Chips that it could use if nobody else used any."""
+        """Return the chips that the queue could use if no other queue used any."""
         cohort, quota = self.queues[queue].cohort, self._quotas[queue, flavor]
         if not cohort:
             return quota.nominal
-        most = _kept(quota) + self._pool[cohort, flavor]
+        most = quota.kept + self._pool[cohort, flavor]
         return most if quota.borrowing_limit is None else min(most, quota.nominal + quota.borrowing_limit)
 
     def borrows(self, queue: str, flavor: str, more: int = 0) -> bool:
-        """Whether it uses more than its own, with `more` chips on top."""
+        """Return whether the queue uses more than its own chips, with `more` chips on top."""
         return self._usage[queue, flavor] + more > self.nominal(queue, flavor)
 
     def idle(self, queue: str, flavor: str) -> int:
-        """Own chips that the queue does not use and lends."""
+        """Return the queue's own chips that it does not use and lends."""
         quota = self._quotas.get((queue, flavor))
-        return max(0, quota.nominal - max(_kept(quota), self._usage[queue, flavor])) if quota else 0
+        return max(0, quota.nominal - max(quota.kept, self._usage[queue, flavor])) if quota else 0
 
     def neighbours(self, queue: str) -> list[Queue]:
-        """The others of its cohort."""
+        """Return the other queues of the cohort."""
         cohort = self.queues[queue].cohort
         return [other for other in self.queues.values() if cohort and other.cohort == cohort and other.name != queue]
 
     def share(self, queue: str) -> Share:
-        """What it borrows of all flavors, in thousandths of what the cohort lends, for its weight."""
+        """Return what the queue borrows, in thousandths of what the cohort lends, divided by its weight."""
         found = self.queues[queue]
         lent = sum(chips for (cohort, _), chips in self._pool.items() if cohort == found.cohort)
         ratio = 1000 * self._borrowed(found) / lent if lent > 0 else 0.0
@@ -217,7 +221,7 @@ class Ledger:
         return False, ratio / found.weight
 
     def borrows_any(self, queue: str) -> bool:
-        """Whether it borrows of any of its flavors."""
+        """Return whether the queue borrows chips of any of its flavors."""
         return self._borrowed(self.queues[queue]) > 0
 
     def _borrowed(self, queue: Queue) -> int:
@@ -226,18 +230,13 @@ class Ledger:
         return sum(max(0, self._usage[queue.name, quota.flavor] - quota.nominal) for quota in queue.flavors)
 
     def _shared(self, queue: str, flavor: str) -> int:
-        """What the queue's usage takes of the cohort."""
+        """Return what the queue's usage takes of the cohort."""
         quota = self._quotas.get((queue, flavor))
-        return max(0, self._usage[queue, flavor] - (_kept(quota) if quota else 0))
-
-
-def _kept(quota: FlavorQuota) -> int:
-    """Chips that the queue lends to nobody."""
-    return 0 if quota.lending_limit is None else max(0, quota.nominal - quota.lending_limit)
+        return max(0, self._usage[queue, flavor] - (quota.kept if quota else 0))
 
 
 class Snapshot:
-    """Running workloads by queue and name, and the chips they use."""
+    """Running workloads by queue and name, and the chips they use. A trial changes it and then restores it."""
 
     def __init__(self, queues: Iterable[Queue], running: Iterable[Workload], *, fair_sharing: bool) -> None:
         self.fair_sharing = fair_sharing
@@ -247,11 +246,10 @@ class Snapshot:
             self.add(workload)
 
     def queue(self, name: str) -> Queue:
-        """The queue of this name."""
         return self.ledger.queues[name]
 
     def running(self, queue: str) -> Mapping[str, Workload]:
-        """Those that have quota in the queue."""
+        """Return the workloads that have quota in the queue, by name."""
         return self._running[queue]
 
     def add(self, workload: Workload) -> None:
@@ -260,11 +258,10 @@ class Snapshot:
         self.ledger.add(workload.queue, workload.usage)
 
     def remove(self, workload: Workload) -> None:
-        """Let it run no more."""
+        """Stop a running workload."""
         del self._running[workload.queue][workload.name]
         self.ledger.remove(workload.queue, workload.usage)
 
     def copy(self) -> "Snapshot":
-        """The same, for other changes."""
         running = (workload for queue in self._running.values() for workload in queue.values())
         return Snapshot(self.ledger.queues.values(), running, fair_sharing=self.fair_sharing)

@@ -15,7 +15,7 @@ _LOSSES = ("delete", "replace")
 
 
 def preview_tables(previewed: Previewed) -> list[Table]:
-    """What a reviewer needs, the worst first."""
+    """Return the tables that a reviewer needs, the worst first."""
     reviewed = tables(previewed.review) if previewed.review else ()
     return [
         _verdict(previewed),
@@ -29,10 +29,10 @@ def preview_tables(previewed: Previewed) -> list[Table]:
 
 def _verdict(previewed: Previewed) -> Table:
     refused = _count(previewed.findings, "mandatory")
-    told, state = _answer(previewed, refused)
+    answer, state = _answer(previewed, refused)
     return Table(
         title=f"Preview of {previewed.stack}",
-        verdict=told,
+        verdict=answer,
         state=state,
         columns=(),
         rows=(),
@@ -42,24 +42,24 @@ def _verdict(previewed: Previewed) -> Table:
 
 def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
     if previewed.errors or previewed.review is None:
-        return "REFUSED: the engine cannot carry this plan out", "bad"
+        return "REFUSED: the engine cannot execute this plan", "bad"
     if refused:
         return f"REFUSED: {_counted(refused, 'mandatory rule')} broken", "bad"
     if not previewed.passes:
-        return "DOES NOT GO: the plan is legal, but one of its jobs cannot run", "bad"
+        return "CANNOT RUN: the plan is valid, but a job would never start", "bad"
     if previewed.review.refused:
         return "the plan passes, but `up` refuses the stack: read Ready", "notable"
     if any(change.operation in _LOSSES for change in previewed.changes):
-        return "passes, and takes resources away: read the next table", "notable"
+        return "passes, but takes resources away: read the next table", "notable"
     return "passes", "good"
 
 
 def _summary(previewed: Previewed) -> str:
     counts = Counter(change.operation for change in previewed.changes)
-    told = [f"{count} to {operation}" for operation, count in sorted(counts.items())]
+    known = [f"{count} to {operation}" for operation, count in sorted(counts.items())]
     if not previewed.errors:
-        return ", ".join([*told, f"{previewed.unchanged} unchanged"])
-    return f"not all known; before the engine stopped: {', '.join(told)}" if told else "not known: the engine stopped"
+        return ", ".join([*known, f"{previewed.unchanged} unchanged"])
+    return f"incomplete; before the engine stopped: {', '.join(known)}" if known else "unknown: the engine stopped"
 
 
 def _losses(changes: Sequence[Change]) -> Iterable[Table]:
@@ -69,10 +69,10 @@ def _losses(changes: Sequence[Change]) -> Iterable[Table]:
     )
     if lost:
         counts = Counter(change.operation for change in lost)
-        told = " and ".join(f"{count} {operation.upper()}D" for operation, count in sorted(counts.items()))
+        summary = " and ".join(f"{count} {operation.upper()}D" for operation, count in sorted(counts.items()))
         yield Table(
             title="Taken away",
-            verdict=told,
+            verdict=summary,
             state="bad",
             columns=("operation", "resource", "name", "inputs that differ"),
             rows=[(change.operation.upper(), _kind(change.type), change.name, _cause(change)) for change in lost],
@@ -102,10 +102,10 @@ def _rules(previewed: Previewed) -> Iterable[Table]:
     findings = previewed.findings
     mandatory, advisory = _count(findings, "mandatory"), _count(findings, "advisory")
     if previewed.errors and not findings:
-        yield Table("Rules", "not checked: the engine stopped before", "notable", (), (), ())
+        yield Table("Rules", "not checked: the engine stopped earlier", "notable", (), (), ())
         return
     if not findings:
-        yield Table("Rules", "every rule is kept", "good", (), (), ())
+        yield Table("Rules", "no rule is broken", "good", (), (), ())
         return
     yield Table(
         title="Rules",
@@ -145,7 +145,7 @@ def _named(change: Change) -> str:
 
 
 def _kind(token: str) -> str:
-    """`gcp:container/nodePool:NodePool` as `gcp NodePool`, `pulumi:providers:gcp` as `provider gcp`."""
+    """Return `gcp NodePool` for `gcp:container/nodePool:NodePool`, and `provider gcp` for `pulumi:providers:gcp`."""
     package, _, rest = token.partition(":")
     module, _, kind = rest.rpartition(":")
     return f"{'provider' if module == 'providers' else package} {kind}"
@@ -160,37 +160,37 @@ def _counted(count: int, noun: str) -> str:
 
 
 MOST_CHARACTERS = 65_000
-"""GitHub takes a body of 65,536: https://github.com/dead-claudia/github-limits#issues-and-pull-requests. The rest is
-room for what is posted around it."""
+"""Most characters of a comment. GitHub accepts 65,536
+(https://github.com/dead-claudia/github-limits#issues-and-pull-requests); the rest is for what is posted around it."""
 _OPENED, _CLOSED = "<details>", "</details>"
 
 
 def mark(kind: str, stack: str) -> str:
-    """Hidden first line of what is posted about that stack."""
+    """Return the hidden first line by which a comment about that stack is found."""
     return f"<!-- tpu-multislice {kind} {stack} -->"
 
 
 def comment(previewed: Previewed) -> str:
-    """The tables with that mark; of more than GitHub takes the end is cut, aloud."""
+    """Return the tables with that mark. If GitHub does not accept so much, the end is cut, with a note."""
     whole = f"{mark('preview', previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
     return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
 
 
 def _cut(whole: str, stack: str) -> str:
-    told = (
+    note = (
         f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
         f" All of it: `bin/multislice preview -s {stack}`**"
     )
-    room = MOST_CHARACTERS - len(told) - len(f"\n\n{_CLOSED}")
-    # Not within a line: half a row is no table.
+    room = MOST_CHARACTERS - len(note) - len(f"\n\n{_CLOSED}")
+    # Not within a line, because half a row breaks the table.
     end = whole.rfind("\n", 0, room)
     kept = whole[:end]
     closing = f"\n\n{_CLOSED}" if kept.count(_OPENED) > kept.count(_CLOSED) else ""
-    return f"{kept}{closing}{told}"
+    return f"{kept}{closing}{note}"
 
 
 _LONGEST_VALUE = 40
-"""Characters of a value that a table shows."""
+"""Most characters of a value that a table shows."""
 
 
 class Difference(Spec):
@@ -199,7 +199,7 @@ class Difference(Spec):
     path: str
     """In Pulumi's syntax, such as `spec.rules[0].hosts["a.b"]`."""
     declared: JsonValue
-    """None: nothing. Secrets are masked by the engine."""
+    """`None`: nothing. The engine masks secrets."""
     found: JsonValue
 
 
@@ -211,9 +211,9 @@ class Drifted(Spec):
     """Within the program."""
     gone: bool
     differences: tuple[Difference, ...]
-    """None of an object that is gone."""
+    """Empty if the object is gone."""
     repair: str | None
-    """What `up` would do with it, in Pulumi's word; None: unknown, since the plan is refused."""
+    """What `up` would do with it, in Pulumi's words; `None` if unknown, because the plan is refused."""
 
 
 class Drift(Spec):
@@ -222,22 +222,21 @@ class Drift(Spec):
     stack: str
     objects: tuple[Drifted, ...]
     pending: tuple[Change, ...]
-    """What `up` would do besides: changes of the program or its settings that nobody has brought up yet."""
+    """What else `up` would do: changes of the program or its settings since the last `up`."""
     errors: tuple[str, ...]
     """Why the engine cannot say what `up` would do."""
     seconds: float
-    """What it took."""
 
 
 def drift_tables(drift: Drift) -> list[Table]:
-    """What a person reads of it."""
+    """Return drift as a table."""
     count = len(drift.objects)
     counted = "1 object is" if count == 1 else f"{count} objects are"
-    told = "everything that the program declares is as it was brought up" if not count else f"{counted} not as declared"
+    answer = "everything is as declared" if not count else f"{counted} not as declared"
     return [
         Table(
             title="Drift",
-            verdict=told,
+            verdict=answer,
             state="bad" if count or drift.errors else "good",
             columns=("object", "path", "declared", "found", "up would"),
             rows=[row for drifted in drift.objects for row in _rows(drifted)],
@@ -264,8 +263,8 @@ def _value(value: JsonValue) -> str:
 
 def _notes(drift: Drift) -> Iterable[str]:
     if drift.objects:
-        yield "pulumi up --refresh makes everything as declared again; or declare what was found."
+        yield "pulumi up --refresh restores what is declared; or declare what was found."
     if drift.pending:
         named = ", ".join(f"{change.operation} {change.name}" for change in drift.pending)
-        yield f"Not drift, but not brought up yet: {named}."
+        yield f"Not drift, but changed since the last up: {named}."
     yield from (f"The engine cannot say what up would do: {error}" for error in drift.errors)

@@ -1,4 +1,4 @@
-"""A review as tables: what stands in the way, price, queue and chips."""
+"""A review as tables: what is in the way, price, queue and chips. What was not measured is called an estimate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,18 +20,18 @@ _NO_JOBS = Table(
 
 
 def tables(review: Review) -> list[Table]:
-    """What stands in the preview, in this order."""
+    """Return the tables of a review, in their order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
     return [*_ready(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
 
 
 def _ready(review: Review) -> Iterable[Table]:
-    """What `up` refuses, and what a person has to look at; nothing where there is neither."""
+    """Yield what `up` refuses, and what a person has to check, if there is any."""
     notes = [f"- {line}" for line in (*review.refused, *review.doubts)]
     if review.refused:
         yield Table("Ready", "NO: `up` refuses this stack", "bad", (), (), notes)
     elif review.doubts:
-        yield Table("Ready", "perhaps: look at what cannot be known from here", "notable", (), (), notes)
+        yield Table("Ready", "perhaps: check what cannot be known from here", "notable", (), (), notes)
 
 
 def _price(review: Review) -> Table:
@@ -53,7 +53,7 @@ def _price(review: Review) -> Table:
 
 
 def spent(bill: Bill) -> str:
-    """What a stack costs per hour, in a few words."""
+    """Return what a stack costs per hour, as text."""
     at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
     return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
 
@@ -93,7 +93,7 @@ def _sum(name: str, amount: Amount) -> tuple[str, ...]:
 
 
 def _known(amount: Amount, usd: float, decimals: int) -> str:
-    """A sum, marked where there is more that nobody knows."""
+    """Return a sum, marked if unknown amounts come on top."""
     if not amount.unknown:
         return _amount(usd, decimals)
     return f"{_amount(usd, decimals)} + ?" if usd else UNKNOWN
@@ -115,14 +115,14 @@ def _most(job: JobBill) -> Iterable[str]:
 
 
 def _all_runs(sweep: SweepBill) -> str:
-    """What a sweep costs, and that its runs do not come at once."""
+    """Return the cost of a sweep, and that its runs are queued one after the other."""
     amounts = (
         (sweep.usd, "{} for all steps by the estimates"),
         (sweep.usd_at_most, "at most {}, when each is stopped by its max_hours"),
     )
-    told = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
-    cost = "; ".join(told) or "nobody knows what they cost, for they have neither estimates nor max_hours"
-    return f"{sweep.name}: {sweep.runs} runs, one behind the other in the queue of {sweep.team}; together {cost}."
+    known = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
+    cost = "; ".join(known) or "at an unknown price, since they have neither estimates nor max_hours"
+    return f"{sweep.name}: {sweep.runs} runs, queued one after the other for team {sweep.team}; together {cost}."
 
 
 def _difference(delta: Delta) -> Iterable[str]:
@@ -141,7 +141,7 @@ def _difference(delta: Delta) -> Iterable[str]:
 
 
 def _more(amount: Amount) -> str:
-    """A sum of differences, marked where there is more that nobody knows."""
+    """Return a sum of differences, marked if unknown amounts come on top."""
     if not amount.unknown:
         return _signed(amount.usd_per_hour)
     return f"{_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
@@ -153,10 +153,10 @@ def _listed(bill: Bill) -> str:
 
 def _queue(review: Review, job: JobReview) -> Table:
     verdict = job.admission
-    told, *details = verdict.lines
+    headline, *details = verdict.lines
     return Table(
         title=titled("Queue", review, job),
-        verdict=told,
+        verdict=headline,
         state=_QUEUE_STATES[verdict.outcome],
         columns=(),
         rows=(),
@@ -177,18 +177,18 @@ def _signed(amount: float) -> str:
 
 
 _SHOWN_ARRAYS = 3
-"""In a review; the preflight shows all."""
+"""Largest arrays that a review shows; the preflight shows all."""
 
 
 def chip_tables(review: Review, job: JobReview) -> list[Table]:
-    """Whether a job fits, and how long it would take; nothing of one that is no training job."""
+    """Return whether a training job fits, and how long it would take."""
     if job.plan.training is None:
         return []
     return [_memory(review, job, _SHOWN_ARRAYS), *_remedies(review, job), *_pace(review, job)]
 
 
 def preflight_tables(review: Review) -> list[Table]:
-    """The same of all jobs with what the estimates rest on."""
+    """Return the same for all jobs, with what the estimates are based on."""
     jobs = [job for job in review.jobs if job.plan.training]
     found = [table for job in jobs for table in _preflight(review, job)]
     estimated = any(job.preflight and job.preflight.fits for job in jobs)
@@ -196,7 +196,7 @@ def preflight_tables(review: Review) -> list[Table]:
 
 
 def titled(title: str, review: Review, job: JobReview) -> str:
-    """The title of a table about one job, with its name where there are others."""
+    """Return the title of a table about one job, with the job's name if there are several."""
     return title if len(review.jobs) == 1 else f"{title} of {job.plan.name}"
 
 
@@ -207,7 +207,7 @@ def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
 
 
 def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
-    """With so many of the largest arrays, or all that are known."""
+    """Return whether the job fits, with so many of the largest arrays, or all of them."""
     found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
     return Table(
@@ -237,7 +237,7 @@ def _step(review: Review, plan: JobPlan) -> Iterable[str]:
 
 
 def _padding(slices: int, found: Sequence[Padding]) -> str:
-    """The two largest counts of slices that need some, and the count that needs most."""
+    """Return the two largest counts of slices that need padding, and the count that needs most."""
     near = ", ".join(f"{one.share:.1%} on {one.slices} of {slices} slices" for one in reversed(found[-2:]))
     worst = max(found, key=lambda one: one.share)
     return f"Rows that are padding: {near}; at most {worst.share:.1%}, on {worst.slices}."
@@ -251,8 +251,8 @@ def _shape(review: Review, plan: JobPlan) -> str:
 def _fit(found: PreflightResult) -> str:
     if found.unsupported:
         return f"NO ANSWER: {found.unsupported}"
-    told = "fits: " if found.fits else "DOES NOT FIT: needs "
-    return f"{told}{_number(found.needed_gib)} of {_number(found.usable_gib)} GiB on each device"
+    answer = "fits: " if found.fits else "DOES NOT FIT: needs "
+    return f"{answer}{_number(found.needed_gib)} of {_number(found.usable_gib)} GiB on each device"
 
 
 def _compilation(found: PreflightResult) -> Iterable[str]:
@@ -278,7 +278,7 @@ def _remedies(review: Review, job: JobReview) -> Iterable[Table]:
     helps = any(remedy.fits for remedy in found.remedies)
     yield Table(
         title=titled("Instead", review, job),
-        verdict="these would fit" if helps else "nothing that was tried fits: take slices of more chips",
+        verdict="these would fit" if helps else "nothing that was tried fits: use larger slices",
         state="notable" if helps else "bad",
         columns=("tried, each compiled", "fits", "GiB", "ESTIMATED step s"),
         rows=[
@@ -294,7 +294,7 @@ def _pace(review: Review, job: JobReview) -> Iterable[Table]:
     if plan is None or not job.paces:
         return
     quoted = next(pace for pace in job.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
-    cost = "at a price that is not known" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.plan.groups[0]}"
+    cost = "at an unknown price" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.plan.groups[0]}"
     (costs,) = (costs for costs in review.bill.jobs if costs.name == job.plan.name)
     yield Table(
         title=titled("Pace", review, job),

@@ -1,4 +1,4 @@
-"""Errors of a stack file: where, what was expected, what came, and the fix."""
+"""Errors of a stack file: where, what was expected, what was found, and how to fix it."""
 
 import math
 import re
@@ -11,16 +11,10 @@ from typing import get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-_MARK_OF_A_KEY = "[key]"
-
-
-_WORDS_BEFORE_THE_EXPECTATION = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
-
-
+_KEY_MARK = "[key]"
+_PYDANTIC_PREFIXES = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
 _MOST_SHOWN = 120
-"""Characters of a value that stands in the wrong place."""
-
-
+"""Characters shown of a value that is in the wrong place."""
 _KINDS = {
     "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
     "a list": ("tuple_type", "list_type"),
@@ -35,23 +29,21 @@ _KINDS = {
         "date_from_datetime_inexact",
     ),
 }
-
-
 _EXPECTED = {error: kind for kind, errors in _KINDS.items() for error in errors}
 """What a value must be, in the words of a stack file, by pydantic's type of error."""
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One thing wrong in the settings."""
+class FieldError:
+    """One error of a stack file."""
 
     path: str
-    """Where, as keys below `config` of the stack file, such as `slices.trillium.topology`."""
+    """Keys below `config` of the stack file, such as `slices.trillium.topology`."""
     expected: str
     got: str
     fix: str
     meant: str = ""
-    """What was probably meant, where that can be guessed."""
+    """What was probably meant, if it can be guessed."""
 
     def __str__(self) -> str:
         wrong = f"xpected {self.expected}, got {self.got}; {self.fix}"
@@ -59,23 +51,23 @@ class Fault:
 
 
 class SettingsError(ValueError):
-    """The stack file is not valid; carries every fault that was found."""
+    """Raised for a stack file that is not valid; has all errors that were found."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
-        lines = "\n".join(f"  - {fault}" for fault in self.faults)
-        super().__init__(f"the settings of this stack have {len(self.faults)} fault(s):\n{lines}")
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        lines = "\n".join(f"  - {error}" for error in self.errors)
+        super().__init__(f"the settings of this stack have {len(self.errors)} error(s):\n{lines}")
 
 
-def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[Fault]:
-    """The faults that pydantic found in the section at `path`; a key that is misspelt is not missing as well."""
-    faults = [_fault(detail, path, model) for detail in error.errors()]
-    meant = {_joined(fault.path.rpartition(".")[0], fault.meant) for fault in faults if fault.meant}
-    return [fault for fault in faults if fault != missing_key(fault.path) or fault.path not in meant]
+def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[FieldError]:
+    """Return the errors that pydantic found in the section at `path`. A misspelt key is not reported as missing too."""
+    errors = [_translated(detail, path, model) for detail in error.errors()]
+    meant = {_joined(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
+    return [each for each in errors if each != missing_key(each.path) or each.path not in meant]
 
 
 def nearest(word: object, names: Iterable[str]) -> str:
-    """Return the name that was probably meant by another word, empty if none is near."""
+    """Return the name that was probably meant by another word; empty if no name is close."""
     plain = {_plain(name): name for name in names}
     close = get_close_matches(_plain(str(word)), plain, n=1)
     return plain[close[0]] if close else ""
@@ -85,31 +77,26 @@ def _plain(word: str) -> str:
     return re.sub(r"[\s_-]+", "-", word.strip().lower())
 
 
-def unknown_key(path: str, key: str, known: Iterable[str]) -> Fault:
-    """A key that no section has, with the nearest that exists."""
+def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
+    """Return the error of a key that its section does not have, with the nearest that it has."""
     names = sorted(known)
     meant = nearest(key, names)
-    return Fault(
-        path=_joined(path, key),
-        expected=f"one of the keys {', '.join(names)}",
-        got=repr(key),
-        fix=f"rename it to {meant}" if meant else "remove it",
-        meant=meant,
-    )
+    fix = f"rename it to {meant}" if meant else "remove it"
+    return FieldError(_joined(path, key), f"one of the keys {', '.join(names)}", repr(key), fix, meant)
 
 
-def missing_key(path: str) -> Fault:
-    """A key that must be there."""
-    return Fault(path=path, expected="a value", got="nothing", fix=f"add {path} to the stack file")
+def missing_key(path: str) -> FieldError:
+    """Return the error of a required key that is missing."""
+    return FieldError(path, "a value", "nothing", f"add {path} to the stack file")
 
 
-def no_entries(name: str, got: object) -> Fault:
-    """A section without any of the entries that it must have, each with a name of its own."""
-    return Fault(name, "a mapping with at least one entry by name", shown(got), f"add one to {name}")
+def no_entries(name: str, got: object) -> FieldError:
+    """Return the error of a section that needs at least one named entry and has none."""
+    return FieldError(name, "a mapping with at least one entry by name", shown(got), f"add one to {name}")
 
 
 def shown(value: object) -> str:
-    """Return a value as a stack file has it, cut where it is long."""
+    """Return a value as a stack file has it, cut if it is long."""
     match value:
         case None:
             text = "nothing"
@@ -122,7 +109,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
-def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
+def _translated(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:
     keys, known = _followed(model, detail["loc"])
     place = _joined(path, *keys)
     got, change = shown(detail["input"]), f"change {place} in the stack file"
@@ -138,27 +125,27 @@ def _fault(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Fault:
         case {"type": "literal_error", "ctx": {"expected": choices}}:
             return _of_choice(place, choices, detail["input"], got)
         case {"ctx": {"meant": meant}}:
-            return Fault(place, expectation(detail["msg"]), got, f"write {meant}", meant)
+            return FieldError(place, expectation(detail["msg"]), got, f"write {meant}", meant)
         case {"type": "less_than" | "less_than_equal"}:
-            return Fault(place, expectation(detail["msg"]), got, "lower it")
+            return FieldError(place, expectation(detail["msg"]), got, "lower it")
         case {"type": "greater_than" | "greater_than_equal"}:
-            return Fault(place, expectation(detail["msg"]), got, "raise it")
+            return FieldError(place, expectation(detail["msg"]), got, "raise it")
         case {"type": kind} if kind in _EXPECTED:
-            return Fault(place, _EXPECTED[kind], got, _repair(_EXPECTED[kind], detail["input"]) or change)
+            return FieldError(place, _EXPECTED[kind], got, _repair(_EXPECTED[kind], detail["input"]) or change)
         case _:
-            return Fault(place, expectation(detail["msg"]), got, change)
+            return FieldError(place, expectation(detail["msg"]), got, change)
 
 
-def _of_choice(place: str, choices: str, word: object, got: str) -> Fault:
-    """A word that is none of those that pydantic lists, in quotation marks."""
+def _of_choice(place: str, choices: str, word: object, got: str) -> FieldError:
+    """Return the error of a word that is not among `choices`, which pydantic lists in quotation marks."""
     if choices == "True":
-        return Fault(place, "true", got, "remove it or write true")
+        return FieldError(place, "true", got, "remove it or write true")
     meant = nearest(word, re.findall("'([^']*)'", choices)) if isinstance(word, str) else ""
-    return Fault(place, f"one of {choices}", got, f"change {place} in the stack file", meant)
+    return FieldError(place, f"one of {choices}", got, f"change {place} in the stack file", meant)
 
 
 def _repair(expected: str, got: object) -> str:
-    """How a value of another kind is written, where that can be said."""
+    """Return how to write a value of another kind; empty if that is not known."""
     match expected, got:
         case "text", bool() | int() | float():
             return f"put it in quotation marks: '{str(got).lower()}'"
@@ -173,7 +160,7 @@ def _repair(expected: str, got: object) -> str:
 
 
 def _number(text: str, *, whole: bool) -> str:
-    """What a text says as a number, without an exponent; empty if it is none of that kind."""
+    """Return the number that a text says, without an exponent; empty if it is not a number of that kind."""
     try:
         number = float(text)
     except ValueError:
@@ -188,24 +175,24 @@ def _joined(*keys: str) -> str:
 
 
 def expectation(message: str) -> str:
-    """Pydantic's message without the words that repeat what a fault says anyway."""
-    for words in _WORDS_BEFORE_THE_EXPECTATION:
+    """Return pydantic's message without the words that every error of a stack file has anyway."""
+    for words in _PYDANTIC_PREFIXES:
         message = message.removeprefix(words)
     return message
 
 
 def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
-    """The keys of the file that lead to a place, and the keys that exist beside the last of them.
+    """Return the keys of the file that lead to a location, and the keys that exist next to the last of them.
 
-    Pydantic puts the chosen kind into the location of what is wrong with one of several kinds, and a mark behind a
-    key that is wrong itself.
+    Pydantic's location has two parts that the file does not: the chosen kind of a discriminated union, and a mark
+    after a key that is wrong itself.
     """
     keys: list[str] = []
     models: list[type[BaseModel]] = [model]
     known: Iterable[str] = model.model_fields
     is_by_name = False
     for part in map(str, location):
-        if part == _MARK_OF_A_KEY:
+        if part == _KEY_MARK:
             continue
         if is_by_name:
             keys.append(part)

@@ -449,7 +449,7 @@ def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_r
 
 def test_each_namespace_has_the_policy_that_was_rendered(stack: Chain) -> None:
     live = {item["metadata"]["namespace"]: item["spec"] for item in stack.objects("networkpolicies")}
-    assert live == {team: access.of_team(team, Network(), monitored=True)["spec"] for team in TEAMS}
+    assert live == {team: access.network_policy(team, Network(), monitored=True)["spec"] for team in TEAMS}
 
 
 def _trainer(admin: ApiServer) -> Json:

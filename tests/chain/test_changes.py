@@ -294,7 +294,7 @@ def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):
     patch = ("patch", "configmap", "kept", "-n", "held", "--type=merge", "-p")
     chain.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/kept"]}}')
     chain.kubectl("delete", "namespace", "held", "--wait=false")
-    api = chain.official_client()
+    api = chain.api
     try:
         wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", "held")), str)
     finally:

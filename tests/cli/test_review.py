@@ -59,7 +59,7 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
     text = shown(Form.TEXT, outputs, workloads)
 
     assert "-$188.16 an hour at once" in text
-    assert "pushes out 1 running" in text
+    assert "preempts 1 running" in text
 
 
 def test_a_stack_with_example_values_is_refused_by_name() -> None:

@@ -20,7 +20,7 @@ def test_a_quoted_message_is_said_by_the_program(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", ["the settings of this stack have ... fault(s):", "Nobody acts with a downloaded key"]
+    "message", ["the settings of this stack have ... error(s):", "Nobody acts with a downloaded key"]
 )
 def test_messages_of_the_text_are_said_too(message: str) -> None:
     assert f"`{message}`" in TEXT
@@ -29,7 +29,7 @@ def test_messages_of_the_text_are_said_too(message: str) -> None:
 
 def test_what_nobody_says_would_be_found() -> None:
     assert not is_said("the moon is ... made of cheese")
-    assert not is_said("fault(s): the settings of this stack have ...")
+    assert not is_said("error(s): the settings of this stack have ...")
 
 
 def test_the_codes_are_those_of_the_trainer() -> None:

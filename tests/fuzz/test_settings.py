@@ -27,7 +27,7 @@ def _accepted_or_told(values: Values) -> None:
     try:
         parse(values)
     except SettingsError as error:
-        faults = error.faults
+        faults = error.errors
     else:
         return
     assert faults

@@ -44,7 +44,7 @@ def test_what_was_probably_meant_comes_first_and_once(values: Values, spoil: Spo
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
     assert told.startswith(f"{path}: did you mean {meant}?")
 
 
@@ -53,7 +53,7 @@ def test_a_misspelt_section_is_one_fault(values: Values, section: str) -> None:
     values[f"{section}x"] = values.pop(section)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert [fault.path for fault in raised.value.faults] == [f"{section}x"]
+    assert [fault.path for fault in raised.value.errors] == [f"{section}x"]
 
 
 @pytest.mark.parametrize("path", ["slices.trillium.topology", "job.preset", "job.slices.group", "cloud.zone"])
@@ -65,7 +65,7 @@ def test_a_misspelt_key_is_not_told_as_a_missing_one_too(values: Values, path: s
     section[f"{key}x"] = section.pop(key)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert [fault.path for fault in raised.value.faults] == [f"{path}x"]
+    assert [fault.path for fault in raised.value.errors] == [f"{path}x"]
 
 
 _NUMBERS: list[tuple[Spoil, str, str]] = [
@@ -90,7 +90,7 @@ def test_what_is_no_number_does_not_pass_for_one(values: Values, spoil: Spoil, p
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
     assert words in told
 
 
@@ -123,7 +123,7 @@ def test_a_value_of_another_kind_is_answered_in_the_words_of_a_stack_file(
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
     assert words in told
     assert not {"tuple", "dictionary", "instance", "string", "integer"} & set(told.replace(",", " ").split()), told
 
@@ -144,7 +144,7 @@ def test_words_of_a_container_are_quoted_and_listed(values: Values, spoil: Spoil
     del values["job"]
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.faults if fault.path == path)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
     assert words in told
 
 
@@ -152,7 +152,7 @@ def test_jobs_in_a_list_are_told_that_they_need_names(values: Values) -> None:
     values["jobs"] = [values.pop("job")]
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.faults if fault.path == "jobs")
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == "jobs")
     assert "a mapping" in told
     assert len(told) < 300
 
@@ -161,6 +161,6 @@ def test_a_count_that_nobody_has_is_not_answered_with_a_range_of_addresses(value
     put("slices.trillium.count", 10**30)(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (told,) = (str(fault) for fault in raised.value.faults if fault.path == "slices.trillium.count")
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == "slices.trillium.count")
     assert "lower it" in told
     assert "/-" not in str(raised.value)

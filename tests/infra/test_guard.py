@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.guard import Loss, ground, lost
+from infra.guard import Loss, ground, loss
 from infra.settings.read import parse
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import Recording, Values, stack_values
@@ -15,7 +15,7 @@ RESERVED = {"kind": "reservation", "name": "chips"}
 
 
 def _loss(before: Values, after: Values) -> Loss:
-    return lost(ground(parse(before)), ground(parse(after)))
+    return loss(ground(parse(before)), ground(parse(after)))
 
 
 def _edited(path: str, value: object) -> Values:
@@ -86,12 +86,12 @@ def test_a_removed_slice_is_named() -> None:
 @given(legal_values())
 def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Values) -> None:
     before = ground(parse(values))
-    assert lost(before, before) == Loss((), ())
+    assert loss(before, before) == Loss((), ())
     (group,) = values["slices"]
     changed = {
         pool: {**texts, f"slices.{group}.topology": "other"} if pool else texts for pool, texts in before.items()
     }
-    assert set(lost(before, changed).pools or ()) == before.keys() - {""}
+    assert set(loss(before, changed).pools or ()) == before.keys() - {""}
 
 
 STASH = "pulumi:index:Stash"

@@ -8,6 +8,7 @@ import pulumi
 import pytest
 
 from infra import live
+from infra.kubernetes import ApiServer
 
 QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"
 
@@ -18,10 +19,10 @@ def _told(monkeypatch: pytest.MonkeyPatch, operation: str, answer: Callable[[], 
     asked: list[Callable[[pulumi.ErrorHookArgs], Coroutine[Any, Any, bool]]] = []
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, hook: asked.append(hook))  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(pulumi.log, "error", told.append)
-    monkeypatch.setattr(live, "connect", lambda host: host)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(ApiServer, "at", lambda host: host)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(live, "holders", lambda *_: answer())
     endpoint = cast(Any, type("Known", (), {"future": lambda _: asyncio.sleep(0, "host")})())
-    live.told_when_stuck(endpoint)
+    live.explain_stuck_deletes(endpoint)
     failure = pulumi.ErrorHookArgs(
         urn="urn",
         id="id",

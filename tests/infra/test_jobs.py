@@ -54,7 +54,7 @@ def told(values: Values) -> dict[str, str]:
     try:
         parse(values)
     except SettingsError as error:
-        return {fault.path: str(fault) for fault in error.faults}
+        return {fault.path: str(fault) for fault in error.errors}
     return {}
 
 

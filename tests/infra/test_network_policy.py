@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.access import of_team
+from infra.access import network_policy
 from infra.settings.schema import Network
 from workloads.spec import METRICS_PORT
 
@@ -50,7 +50,7 @@ def _reached_by(peer: Peer, port: int, *, monitored: bool = True) -> bool:
 
 def _lets_through(direction: str, side: str, peer: Peer, port: int, protocol: str, *, monitored: bool = True) -> bool:
     """As https://kubernetes.io/docs/concepts/services-networking/network-policies/ says it."""
-    spec: Any = of_team("research", NETWORK, monitored=monitored)["spec"]
+    spec: Any = network_policy("research", NETWORK, monitored=monitored)["spec"]
     assert direction.title() in spec["policyTypes"]
     return any(
         any(_is(selector, peer) for selector in rule[side])

@@ -78,7 +78,7 @@ def told(container: Any) -> dict[str, str]:
 def faults(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as error:
         parse(values)
-    return {fault.path: str(fault) for fault in error.value.faults}
+    return {fault.path: str(fault) for fault in error.value.errors}
 
 
 def test_on_slices_of_several_hosts_it_is_that_of_the_golden_file(stack: Values, accepted_golden: Any) -> None:

@@ -39,7 +39,7 @@ def template(rendered: Any) -> Any:
 def told(values: Values) -> list[str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    return [str(fault) for fault in raised.value.faults]
+    return [str(fault) for fault in raised.value.errors]
 
 
 def test_a_job_with_fallback_selects_what_its_groups_share_and_names_them(values: Values) -> None:
@@ -127,4 +127,4 @@ def test_a_mounted_bucket_and_the_hosts_network_do_not_mix(values: Values) -> No
     values["datasets"] = {"bucket": "text", "mount": True}
     values["job"]["host_network"] = True
     (fault,) = told(values)
-    assert fault.startswith("datasets.mount: expected no mount beside job.host_network")
+    assert fault.startswith("datasets.mount: expected no mount with job.host_network")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from infra.guard import teardown_policies
+from infra.guard import destroy_policies
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
 from infra.objects import OURS
 from infra.settings.read import parse
@@ -35,7 +35,7 @@ def _annotated(manifest: Values) -> bool:
 
 
 def test_jobs_of_every_team_and_of_none_are_looked_for(two_teams: Values) -> None:
-    rendered: Any = teardown_policies(parse(two_teams))
+    rendered: Any = destroy_policies(parse(two_teams))
     bindings = [item["spec"] for item in rendered.values() if item["spec"].get("policyName") == NO_JOB_RUNS]
     looked_in = {spec["paramRef"]["namespace"] for spec in bindings}
     assert looked_in == {"default", *(team["namespace"] for team in two_teams["teams"].values())}
@@ -62,6 +62,6 @@ def test_a_protected_cluster_protects_what_a_destroy_deletes_first() -> None:
 
 @pytest.mark.parametrize(("agreed", "action"), [(False, "Deny"), (True, "Warn")])
 def test_who_agrees_to_an_interruption_is_only_warned(two_teams: Values, agreed: bool, action: str) -> None:
-    rendered: Any = teardown_policies(parse({**two_teams, "allow_interruption": agreed}))
+    rendered: Any = destroy_policies(parse({**two_teams, "allow_interruption": agreed}))
     bindings = [item for name, item in rendered.items() if name.endswith("-binding")]
     assert {tuple(binding["spec"]["validationActions"]) for binding in bindings} == {(action,)}

@@ -138,7 +138,7 @@ def test_a_clusters_workloads_are_rehearsed_with_as_kueue_counts_them(teams: Cha
     _submit(teams, "borrower", "own")
     _wait_for(teams, "own", FIRST)
     settings = parse(values_of(teams.folder / "queues" / "Pulumi.local.yaml"))
-    found = situation(settings, live.workloads(teams.official_client()))
+    found = situation(settings, live.workloads(teams.api))
     (running,) = found.workloads
     assert (running.name, running.queue, running.usage) == ("borrower/own", "borrower", {FIRST: 4})
     verdict = rehearse(found, running.model_copy(update={"name": "borrower/lent", "admission": None}))

@@ -205,7 +205,7 @@ class TestFairSharing:
         jobs = [waiting("large", "a", 16, priority=500), waiting("small", "a", 8, priority=100)]
         verdict = rehearse(situation(lender, borrower, *jobs, fair_sharing=True), waiting("new", "b", 12))
         assert verdict.restless
-        assert "workloads of these queues push each other out in turn, without end" in verdict.lines
+        assert "workloads of these queues preempt each other in turn, without end" in verdict.lines
 
 
 def test_an_unknown_queue_is_refused_with_those_there_are() -> None:

@@ -26,8 +26,8 @@ NEVER = situation(OWN), waiting("new", "a", 32)
         (
             PREEMPTS,
             [
-                "new (8 chips, priority 1000) pushes out 1 running, then is admitted on x",
-                "pushes out old (16 chips, priority 100, less urgent in the same queue)",
+                "new (8 chips, priority 1000) preempts 1 running, then is admitted on x",
+                "preempts old (16 chips, priority 100, less urgent in the same queue)",
                 "x: needs 8 chips, 0 of at most 16 are free",
             ],
         ),

@@ -48,7 +48,7 @@ def test_what_does_not_fit_has_no_pace_and_what_was_tried_instead() -> None:
 
 @pytest.mark.parametrize("remedies", [(), (OTHER_MESH,)])
 def test_where_nothing_helps_more_chips_are_advised(remedies: tuple[Remedy, ...]) -> None:
-    assert "take slices of more chips" in told(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
+    assert "use larger slices" in told(unfit(SETTINGS).model_copy(update={"remedies": remedies}))
 
 
 def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_may_continue_with_them() -> None:

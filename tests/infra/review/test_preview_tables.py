@@ -38,11 +38,11 @@ def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
     ("difference", "verdict"),
     [
         ({}, "passes"),
-        ({"changes": (change("delete", POOL, "a"),)}, "passes, and takes resources away: read the next table"),
+        ({"changes": (change("delete", POOL, "a"),)}, "passes, but takes resources away: read the next table"),
         ({"findings": (finding("few", "advisory", None),)}, "passes"),
         ({"findings": (finding("few", "mandatory", None),) * 2}, "REFUSED: 1 mandatory rule broken"),
-        ({"errors": ("no quota",)}, "REFUSED: the engine cannot carry this plan out"),
-        ({"review": None, "errors": ("no program",)}, "REFUSED: the engine cannot carry this plan out"),
+        ({"errors": ("no quota",)}, "REFUSED: the engine cannot execute this plan"),
+        ({"review": None, "errors": ("no program",)}, "REFUSED: the engine cannot execute this plan"),
     ],
 )
 def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: str) -> None:
@@ -65,7 +65,7 @@ def test_a_plan_that_up_refuses_is_not_simply_passed() -> None:
 def test_nothing_is_said_of_what_a_refused_plan_did_not_come_to(difference: dict[str, object]) -> None:
     refused = passing().model_copy(update={"changes": (), **difference})
     assert all(table.state != "good" for table in preview_tables(refused) if table.title in ("Rules", "Changes"))
-    assert "every rule is kept" not in told(refused)
+    assert "no rule is broken" not in told(refused)
     assert "0 unchanged" not in told(refused)
 
 
@@ -76,7 +76,7 @@ def test_a_job_that_is_never_admitted_does_not_go() -> None:
     refused = job.model_copy(update={"admission": job.admission.model_copy(update={"outcome": "never"})})
     never = review.model_copy(update={"jobs": (refused,)})
     first = told(passing().model_copy(update={"review": never})).splitlines()[0]
-    assert first == "Preview of dev  DOES NOT GO: the plan is legal, but one of its jobs cannot run"
+    assert first == "Preview of dev  CANNOT RUN: the plan is valid, but a job would never start"
 
 
 def test_every_error_is_told_as_it_is() -> None:

@@ -68,7 +68,7 @@ def test_an_unknown_difference_is_never_told_as_none() -> None:
 def test_who_is_pushed_out_is_named() -> None:
     others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
     text = told(own("prod"), replace(NOTHING, workloads=others))
-    assert "pushes out 1 running" in text
+    assert "preempts 1 running" in text
     assert "pretraining/other (192 chips, priority 500" in text
     assert "as if nothing else ran" not in text
 

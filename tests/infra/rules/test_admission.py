@@ -49,7 +49,7 @@ def test_a_job_that_could_never_be_admitted_is_refused(
 ) -> None:
     with pytest.raises(SettingsError) as raised:
         parse(_stack(values, {"trillium": own}, *({"trillium": other} for other in others)))
-    (fault,) = raised.value.faults
+    (fault,) = raised.value.errors
     assert fault.path == "teams.research.quota.trillium"
     assert words in str(fault)
 
@@ -57,7 +57,7 @@ def test_a_job_that_could_never_be_admitted_is_refused(
 def test_every_group_that_a_job_may_fall_back_to_must_be_able_to_take_it(values: Values) -> None:
     with pytest.raises(SettingsError) as raised:
         parse(_stack(values, {"trillium": 16, "azure": 8}, fallback=("azure",)))
-    assert "teams.research.quota.azure" in {fault.path for fault in raised.value.faults}
+    assert "teams.research.quota.azure" in {fault.path for fault in raised.value.errors}
     with pytest.raises(SettingsError, match=r"at least the 16 chips of job tiny, got nothing; add it with 16"):
         parse(_stack(values, {"trillium": 16}, fallback=("azure",)))
 
@@ -70,4 +70,4 @@ def test_a_job_of_a_team_that_is_on_hold_may_wait(values: Values) -> None:
 def test_a_team_with_a_fault_of_its_own_is_not_taken_for_one_that_lends_nothing(values: Values) -> None:
     with pytest.raises(SettingsError) as raised:
         parse(_stack(values, {"trillium": 8}, {"trillium": "many"}))
-    assert {fault.path for fault in raised.value.faults} == {"teams.team-0.quota.trillium.chips"}
+    assert {fault.path for fault in raised.value.errors} == {"teams.team-0.quota.trillium.chips"}

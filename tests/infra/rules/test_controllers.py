@@ -15,7 +15,7 @@ def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
     try:
         parse(changed)
     except SettingsError as error:
-        return next((str(fault) for fault in error.faults if fault.path == "cluster.system_machine_type"), None)
+        return next((str(fault) for fault in error.errors if fault.path == "cluster.system_machine_type"), None)
     return None
 
 

@@ -65,7 +65,7 @@ def faults_of(values: Values) -> dict[str, str]:
     try:
         parse(values)
     except SettingsError as error:
-        for fault in error.faults:
+        for fault in error.errors:
             told[fault.path] = f"{told.get(fault.path, '')}{fault}\n"
     return told
 

@@ -10,7 +10,7 @@ from tests.infra.recording import Values
 def told(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    return {fault.path: str(fault) for fault in raised.value.faults}
+    return {fault.path: str(fault) for fault in raised.value.errors}
 
 
 def test_a_price_is_of_a_slice_group(values: Values) -> None:

@@ -12,7 +12,7 @@ from pulumi import runtime
 from infra.pods import pod_template
 from infra.settings.errors import SettingsError
 from infra.settings.read import load, parse
-from infra.settings.values import HIDDEN, of_file
+from infra.settings.values import HIDDEN, hide_encrypted
 from infra.tpu import resolve
 from sandbox.tpu_environment import TpuWorker, cluster_variables, device_plugin_variables, process_variables
 from tests.infra.one_job import submitted
@@ -25,7 +25,7 @@ ENCRYPTED = {"secure": "v1:abc:def"}
 def _faults(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    return {fault.path: str(fault) for fault in raised.value.faults}
+    return {fault.path: str(fault) for fault in raised.value.errors}
 
 
 def _loaded(values: Values, *secret: str) -> Any:
@@ -91,7 +91,7 @@ def test_a_secret_in_another_section_is_refused_by_its_key_alone(values: Values,
         _loaded(values, section)
     assert CANARY not in str(raised.value)
     values[section][inner] = ENCRYPTED
-    found = _faults({name: of_file(value) for name, value in values.items()})
+    found = _faults({name: hide_encrypted(value) for name, value in values.items()})
     assert list(found) == [f"{section}.{inner}"]
 
 

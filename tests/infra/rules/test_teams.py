@@ -13,7 +13,7 @@ from tests.infra.recording import Values
 def _faults(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    return {fault.path: str(fault) for fault in raised.value.faults}
+    return {fault.path: str(fault) for fault in raised.value.errors}
 
 
 def _two_teams(values: Values, more: Values, scheduling: Values) -> Values:

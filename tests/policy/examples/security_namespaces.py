@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from infra.access import of_team
+from infra.access import network_policy
 from infra.settings.schema import Network
 from policy.rule import Declared
 from tests.policy.example import Example, declared
@@ -13,7 +13,7 @@ _NARROW = "narrow-network-policies"
 
 
 def _policy(name: str) -> Declared:
-    properties: Any = of_team(name, Network(), monitored=True)
+    properties: Any = network_policy(name, Network(), monitored=True)
     return declared("kubernetes:networking.k8s.io/v1:NetworkPolicy", name, properties)
 
 
@@ -29,7 +29,7 @@ _WIDE: tuple[Any, ...] = (
 
 def _ingress(name: str, peer: Any, suffix: str = "") -> Declared:
     """A policy of a namespace that lets a peer in."""
-    properties: Any = of_team(name, Network(), monitored=True)
+    properties: Any = network_policy(name, Network(), monitored=True)
     ports = [{"protocol": "TCP", "port": 8482}]
     spec = {**properties["spec"], "ingress": [{"from": [peer], "ports": ports}]}
     return declared("kubernetes:networking.k8s.io/v1:NetworkPolicy", f"{name}{suffix}", {**properties, "spec": spec})
