@@ -8,6 +8,7 @@ continues once they are deleted.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
@@ -15,6 +16,7 @@ import pulumi_gcp as gcp
 from infra.names import SYSTEM_POOL
 from infra.settings import schema
 from infra.settings.schema import SYSTEM_PODS_PER_NODE
+from infra.settings.stack import Settings
 
 POD_RANGE, SERVICE_RANGE = "pods", "services"
 _JUMBO_FRAME_MTU = 8896
@@ -30,6 +32,11 @@ class NetworkArgs:
     ranges: schema.Network
     second_network: bool
     """Whether hosts use their second network interface."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the networks of a stack."""
+        return cls(settings.cluster.name, settings.cloud.region, settings.network, settings.second_network)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,12 @@ class ClusterArgs:
     labels: Mapping[str, str]
     mounts_datasets: bool
     """Whether pods see a bucket as a folder."""
+
+    @classmethod
+    def of(cls, settings: Settings, network: Network, node_account: pulumi.Input[str]) -> Self:
+        """Return the cluster of a stack."""
+        mounts = settings.mounted_bucket is not None
+        return cls(settings.cloud, settings.cluster, network, node_account, settings.resource_labels, mounts)
 
 
 class Cluster(pulumi.ComponentResource):

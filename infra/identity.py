@@ -6,12 +6,14 @@ workload identity, nodes through the metadata server.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
 from infra.names import ON_HOSTS, SERVICE_ACCOUNT
-from infra.storage import RepositoryPlace
+from infra.settings.stack import Settings
+from infra.storage import RepositoryPlace, foreign_repositories
 
 APIS = (
     "artifactregistry",
@@ -65,6 +67,12 @@ class NodeIdentityArgs:
     foreign_repositories: Mapping[str, RepositoryPlace]
     """Other repositories of the project with images of jobs, by the names of the grants."""
 
+    @classmethod
+    def of(cls, settings: Settings, repository: gcp.artifactregistry.Repository) -> Self:
+        """Return the nodes of a stack."""
+        account = f"{settings.cluster.name}-nodes"
+        return cls(settings.cloud.project, account, repository, foreign_repositories(settings))
+
 
 class NodeIdentity(pulumi.ComponentResource):
     """The service account of all nodes. It may write logs and metrics, and pull and stream images."""
@@ -102,6 +110,19 @@ class TrainerAccessArgs:
     """Folders of the checkpoint bucket that each of them reads and writes."""
     checkpoints: pulumi.Output[str]
     datasets: str | None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        number: pulumi.Output[str],
+        node_account: pulumi.Output[str],
+        checkpoints: pulumi.Output[str],
+    ) -> Self:
+        """Return the trainers of a stack in the project of this number."""
+        folders = settings.written_folders
+        members = trainers(settings.cloud.project, number, folders, node_account)
+        return cls(members, folders, checkpoints, settings.dataset_bucket)
 
 
 class TrainerAccess(pulumi.ComponentResource):

@@ -15,7 +15,6 @@ from infra import jobset
 from infra.cost import job_group_bills
 from infra.names import FUNCTION_ANNOTATION, MAX_TIME_LABEL, PRICE_KEY, PRIORITY_LABEL, price_name, secret_name
 from infra.objects import KubernetesObject
-from infra.pods import rewrites_node_selector
 from infra.settings.jobs import AnyJob, FunctionJob, Job, JobSlices, Priority
 from infra.settings.schema import Placement, SliceGroup
 from infra.settings.stack import Settings
@@ -58,19 +57,19 @@ def _job_set(
     JobSets of one name cannot coexist, so the old one is deleted first.
     """
     submitted = submission(settings, job, image)
-    fixed = [MAX_TIME_LABEL] + [PRIORITY_LABEL] * rewrites_node_selector(submitted.groups)
+    fixed = [MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
     own = pulumi.ResourceOptions(
         replace_on_changes=["spec", *(f'metadata.labels["{label}"]' for label in fixed)],
         replace_with=[footings[group] for group in submitted.groups],
         delete_before_replace=True,
-        aliases=_former_names(settings, "training"),
+        aliases=_former_names(settings.jobs, "training"),
     )
     return KubernetesObject(f"job-{job.name}", jobset.render(submitted), pulumi.ResourceOptions.merge(opts, own))
 
 
-def _former_names(settings: Settings, name: str) -> list[pulumi.Alias]:
+def _former_names(jobs: Mapping[str, Job], name: str) -> list[pulumi.Alias]:
     """Return the name under which an old stack, which could have only one job, knows this resource of its job."""
-    return [pulumi.Alias(name=name)] if len(settings.jobs) == 1 else []
+    return [pulumi.Alias(name=name)] if len(jobs) == 1 else []
 
 
 def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> "list[kubernetes.core.v1.ConfigMap]":
@@ -78,7 +77,7 @@ def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> "list[kubern
 
     A changed price is updated in place and changes nothing of the job.
     """
-    renamed = pulumi.ResourceOptions(aliases=_former_names(settings, "price"))
+    renamed = pulumi.ResourceOptions(aliases=_former_names(settings.jobs, "price"))
     prices = {job.name: usd_per_job_hour(settings, job) for job in settings.jobs.values()}
     return [
         kubernetes.core.v1.ConfigMap(
@@ -121,7 +120,7 @@ def _job_secret(
     values = config.require_secret_object(SECRETS)
     own = pulumi.ResourceOptions(
         hooks=pulumi.ResourceHookBinding(before_update=[_announce_rotation(job.name, namespace)]),
-        aliases=_former_names(settings, "secrets"),
+        aliases=_former_names(settings.jobs, "secrets"),
     )
     return kubernetes.core.v1.Secret(
         f"secrets-{job.name}",

@@ -32,8 +32,8 @@ from infra.names import (
 )
 from infra.objects import Manifest, manifest
 from infra.pods import head_template, pod_template, request_annotations, slice_annotations
-from infra.programs import WORKER, colocated, container_name, pathways_runtime
-from infra.settings.jobs import ContainerJob, Job, Pathways
+from infra.programs import WORKER
+from infra.settings.jobs import ContainerJob, Job
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 
@@ -44,13 +44,14 @@ _SECONDS_PER_HOUR = 3600
 
 def render(submission: Submission) -> Manifest:
     """Return the JobSet of a job."""
-    job, runtime = submission.job, pathways_runtime(submission.job)
+    job, by_pathways = submission.job, submission.pathways is not None
     together = slice_annotations(submission.groups, submission.placement)
+    annotations = request_annotations(submission.groups) | ({} if by_pathways else together)
     spec: Manifest = {
         # JobSet labels every pod with the coordinator's name, which tells the hosts where to meet.
-        "coordinator": {"replicatedJob": HEAD if runtime else SLICES, "jobIndex": 0, "podIndex": 0},
+        "coordinator": {"replicatedJob": HEAD if by_pathways else SLICES, "jobIndex": 0, "podIndex": 0},
         "failurePolicy": _failure_policy(job),
-        **(_head_and_slices(submission, runtime, together) if runtime else _slices(submission)),
+        **(_head_and_slices(submission, together) if by_pathways else _slices(submission)),
     }
     return manifest(
         JOBSET_API_VERSION,
@@ -58,21 +59,22 @@ def render(submission: Submission) -> Manifest:
         job.name,
         submission.namespace,
         labels=_labels(job),
-        annotations=request_annotations(submission.groups) | ({} if runtime else together),
+        annotations=annotations,
         spec=spec,
     )
 
 
 def _slices(submission: Submission) -> Manifest:
-    job = _indexed(submission, container_name(submission.job), submission.slices.hosts, pod_template(submission))
+    container = PROGRAM if isinstance(submission.job, ContainerJob) else TRAINER
+    job = _indexed(submission, container, submission.slices.hosts, pod_template(submission))
     return {"successPolicy": {"operator": "All"}, "replicatedJobs": [_replicated(SLICES, submission.slices.count, job)]}
 
 
-def _head_and_slices(submission: Submission, runtime: Pathways, together: Mapping[str, str]) -> Manifest:
-    head = _indexed(submission, PROGRAM, 1, head_template(submission, runtime))
+def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Manifest:
+    head = _indexed(submission, PROGRAM, 1, head_template(submission))
     slices = _indexed(submission, WORKER, submission.slices.hosts, pod_template(submission))
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
-    if colocated(submission.shape):
+    if submission.shares_host:
         # Both start at once, because the head goes to the worker's host.
         return {
             "successPolicy": success,

@@ -32,6 +32,14 @@ class KubernetesObject(pulumi.CustomResource):
         super().__init__(f"kubernetes:{group}:{manifest['kind']}", name, {**manifest}, opts)
 
 
+def after(
+    provider: pulumi.ProviderResource, *needed: pulumi.Resource, deleted_with: pulumi.Resource | None = None
+) -> pulumi.ResourceOptions:
+    """Return the options of a resource of `provider` that depends on others, and need not be deleted by itself if it is
+    `deleted_with` another one."""
+    return pulumi.ResourceOptions(provider=provider, depends_on=list(needed), deleted_with=deleted_with)
+
+
 def manifest(
     api_version: str,
     kind: str,

@@ -1,12 +1,11 @@
-"""JobSet and Kueue in the cluster.
+"""JobSet and Kueue in the cluster: versions, values, and the moment from which their webhooks answer.
 
-Owns the two controllers: versions, values, and the moment from which their webhooks answer. Queues
-and jobs, which need those webhooks, depend on this component.
+Queues and jobs need those webhooks, so they depend on this component.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -17,6 +16,7 @@ from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.pods import admitted_pods
 from infra.queues import MANAGED
 from infra.settings.schema import Requeueing, Scheduling, SliceGroup
+from infra.settings.stack import Settings
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,11 @@ class OperatorsArgs:
     scheduling: Scheduling
     first_queued: pulumi.Resource | None
     """A queued node pool, if the stack has one."""
+
+    @classmethod
+    def of(cls, settings: Settings, first_queued: pulumi.Resource | None) -> Self:
+        """Return the controllers of a stack."""
+        return cls(settings.slices.values(), settings.scheduling, first_queued)
 
 
 class Operators(pulumi.ComponentResource):

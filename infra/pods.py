@@ -103,29 +103,30 @@ def admitted_pods(level: PodLevel) -> dict[str, str]:
 def pod_template(submission: Submission) -> Manifest:
     """Return metadata and spec of the pods that hold the chips."""
     annotations = pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
-    runtime = programs.pathways_runtime(submission.job)
-    if runtime is None:
-        share = submission.job.resources if isinstance(submission.job, ContainerJob) else _DEFAULT_SHARE
-        own = {"resources": resources(submission.shape, share)}
-        checks = [programs.slice_check(submission) | own] if submission.checking_image else []
-        annotations |= _mount_annotations(submission)
-        return _template(submission, annotations, _place(submission), [programs.program(submission) | own], checks)
-    shared = programs.colocated(submission.shape)
-    own = resources(submission.shape, portion=_SHARED_HOST_SHARE if shared else _REQUESTED_SHARE)
-    container = programs.pathways_worker(submission, runtime) | {"resources": own}
-    return _template(submission, annotations, _place(submission, colocated=shared), [container], with_data=False)
+    if runtime := submission.pathways:
+        portion = _SHARED_HOST_SHARE if submission.shares_host else _REQUESTED_SHARE
+        own = {"resources": resources(submission.shape, portion=portion)}
+        containers = [programs.pathways_worker(submission, runtime) | own]
+        return _template(submission, annotations, _place(submission), containers, with_data=False)
+    share = submission.job.resources if isinstance(submission.job, ContainerJob) else _DEFAULT_SHARE
+    own = {"resources": resources(submission.shape, share)}
+    containers = [programs.program(submission) | own]
+    checks = [programs.slice_check(submission) | own] if submission.checking_image else []
+    return _template(submission, annotations | _mount_annotations(submission), _place(submission), containers, checks)
 
 
-def head_template(submission: Submission, runtime: Pathways) -> Manifest:
+def head_template(submission: Submission) -> Manifest:
     """Return metadata and spec of the head of a Pathways job: the program, with the servers of Pathways as sidecars."""
-    shared = programs.colocated(submission.shape)
-    shares = _head_resources(submission.shape if shared else None, runtime)
+    runtime = submission.pathways
+    assert runtime, "only a job with Pathways has a head"
     manager, proxy = programs.pathways_servers(submission, runtime)
+    program = programs.program(submission)
+    shares = _head_resources(submission, runtime)
     return _template(
         submission,
         _mount_annotations(submission),
-        head_place(submission.groups, submission.job.name, colocated=shared),
-        [programs.program(submission) | {"resources": shares[2]}],
+        head_place(submission.groups, submission.job.name, colocated=submission.shares_host),
+        [program | {"resources": shares[2]}],
         [manager | {"resources": shares[0]}, proxy | {"resources": shares[1]}],
     )
 
@@ -251,11 +252,11 @@ def most_of_host(shape: SliceShape) -> tuple[int, int]:
     return _part_of_host(shape, _LARGEST_SHARE)
 
 
-def _head_resources(shared: SliceShape | None, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
+def _head_resources(submission: Submission, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
     """Return what resource manager, proxy and program request of a system node, or of the host that they share."""
     vcpus, memory_gib = runtime.head_vcpus, runtime.head_memory_gib
-    if shared:
-        vcpus, memory_gib = _part_of_host(shared, _SHARED_HOST_SHARE)
+    if submission.shares_host:
+        vcpus, memory_gib = _part_of_host(submission.shape, _SHARED_HOST_SHARE)
     manager, proxy = (vcpus // 6, memory_gib // 7), (vcpus // 3, 3 * memory_gib // 7)
     program = (vcpus - manager[0] - proxy[0], memory_gib - manager[1] - proxy[1])
     return {"requests": _requests(*manager)}, {"requests": _requests(*proxy)}, {"requests": _requests(*program)}
@@ -291,15 +292,6 @@ def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
     return "request" if all(capacity.queued for capacity in capacities) else placement
 
 
-def rewrites_node_selector(groups: Groups) -> bool:
-    """Return whether Kueue adds to the pods' node selector when it admits the job.
-
-    It adds the labels of the flavor that it chose, and for a queued request the nodes that came for it. From then on
-    the field is Kueue's, and server-side apply refuses to change anything else of the JobSet.
-    """
-    return len(groups) > 1 or any(group.capacity.queued for group in groups.values())
-
-
 def request_annotations(groups: Groups) -> dict[str, str]:
     """Return annotations of the JobSet with the run time that is requested of a queued group."""
     capacities = [group.capacity for group in groups.values()]
@@ -325,7 +317,8 @@ def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[st
     }
 
 
-def _place(submission: Submission, *, colocated: bool = False) -> Manifest:
+def _place(submission: Submission) -> Manifest:
+    colocated = submission.pathways is not None and submission.shares_host
     affinity = pod_affinity(submission.groups, submission.placement, colocated=colocated)
     return {
         "nodeSelector": node_selector(submission.groups),

@@ -26,9 +26,8 @@ from infra.names import (
     secret_name,
 )
 from infra.objects import Manifest
-from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Job, Pathways
+from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Pathways
 from infra.submission import Submission
-from infra.tpu import SliceShape
 from workloads.spec import (
     CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
@@ -107,11 +106,6 @@ def program(submission: Submission) -> Manifest:
         return _python(submission, "workloads.call", {CALL_SPEC_VARIABLE: submission.job.call.model_dump_json()})
     assert submission.spec, "a training job has a specification"
     return _trainer(submission, submission.spec)
-
-
-def container_name(job: Job) -> str:
-    """Return the name of the job's only container, whose exit ends the pod."""
-    return PROGRAM if isinstance(job, ContainerJob) else TRAINER
 
 
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
@@ -256,16 +250,6 @@ def _plain(variables: Mapping[str, str]) -> list[Manifest]:
 def _secrets(submission: Submission) -> list[Manifest]:
     kept = secret_name(submission.job.name)
     return [{"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}} for name in submission.secrets]
-
-
-def pathways_runtime(job: Job) -> Pathways | None:
-    """Return the Pathways section of a job; `None` if it runs without Pathways."""
-    return job.pathways if isinstance(job, ContainerJob) else None
-
-
-def colocated(shape: SliceShape) -> bool:
-    """Return whether the head of a Pathways job shares the host of its worker, as it does on slices of one host."""
-    return not shape.multi_host
 
 
 def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manifest, Manifest]:

@@ -12,6 +12,7 @@ because Kueue is still there to remove it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -31,6 +32,7 @@ from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, 
 from infra.pods import admitted_pods, node_labels
 from infra.settings.jobs import PodLevel
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
+from infra.settings.stack import Settings
 
 MANAGED = {"kueue-managed": "true"}
 """Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
@@ -198,6 +200,21 @@ class QueuesArgs:
     """Whether collectors of metrics may reach the pods."""
     hooks: pulumi.ResourceHookBinding
     """Hooks of every object that others may hold."""
+
+    @classmethod
+    def of(cls, settings: Settings, hooks: pulumi.ResourceHookBinding) -> Self:
+        """Return the queues of a stack."""
+        return cls(
+            groups=settings.slices,
+            teams=settings.teams,
+            placement=settings.scheduling.placement,
+            host_network_teams=settings.host_network_teams,
+            pod_levels=settings.pod_levels,
+            head_limits=settings.head_limits,
+            network=settings.network,
+            monitored=settings.monitoring.enabled,
+            hooks=hooks,
+        )
 
 
 class Queues(pulumi.ComponentResource):

@@ -40,10 +40,15 @@ def expired(budget: Budget | None, environment: Environment | None, at: datetime
     return errors
 
 
-def require_time_left(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
-    """Declare the ends of the stack, if it has any. Everything that costs money depends on the result.
+def requirements(settings: Settings, at: datetime) -> list[pulumi.Resource]:
+    """Declare what must be true of the stack. Everything that costs money depends on the result."""
+    return [*require_time_left(settings.budget, settings.environment, at), *require_own_values(settings)]
 
-    Its hook refuses previews and updates once the time is over.
+
+def require_time_left(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
+    """Declare the ends of the stack, if it has any.
+
+    The hook refuses previews and updates once the time is over.
     """
     ends = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
     ends |= {"expires_at": environment.expires_at} if environment else {}
@@ -64,9 +69,9 @@ def require_time_left(budget: Budget | None, environment: Environment | None, at
 
 
 def require_own_values(settings: Settings) -> list[pulumi.Resource]:
-    """Declare the example values that are left, if any. Everything that costs money depends on the result.
+    """Declare the example values that are left, if any.
 
-    Its hook refuses updates, but not previews, so that the examples in `stacks/` can be previewed.
+    The hook refuses updates, but not previews, so that the examples in `stacks/` can be previewed.
     """
     found = placeholders(settings)
     if not found:

@@ -8,17 +8,19 @@ topology and taints them with `google.com/tpu`.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
 from infra import live
 from infra.capacity import Capacity
-from infra.cluster import CLOUD_PLATFORM_SCOPE, Subnet
+from infra.cluster import CLOUD_PLATFORM_SCOPE, Cluster, Subnet
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import slice_pool
 from infra.pods import declared_node_labels
 from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
+from infra.settings.stack import Settings
 from infra.tpu import SliceShape
 
 REPLACED_BY_US = (
@@ -59,6 +61,20 @@ class TpuSlicesArgs:
     labels: Mapping[str, str]
     second_network: Subnet | None
     """`None` if no group uses it."""
+
+    @classmethod
+    def of(cls, settings: Settings, cluster: Cluster, node_account: pulumi.Input[str], second: Subnet | None) -> Self:
+        """Return the slices of a stack."""
+        return cls(
+            cloud=settings.cloud,
+            cluster_name=settings.cluster.name,
+            cluster=cluster.name,
+            endpoint=cluster.endpoint,
+            node_account=node_account,
+            groups=settings.slices,
+            labels=settings.resource_labels,
+            second_network=second,
+        )
 
 
 class TpuSlices(pulumi.ComponentResource):
@@ -129,8 +145,8 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
         again = f"pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
         if wanted == before:
             raise HostsMissingError(
-                f"{missing}. An earlier update could not create them, and neither would this one: run it again once they"
-                f" have come, or create the node pool again: {again}"
+                f"{missing}. An earlier update could not create them, and neither would this one: run it again once"
+                f" they have come, or create the node pool again: {again}"
             )
         pulumi.warn(f"{missing}. If they do not come, create the node pool again: {again}")
 

@@ -7,6 +7,7 @@ digest, whether it was built or not."""
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_docker_build as docker_build
@@ -29,7 +30,7 @@ _UNFINISHED_UPLOAD_DAYS = 1
 
 
 @dataclass(frozen=True)
-class CheckpointBucketArgs:
+class BucketArgs:
     """Name and region of the bucket, its labels, and its life."""
 
     name: str
@@ -39,8 +40,14 @@ class CheckpointBucketArgs:
     """Whether it is deleted with the stack, including its content, as in an environment. Then nothing that is billed is
     left, whatever tool destroys the stack."""
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the bucket of a stack."""
+        labels, ephemeral = settings.resource_labels, settings.environment is not None
+        return cls(settings.checkpoint_bucket, settings.cloud.region, labels, ephemeral)
 
-def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
+
+def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
     """Declare the bucket for checkpoints, ledgers and manifests, in the region of the slices.
 
     Only the trainer decides which checkpoints are deleted: no rule of the bucket deletes by age.
@@ -75,7 +82,7 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
     )
 
 
-def _existing(args: CheckpointBucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
+def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
     """Return the bucket's id if it exists. Pulumi then imports it, unless it is in the state already."""
     try:
         found = gcp.storage.get_bucket(name=args.name, opts=pulumi.InvokeOptions(provider=provider))
@@ -110,19 +117,17 @@ _UNTAGGED_SECONDS = 90 * 24 * 60 * 60
 """Longer than a job runs, because its pods pull their image on every host that replaces another."""
 
 
-def image_repository(
-    name: str, repository_id: str, region: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions
-) -> gcp.artifactregistry.Repository:
+def image_repository(name: str, settings: Settings, opts: pulumi.ResourceOptions) -> gcp.artifactregistry.Repository:
     """Declare the repository of the trainer's image, in the region of the nodes that pull it.
 
     Tags never move, and an image with a tag stays until someone removes it.
     """
     return gcp.artifactregistry.Repository(
         name,
-        repository_id=repository_id,
-        location=region,
+        repository_id=settings.cluster.name,
+        location=settings.cloud.region,
         format="DOCKER",
-        labels=labels,
+        labels=settings.resource_labels,
         docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
         cleanup_policies=[
             gcp.artifactregistry.RepositoryCleanupPolicyArgs(

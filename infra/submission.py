@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.names import programs_folder
-from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, TrainingJob
+from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, Pathways, TrainingJob
 from infra.settings.schema import Placement, SliceGroup
 from infra.settings.stack import Settings
 from infra.tpu import SliceShape
@@ -56,6 +56,24 @@ class Submission:
     def shape(self) -> SliceShape:
         """One slice, of whichever group."""
         return self.groups[self.job.slices.group].shape
+
+    @property
+    def pathways(self) -> Pathways | None:
+        """The Pathways runtime of the job; `None` if it runs without Pathways."""
+        return self.job.pathways if isinstance(self.job, ContainerJob) else None
+
+    @property
+    def shares_host(self) -> bool:
+        """Whether the head of a Pathways job runs on the host of its worker, as it does on slices of one host."""
+        return not self.shape.multi_host
+
+    @property
+    def rewrites_node_selector(self) -> bool:
+        """Whether Kueue adds to the pods' node selector when it admits the job.
+
+        It adds the labels of the flavor that it chose, and for a queued request the nodes that came for it. From then
+        on the field is Kueue's, and server-side apply refuses to change anything else of the JobSet. """
+        return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
 
 
 def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:

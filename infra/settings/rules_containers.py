@@ -11,7 +11,6 @@ from infra.programs import (
     TAKEN_VARIABLES,
     TPU_METRICS_PORT,
     TPU_METRICS_PORT_NAME,
-    colocated,
 )
 from infra.settings.errors import FieldError
 from infra.settings.jobs import ContainerJob, Job, Pathways
@@ -185,7 +184,7 @@ def _head(path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: 
         known = dict.fromkeys(other.machine_type for other in all_shapes() if other.pathways_instance)
         expected, fix = "slices of a machine type that Pathways knows", "choose another group, or write backend: direct"
         yield FieldError(f"{path}.slices.group", f"{expected}: {', '.join(known)}", shape.machine_type, fix)
-    if colocated(shape):
+    if not shape.multi_host:
         for name in sorted({"head_vcpus", "head_memory_gib"} & runtime.model_fields_set):
             expected = "nothing on slices of one host, which the head shares: it takes half of what is requested there"
             yield FieldError(f"{path}.pathways.{name}", expected, str(getattr(runtime, name)), "remove it")
