@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/installed-$(shell cat requirements/desk.txt .python-version | sha256sum | cut -c1-16)
 
-.PHONY: up down train preview test test-all browser fuzz chaos bench docs lint format programs environment licences sbom audit lock lock-plugins
+.PHONY: up down train preview test test-all fuzz chaos bench docs lint format programs environment licences sbom audit lock lock-plugins
 
 up: $(ENVIRONMENT) ## the whole chain on this machine: plan, admit, train on two simulated TPU slices
 	@$(PYTHON) -m cli.up $(ARGS)
@@ -20,10 +20,7 @@ test: $(ENVIRONMENT) $(if $(ARGS),programs) ## lint, types, import contracts, an
 	@$(PYTHON) -m $(if $(ARGS),pytest $(ARGS),tests)
 
 test-all: $(ENVIRONMENT) ## all of that and every other test: at most 45 minutes
-	@$(PYTHON) -m tests.chromium && $(PYTHON) -m tests --all $(ARGS)
-
-browser: $(ENVIRONMENT) ## fetch the browser in which tests open the dashboard
-	@$(PYTHON) -m tests.chromium
+	@$(PYTHON) -m tests --all $(ARGS)
 
 fuzz: $(ENVIRONMENT) ## all that is read from files, with twenty times as many damaged ones
 	@$(PYTHON) -m pytest tests/fuzz --hypothesis-profile fuzz --timeout 1800 $(ARGS)

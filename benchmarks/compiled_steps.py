@@ -16,91 +16,77 @@ from functools import partial
 from typing import Any
 
 from benchmarks import preflight_table
-from infra import plan
-from workloads.spec import JobSpec
-
-ICI = ("all-gather", "all-reduce", "reduce-scatter")
+from infra.plan import Design, Row
+from workloads.spec import CompilerSpec, JobSpec
 
 
 @dataclass(frozen=True)
-class Design:
-    """One way to run a preset on two v6e slices of 16 chips, 8,192 tokens a sequence."""
+class Variant:
+    """A design of the table of preflights, and what differs from it."""
 
-    preset: str
-    sequences_per_chip: int
+    design: str
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values of the training section."""
+    compiler: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values of `CompilerSpec`."""
     automatic: bool = False
 
 
-DESIGNS = {
-    "1b-splash": Design("llama-3.2-1b", 4),
-    "1b-fused": Design("llama-3.2-1b", 4, {"attention": "fused"}),
-    "1b-fused-full": Design("llama-3.2-1b", 4, {"attention": "fused", "remat": "full"}),
-    "1b-splash-full": Design("llama-3.2-1b", 4, {"remat": "full"}),
-    "8b-splash": Design("llama-3.1-8b", 3),
-    "8b-fused": Design("llama-3.1-8b", 3, {"attention": "fused"}),
-    "1b-manual-short": Design("llama-3.2-1b", 4, {"sequence_length": 2048, "attention": "reference"}),
-    "1b-automatic-short": Design("llama-3.2-1b", 4, {"sequence_length": 2048, "attention": "reference"}, True),
+_1B, _8B = "llama-3.2-1b:v6e:4x4:2:4", "llama-3.1-8b:v6e:4x4:2:3"
+_FUSED, _SHORT = {"attention": "fused"}, {"sequence_length": 2048, "attention": "reference"}
+
+VARIANTS = {
+    "1b-splash": Variant(f"{_1B}:attention"),
+    "1b-fused": Variant(f"{_1B}:attention", _FUSED),
+    "8b-splash": Variant(f"{_8B}:attention"),
+    "8b-fused": Variant(f"{_8B}:attention", _FUSED),
+    "1b-manual-short": Variant(f"{_1B}:attention", _SHORT),
+    "1b-automatic-short": Variant(f"{_1B}:attention", _SHORT, automatic=True),
 }
 
 
-def job(design: Design) -> JobSpec:
-    """The design's specification."""
-    named = plan.Design.parse(f"{design.preset}:v6e:4x4:2:{design.sequences_per_chip}:attention")
-    return preflight_table.job(named, **design.training)
+def job(variant: Variant) -> JobSpec:
+    """The variant's specification."""
+    spec = preflight_table.job(Design.parse(variant.design), **variant.training)
+    return spec.model_copy(update={"compiler": CompilerSpec(**variant.compiler)})
 
 
 def compile_alone(name: str) -> dict[str, Any]:
     """Compile in this process, which then should do nothing else."""
     from benchmarks.automatic_sharding import compile_automatic
+    from workloads.preflight.chips import chip_of
     from workloads.preflight.compilation import compile_for_account
     from workloads.preflight.preflight import compile_step, report_on
 
-    design = DESIGNS[name]
-    spec = job(design)
+    variant = VARIANTS[name]
+    spec = job(variant)
     automatic = partial(compile_automatic, spec)
-    compilation = compile_for_account(automatic) if design.automatic else compile_step(spec)
-    return json.loads(report_on(spec, compilation.text, compilation).as_json())
+    compilation = compile_for_account(automatic) if variant.automatic else compile_step(spec)
+    report = json.loads(report_on(spec, compilation.text, compilation).as_json())
+    return report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device}
 
 
-def compiled(name: str) -> dict[str, Any]:
-    """The report of a design, compiled in a process of its own."""
+def compiled(name: str) -> Row:
+    """The row of a variant, compiled in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.compiled_steps", "--alone", name]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    report = json.loads(done.stdout.splitlines()[-1])
+    return preflight_table.row(Design.parse(VARIANTS[name].design), report)
 
 
 def main() -> None:
-    """Compile the designs named, or all, and print a row for each."""
+    """Compile the variants named, or all, and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(DESIGNS)}; all when missing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(VARIANTS)}; all when missing")
     parser.add_argument("--alone", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
         print(json.dumps(compile_alone(options.alone)))
         return
-    print("| design | s at 25 / 35 / 50 % | MFU at 50 % | peak / temp GiB | DCN MB | AG / AR / RS GB | wall / CPU s |")
-    print("|---|---|---|---|---|---|---|")
-    for name in options.names or DESIGNS:
-        print(f"| {name} | {' | '.join(_cells(compiled(name)))} |", flush=True)
-
-
-def _cells(report: Mapping[str, Any]) -> list[str]:
-    compilation = report["compilation"]
-    compiler = f"{compilation['wall_seconds']:.0f} / {compilation['cpu_seconds']:.0f}"
-    if compilation["excess"]:
-        return [f"needs {compilation['excess']['needed_gib']:.1f} GiB", "", "", "", "", compiler]
-    steps, totals, memory = report["estimate"]["steps"], report["totals"], compilation["memory"]
-    moved = [totals["ici"].get(kind, {}).get("sent_bytes", 0) / 1e9 for kind in ICI]
-    return [
-        " / ".join(f"{step['seconds']:.3f}" for step in steps),
-        f"{steps[-1]['mfu']:.1%}",
-        f"{memory['peak_gib']:.1f} / {memory['temporary_gib']:.1f}",
-        f"{sum(kind['sent_bytes'] for kind in totals['dcn'].values()) / 1e6:.1f}",
-        " / ".join(f"{gigabytes:.3f}" for gigabytes in moved),
-        compiler,
-    ]
+    print(preflight_table.HEAD)
+    for name in options.names or VARIANTS:
+        print(preflight_table.line(name, compiled(name)), flush=True)
 
 
 if __name__ == "__main__":

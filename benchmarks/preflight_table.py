@@ -2,6 +2,7 @@
 
 Compiles each design in a process of its own, one after the other, and appends its row at once: a run that was
 interrupted goes on where it was. A design whose row is of these versions of JAX and libtpu is not compiled again.
+`--show` compiles nothing and prints the table for people.
 """
 
 import argparse
@@ -36,6 +37,14 @@ DESIGNS = (
     "llama-3.1-8b:v5p:4x4x4:2:12:attention",
 )
 """The most useful first."""
+
+HEAD = """\
+| design | s at 35 (25, 50) % | MFU at 35 (25, 50) % | DCN s, of which exposed | GB over ICI | GiB of GiB | CPU s |
+|---|---|---|---|---|---|---|"""
+"""Of rows by `line`: of a device, but MFU. GB that it sends within its slice in a step, memory at the peak, and the
+processor time of the compilation."""
+
+_SHORT = {"all-gather": "AG", "all-reduce": "AR", "reduce-scatter": "RS", "all-to-all": "A2A"}
 
 
 def job(design: Design, **training: object) -> JobSpec:
@@ -124,6 +133,28 @@ def extend(wanted: Sequence[Design]) -> Iterator[str]:
         yield f"{design}: {_told(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
 
 
+def line(name: str, made: Row) -> str:
+    """The row of a table in Markdown."""
+    return f"| {name} | {' | '.join(_cells(made))} |"
+
+
+def _cells(made: Row) -> tuple[str, ...]:
+    needed = "more" if made.needed_gib is None else f"{made.needed_gib:.1f}"
+    memory, compiler = f"{needed} of {made.usable_gib:.1f}", f"{made.compile_cpu_seconds:.0f}"
+    if made.step is None:
+        return ("does not fit", "", "", "", memory, compiler)
+    step, rest = made.step.quoted, [each for each in made.step.steps if each != made.step.quoted]
+    sent = [f"{_SHORT.get(kind, kind)} {sent / 1e9:.1f}" for kind, sent in made.step.ici_sent_bytes.items()]
+    return (
+        f"{step.seconds:.3f} ({', '.join(f'{each.seconds:.3f}' for each in rest)})",
+        f"{step.mfu:.1%} ({', '.join(f'{each.mfu:.1%}' for each in rest)})",
+        f"{made.step.dcn_seconds:.3f}, {made.step.dcn_exposed_seconds:.4f}",
+        ", ".join(sent),
+        memory,
+        compiler,
+    )
+
+
 def _told(made: Row) -> str:
     if made.step is None:
         return f"does not fit, needs {made.needed_gib or float('nan'):.1f} of {made.usable_gib:.1f} GiB"
@@ -136,15 +167,19 @@ def main() -> None:
     form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT; the list in this module when missing"
     parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
     parser.add_argument("--stale", action="store_true", help="also designs whose row is of other versions")
+    parser.add_argument("--show", action="store_true", help="print the table in Markdown; compile nothing")
     parser.add_argument("--alone", type=Design.parse, metavar="DESIGN", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
         print(compile_alone(options.alone).model_dump_json())
         return
     known = read_rows(TABLE.read_text())
+    if options.show:
+        print(HEAD, *(line(str(each.design), each) for each in known), sep="\n")
+        return
     wanted = options.designs or [Design.parse(written) for written in DESIGNS]
-    for line in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
-        print(line, flush=True)
+    for told in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
+        print(told, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from textwrap import shorten
 from chaos.result import LongRun, Result, in_a_row
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, line_chart
 from workloads.report.goodput import Cause
-from workloads.report.page import table
-from workloads.report.svg import document, element, style_sheet
+from workloads.report.page import html_page, table
+from workloads.report.svg import document, element
 
 TITLES = ("fault", "what happened", "lost steps", "back after", "counted", "ended", "record", "verdict")
 _NUMBERS = (2, 3, 4)
@@ -54,10 +54,7 @@ def page(results: Sequence[Result]) -> str:
         element("h2", "What had to hold"),
         table(("fault", "had to hold"), [(escape(result.fault), escape(result.demanded)) for result in results]),
     ]
-    head = element("title", "Faults on the sandbox") + element("style", style_sheet())
-    return f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}</head>' + (
-        f"<body>{element('main', *body)}</body></html>\n"
-    )
+    return html_page("Faults on the sandbox", body)
 
 
 def markdown(results: Sequence[Result]) -> str:

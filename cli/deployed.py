@@ -26,7 +26,7 @@ class JobPlace:
     name: str
     namespace: str
     queue: str
-    """Name of its LocalQueue, which is its team's."""
+    """The ClusterQueue of its team, which has the team's name."""
 
     @property
     def full_name(self) -> str:

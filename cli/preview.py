@@ -4,14 +4,15 @@ Owns which engine runs and how what it tells becomes one object. What the plan c
 out by the program itself (`infra.review`), what may not be by the rules (`policy`).
 """
 
+import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from pulumi.automation import CommandError, EngineEvent
 from rich.console import Console
@@ -25,7 +26,7 @@ from cli.review import DOES_NOT_GO
 from cli.sandbox_folder import existing
 from infra.review.preview import comment, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
-from policy.exceptions import ENDING
+from policy.exceptions import ENDING, unknown_rules
 from policy.rules import ALL_RULES
 from sandbox import programs
 from sandbox.engine import Engine, PolicyPack
@@ -87,7 +88,7 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
         with _review_goes_to(file):
             refusal = _refusal(engine, events, save_plan)
         review = Review.model_validate_json(file.read_text()) if file.exists() else None
-    abouts = (ENDING, *(rule.about for rule in ALL_RULES))
+    abouts = (ENDING, *ALL_RULES)
     findings = engine_events.findings(events, {about.id: about.severity for about in abouts})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
     told = engine_events.errors(events) if refusal else ()
@@ -145,7 +146,20 @@ def _policy(stack: str) -> PolicyPack:
             f"the rules of stack {stack!r} must stand in {settings}, got no such file;"
             " write {} there, and every rule has its own level"
         )
+    # Pulumi refuses exceptions of a rule that the pack does not have, and does not say which rule that is.
+    if unknown := unknown_rules(_settings_in(settings), (ENDING, *ALL_RULES)):
+        raise Halt("\n".join(f"{settings}: {message}" for message in unknown))
     return PolicyPack(POLICY, settings)
+
+
+def _settings_in(policy_file: Path) -> Mapping[str, object]:
+    try:
+        found: object = json.loads(policy_file.read_text())
+    except ValueError as error:
+        raise Halt(f"{policy_file} must be JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Halt(f"{policy_file} must contain settings by the name of a rule, got {found!r}; write {{}} for none")
+    return cast(dict[str, object], found)
 
 
 def _status(found: Previewed) -> int:

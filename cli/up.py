@@ -1,7 +1,7 @@
 """`make up`: the whole stack on this machine, followed until the job has ended.
 
-Exit status: 0 when the job is complete or the stack has none, 1 when it failed or could not be started, 130 after
-Ctrl-C. What it looks like is `cli.view`'s affair, what runs is `sandbox`'s.
+Exit status: 0 when the job is complete or paused, or the stack has none, 1 when it failed or could not be started, 130
+after Ctrl-C. What it looks like is `cli.view`'s affair, what runs is `sandbox`'s.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def up(settings: Path, root: Path, console: Console) -> int:
     Raises:
         Halt, ProgramsError, SandboxError: it cannot; the message says why and what to do.
     """
-    stack_file.read(settings)
+    jobs = stack_file.read(settings).jobs
     site = _site(root)
     display = Display(console, Snapshot(f"tpu-multislice · {stack_file.stack_name(settings)}", UP_PHASES))
     with display.shown():
@@ -47,12 +47,15 @@ def up(settings: Path, root: Path, console: Console) -> int:
             found = prepare_programs(display)
             start_control_plane(display, site)
             outputs = _apply(display, site, found, settings)
-        place = _follow_job(display, site, found, outputs) if outputs["jobs"] else None
+        paused = [name for name, job in jobs.items() if job.paused]
+        follows = outputs["jobs"] and outputs["job"]["name"] not in paused
+        place = _follow_job(display, site, found, outputs) if follows else None
     if not console.is_terminal:
         # On a terminal the last live screen stays, and tells them.
         console.print(closing.times(display.snapshot))
     if place is None:
-        console.print(closing.without_jobs(site, found.path("kubectl"), outputs["queues"]), soft_wrap=True)
+        end = closing.paused(paused) if paused else closing.without_jobs(site, found.path("kubectl"), outputs["queues"])
+        console.print(end, soft_wrap=True)
         return 0
     return _close(console, display.snapshot, place)
 

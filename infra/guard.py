@@ -39,8 +39,8 @@ _ALWAYS_SEARCHED = ["default"]
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
 """Names that Kubernetes and GKE give their own namespaces."""
 _WAYS = (
-    "wait until it has ended, stop it with `multislice suspend`, set allow_interruption and run `pulumi up`, or delete"
-    " it: kubectl delete jobset"
+    "wait until it has ended, set its `paused` or allow_interruption and run `pulumi up`, or delete it: kubectl delete"
+    " jobset"
 )
 
 

@@ -13,7 +13,15 @@ import pulumi_kubernetes as kubernetes
 
 from infra import jobset
 from infra.cost import job_group_bills
-from infra.names import FUNCTION_ANNOTATION, MAX_TIME_LABEL, PRICE_KEY, PRIORITY_LABEL, price_name, secret_name
+from infra.names import (
+    FUNCTION_ANNOTATION,
+    MAX_TIME_LABEL,
+    PRICE_KEY,
+    PRIORITY_LABEL,
+    QUEUE_LABEL,
+    price_name,
+    secret_name,
+)
 from infra.objects import KubernetesObject
 from infra.settings.jobs import AnyJob, FunctionJob, Job, JobSlices, Priority
 from infra.settings.schema import Placement, SliceGroup
@@ -57,7 +65,7 @@ def _job_set(
     JobSets of one name cannot coexist, so the old one is deleted first.
     """
     submitted = submission(settings, job, image)
-    fixed = [MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
+    fixed = [QUEUE_LABEL, MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
     own = pulumi.ResourceOptions(
         replace_on_changes=["spec", *(f'metadata.labels["{label}"]' for label in fixed)],
         replace_with=[footings[group] for group in submitted.groups],
@@ -206,6 +214,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
         image=settings.image,
         checking_image=None,
         namespace=settings.namespaces[call.team],
+        queue=call.team,
         groups={call.group: settings.slices[call.group]},
         placement=settings.placement,
         mounted_bucket=settings.mounted_bucket,

@@ -58,7 +58,7 @@ def render(submission: Submission) -> Manifest:
         "JobSet",
         job.name,
         submission.namespace,
-        labels=_labels(job),
+        labels=_labels(submission),
         annotations=annotations,
         spec=spec,
     )
@@ -92,8 +92,9 @@ def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Man
     }
 
 
-def _labels(job: Job) -> dict[str, str]:
-    labels = {QUEUE_LABEL: job.team, PRIORITY_LABEL: job.priority}
+def _labels(submission: Submission) -> dict[str, str]:
+    job = submission.job
+    labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: job.priority}
     if job.max_hours:
         labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
     return labels

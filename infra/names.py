@@ -63,6 +63,7 @@ EVENTS = "/api/v1/namespaces/{}/events"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 JOBSETS = f"/apis/{JOBSET_API_VERSION}/namespaces/{{}}/jobsets"
 WORKLOADS = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/workloads"
+LOCAL_QUEUES = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/localqueues"
 QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
 """Collections of the API, with the namespace to fill in."""
 
@@ -98,6 +99,11 @@ ON_HOSTS = "all_nodes"
 def slice_pool(group_name: str, index: int) -> str:
     """Return the node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
     return f"{group_name}-{index}"
+
+
+def team_of(local_queue_name: str) -> str:
+    """Return the team, and so the ClusterQueue, of a LocalQueue of the stack. Names of teams have no dots."""
+    return local_queue_name.partition(".")[0]
 
 
 def secret_name(job: str) -> str:

@@ -30,7 +30,7 @@ from infra.names import (
 )
 from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, owned
 from infra.pods import admitted_pods, node_labels
-from infra.settings.jobs import PodLevel
+from infra.settings.jobs import AnyJob, Job, PodLevel
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
 from infra.settings.stack import Settings
 
@@ -128,10 +128,16 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
     return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_awaited(team), spec=spec)
 
 
-def local_queue(name: str, team: Team) -> Manifest:
-    """Return the queue to which the team's jobs are submitted."""
-    spec = {"clusterQueue": name}
-    return manifest(KUEUE_API_VERSION, "LocalQueue", name, team.namespace, annotations=_awaited(team), spec=spec)
+def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
+    """Return the queue of team `name` to which its members submit, or the queue of a single job of the stack.
+
+    A queue for each job lets `paused` stop a job without touching its JobSet: Kueue sets the `suspend` of a JobSet, and
+    the Workload, whose `active` would do the same, is not an object of the stack. A stopped LocalQueue evicts the job
+    as a preemption does (https://kueue.sigs.k8s.io/docs/concepts/local_queue/)."""
+    awaited = _awaited(team, paused=job is not None and job.paused)
+    spec = {"clusterQueue": name, **({"stopPolicy": "HoldAndDrain" if job.paused else "None"} if job else {})}
+    own_name = job.queue if job else name
+    return manifest(KUEUE_API_VERSION, "LocalQueue", own_name, team.namespace, annotations=awaited, spec=spec)
 
 
 def priority_class(name: str, value: int) -> Manifest:
@@ -157,9 +163,9 @@ def amount(written: str | int) -> float:
     return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
 
 
-def _awaited(team: Team) -> dict[str, str]:
+def _awaited(team: Team, *, paused: bool = False) -> dict[str, str]:
     """Return the annotation with the condition of a declared queue; a stopped one never becomes active."""
-    return {WAIT_FOR: "condition=Active" if team.admission == "open" else "condition=Active=False"}
+    return {WAIT_FOR: "condition=Active" if team.admission == "open" and not paused else "condition=Active=False"}
 
 
 def _preemption(preemption: Preemption) -> Manifest:
@@ -188,6 +194,8 @@ class QueuesArgs:
 
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
+    jobs: Mapping[str, AnyJob]
+    """Jobs of the stack. Each has a queue of its own, so that it can be paused without the others."""
     placement: Placement
     host_network_teams: frozenset[str]
     """Teams whose pods may use the network of their host."""
@@ -207,6 +215,7 @@ class QueuesArgs:
         return cls(
             groups=settings.slices,
             teams=settings.teams,
+            jobs=settings.jobs,
             placement=settings.scheduling.placement,
             host_network_teams=settings.host_network_teams,
             pod_levels=settings.pod_levels,
@@ -277,6 +286,9 @@ class Queues(pulumi.ComponentResource):
         ]
         # The namespace takes jobs and members once its borders exist.
         self._declare(f"queue-{name}", local_queue(name, team), around)
+        for job in args.jobs.values():
+            if job.team == name:
+                self._declare(f"queue-{job.queue}", local_queue(name, team, job), around)
         if access.subjects(team.members):
             role = self._declare(f"members-{name}", access.role(team.namespace), around)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])

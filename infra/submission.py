@@ -41,6 +41,8 @@ class Submission:
     checking_image: "pulumi.Input[str] | None"
     """Image of the init container that checks the chips; `None` if there is no such check."""
     namespace: str
+    queue: str
+    """Name of the LocalQueue that admits it."""
     groups: Mapping[str, SliceGroup]
     """Slice groups that the job may run on, all with equal slices."""
     placement: Placement
@@ -72,7 +74,7 @@ class Submission:
         """Whether Kueue adds to the pods' node selector when it admits the job.
 
         It adds the labels of the flavor that it chose, and for a queued request the nodes that came for it. From then
-        on the field is Kueue's, and server-side apply refuses to change anything else of the JobSet. """
+        on the field is Kueue's, and server-side apply refuses to change anything else of the JobSet."""
         return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
 
 
@@ -90,6 +92,7 @@ def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None
         image=own,
         checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
         namespace=namespace,
+        queue=job.queue,
         groups=settings.groups_of(job),
         placement=settings.scheduling.placement,
         mounted_bucket=settings.mounted_bucket,
@@ -131,6 +134,7 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
             path=f"{storage_root}/{job.name}", existing_run=job.existing_run, allow_changes=job.allow_changes
         ),
         initial_weights=job.initial_weights,
+        trackers=job.trackers,
         compiler=CompilerSpec.model_validate(job.model_dump(include=set(CompilerSpec.model_fields))),
     )
 

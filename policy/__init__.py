@@ -1,1 +1,1 @@
-"""The rules that a plan must keep before anything is spent on it."""
+"""The rules that a plan must keep before it costs money."""

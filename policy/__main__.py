@@ -1,7 +1,6 @@
 """The policy pack, as Pulumi starts it.
 
-Pulumi runs this folder as a program of its own, so what the rules share with the program is found
-one folder up.
+Pulumi runs this folder as a program of its own, so the modules that rules and program share are one folder up.
 """
 
 import sys

@@ -1,8 +1,4 @@
-"""What a stack's policy file lets pass, why, and until when.
-
-Owns the form of an exception and when it counts. Whether there should be one is for those to say who
-own `policy/stacks`.
-"""
+"""Exceptions from rules, which the policy file of a stack contains: for which resources, why, and until when."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,28 +6,30 @@ from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from policy.rule import About, Group, Level, Severity
+from policy.rule import About, Level, Severity
 
 NOTICE = timedelta(days=60)
-"""How long before its last day an exception is reported as ending."""
+"""Number of days before its last day from which an exception is reported as ending."""
 
 LONGEST = timedelta(days=366)
-"""How far ahead the last day of an exception may lie: what is excused is looked at again once a year."""
+"""Longest time until the last day of an exception, so that every exception is reviewed once a year."""
 
 ENDING = About(
     id="exceptions-ending",
-    group=Group.RELIABILITY,
     severity=Severity.LOW,
     level=Level.ADVISORY,
     title="No exception that the stack needs ends soon",
-    why="From the day after its last one the rule applies again, and a mandatory rule stops previews and `up`.",
+    why="On the day after its last day the rule applies again, and a mandatory rule stops previews and `up`.",
     fix="Change what needs the exception, or review it and set a later expires_on in the stack's policy file.",
     link="https://www.pulumi.com/docs/iac/crossguard/configuration/",
 )
-"""The warning ahead of time. It is a policy of its own because Pulumi knows one enforcement level per policy."""
+"""The early warning. It is a policy of its own because Pulumi has one enforcement level per policy."""
 
 KEY = "exceptions"
-"""In the settings of a rule in a policy file."""
+"""Key of the exceptions in the settings of a rule."""
+
+_EVERY_RULE = "all"
+"""Pulumi's name for all rules in a policy file."""
 
 SCHEMA: Mapping[str, Any] = {
     "type": "array",
@@ -46,68 +44,80 @@ SCHEMA: Mapping[str, Any] = {
         "additionalProperties": False,
     },
 }
-"""JSON schema that Pulumi holds the list to before any rule runs."""
-
+"""JSON schema of the list. Pulumi checks it before any rule runs."""
 
 NONE: Mapping[str, Any] = {"type": "array", "maxItems": 0}
-"""The same for a rule that nobody is excused from."""
+"""The same for a rule that allows no exceptions."""
 
 
 @dataclass(frozen=True)
 class GrantedException:
-    """Resources on which a rule may be broken."""
+    """Resources that may break a rule."""
 
     resource: str
-    """Pattern of names within the program, such as `slices-*`; `*` holds for the stack as a whole, too."""
+    """Pattern of names in the program, such as `slices-*`. `*` includes the stack as a whole."""
     reason: str
     expires_on: date
     """The last day on which it counts."""
 
     def covers(self, name: str) -> bool:
-        """Whether it is about the resource of this name; the stack as a whole has an empty one."""
+        """Return whether it is about the resource of this name. The stack as a whole has an empty name."""
         return fnmatchcase(name, self.resource)
 
     def void(self, today: date) -> str | None:
-        """Why it does not count on this day, or None if it does."""
-        told = f"The exception until {self.expires_on} ({self.reason})"
+        """Return why it does not count on this day, or None if it counts."""
+        exception = f"The exception until {self.expires_on} ({self.reason})"
         if today > self.expires_on:
-            return f"{told} has expired."
+            return f"{exception} has expired."
         if self.expires_on - today > LONGEST:
-            return f"{told} does not count yet: its last day may be {today + LONGEST} at the latest."
+            return f"{exception} does not count yet: the latest last day is {today + LONGEST}."
         return None
 
     def ends_soon(self, today: date) -> bool:
-        """Whether its last day is within the next `NOTICE`."""
+        """Return whether its last day is within the next `NOTICE`."""
         return self.expires_on - today <= NOTICE
 
 
 def granted(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
-    """The exceptions in a rule's settings, which Pulumi has held to `SCHEMA`.
+    """Return the exceptions in a rule's settings, which Pulumi has checked with `SCHEMA`.
 
     Raises:
-        ValueError: a date that the calendar does not have.
+        ValueError: a date does not exist.
     """
     return tuple(_granted(entry) for entry in settings.get(KEY, ()))
 
 
 def void(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[str, ...] | None:
-    """Why the exceptions that cover a resource do not count; None if one of them does."""
+    """Return why the exceptions that cover a resource do not count, or None if one of them counts."""
     reasons = [exception.void(today) for exception in exceptions if exception.covers(name)]
     return None if None in reasons else tuple(reason for reason in reasons if reason)
 
 
 def longest(exceptions: Iterable[GrantedException], name: str, today: date) -> GrantedException | None:
-    """The exception that covers a resource longer than the others do, if any that counts covers it."""
+    """Return the exception that covers a resource the longest, or None if no exception that counts covers it."""
     covering = [exception for exception in exceptions if exception.covers(name) and not exception.void(today)]
     return max(covering, key=lambda exception: exception.expires_on, default=None)
+
+
+def unknown_rules(policy_file: Mapping[str, object], rules: Iterable[About]) -> tuple[str, ...]:
+    """Return what is wrong with every name in a policy file that is not the name of a rule."""
+    known = {about.id: about for about in rules}
+    successors = {former: about.id for about in known.values() for former in about.replaces}
+    messages: list[str] = []
+    for name in sorted(policy_file.keys() - known.keys() - {_EVERY_RULE}):
+        advice = "correct the name, or remove it if the rule is gone"
+        if successor := successors.get(name):
+            advice = f"it is part of {successor} now; move its exceptions there, or remove them"
+        messages.append(f"expected the name of a rule, got {name!r}: {advice}")
+    return tuple(messages)
 
 
 def _granted(entry: Mapping[str, str]) -> GrantedException:
     try:
         expires_on = date.fromisoformat(entry["expires_on"])
-    except ValueError as fault:
+    except ValueError as error:
         raise ValueError(
             f"exception for {entry['resource']!r}: expected expires_on to be a day such as 2027-01-31,"
             f" got {entry['expires_on']!r}; correct it in the stack's policy file"
-        ) from fault
+        ) from error
     return GrantedException(entry["resource"], entry["reason"], expires_on)

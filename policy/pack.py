@@ -1,8 +1,4 @@
-"""The rules as policies of a Pulumi policy pack.
-
-Owns the way from the SDK's types to the rules' own and back, and the text of a finding. What must
-hold is the business of `policy.rules`, what may be broken that of `policy.exceptions`.
-"""
+"""The rules as policies of a Pulumi policy pack: it converts the SDK's types, and writes the text of a finding."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +19,8 @@ from pulumi_policy import (
 from pulumi_policy import proxy as sdk
 
 from policy.exceptions import ENDING, KEY, NONE, SCHEMA, GrantedException, granted, longest, void
-from policy.rule import About, Broken, Declared, ResourceRule, Rule, StackRule
-from policy.values import NotKnownYetError, Unknown
+from policy.plan import Declared, NotKnownYetError, Unknown
+from policy.rule import About, ResourceRule, Rule, StackRule, Violation
 
 type Today = Callable[[], date]
 type Report = Callable[[str, str | None], None]
@@ -41,7 +37,7 @@ def _unknown_as_pulumi_knows_it() -> Generator[None]:
 
 
 def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
-    """The rules as Pulumi runs them, and the warning of exceptions that end soon; both go by `today`."""
+    """Return the rules as Pulumi runs them, and the warning about exceptions that end soon."""
     plan = _Plan()
     asked = [
         _resource_policy(rule, plan, today) if isinstance(rule, ResourceRule) else _stack_policy(rule, plan, today)
@@ -51,11 +47,11 @@ def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
     return [*asked, _ending_policy(plan, today)]
 
 
-def finding(about: About, broken: Broken, void_exceptions: Iterable[str]) -> str:
-    """What a person reads below the rule's title: what is wrong, why it matters, what to do, where to read on."""
+def finding(about: About, message: str, void_exceptions: Iterable[str]) -> str:
+    """Return what a person reads below the title of the rule."""
     return "\n".join(
         [
-            broken.says,
+            message,
             *void_exceptions,
             f"Why: {about.why}",
             f"Fix: {about.fix}",
@@ -65,45 +61,45 @@ def finding(about: About, broken: Broken, void_exceptions: Iterable[str]) -> str
 
 
 class _Plan:
-    """What the program declares, as each resource's own policies were asked about it.
+    """What the program declares, as the policies of each resource saw it.
 
-    Policies of the stack come last and are given what providers answered. Of a provider that is not configured yet,
-    such as that of a cluster which a first preview does not have, the answers are empty.
+    Policies of the stack run last, and get what the providers answered. A provider that is not configured yet, such as
+    that of a cluster that a first preview does not have, answers with empty objects.
     """
 
     def __init__(self) -> None:
         self._declared: dict[str, Declared] = {}
         self.needed: dict[tuple[str, GrantedException], None] = {}
-        """Exceptions without which a rule would be broken, by the rule's id, in the order in which they were met."""
+        """Exceptions without which a rule would be broken, by the rule's id, in the order of the resources."""
 
     def resource(self, args: ResourceValidationArgs) -> Declared:
-        """The resource as the program declares it."""
+        """Return the resource as the program declares it."""
         if args.urn not in self._declared:
             self._declared[args.urn] = _declared(args)
         return self._declared[args.urn]
 
     def stack(self, args: StackValidationArgs) -> list[Declared]:
-        """All resources, as declared where that is known."""
+        """Return all resources, as the program declares them if that is known."""
         return [self._declared.get(resource.urn) or _declared(resource) for resource in args.resources]
 
 
 def _resource_policy(rule: ResourceRule, plan: _Plan, today: Today) -> ResourceValidationPolicy:
     @_unknown_as_pulumi_knows_it()
     def validate(args: ResourceValidationArgs, report: Report) -> None:
+        # Every policy sees every resource, so that the policies of the stack know the whole plan.
         declared = plan.resource(args)
-        if rule.looks_at(declared.type):
-            faults = (Broken(says, args.urn) for says in rule.check(declared))
-            _tell(rule.about, faults, args.get_config(), plan, today(), report)
+        violations = (Violation(message, args.urn) for message in rule.messages(declared))
+        _report(rule, violations, args.get_config(), plan, today(), report)
 
-    return ResourceValidationPolicy(validate=validate, **_described(rule.about))
+    return ResourceValidationPolicy(validate=validate, **_described(rule))
 
 
 def _stack_policy(rule: StackRule, plan: _Plan, today: Today) -> StackValidationPolicy:
     @_unknown_as_pulumi_knows_it()
     def validate(args: StackValidationArgs, report: Report) -> None:
-        _tell(rule.about, rule.check(plan.stack(args)), args.get_config(), plan, today(), report)
+        _report(rule, rule.check(plan.stack(args)), args.get_config(), plan, today(), report)
 
-    return StackValidationPolicy(validate=validate, **_described(rule.about))
+    return StackValidationPolicy(validate=validate, **_described(rule))
 
 
 def _ending_policy(plan: _Plan, today: Today) -> StackValidationPolicy:
@@ -111,11 +107,11 @@ def _ending_policy(plan: _Plan, today: Today) -> StackValidationPolicy:
         day = today()
         for rule, exception in plan.needed:
             if exception.ends_soon(day):
-                says = (
+                message = (
                     f"the exception of {rule} for {exception.resource} ({exception.reason}) ends on"
                     f" {exception.expires_on}, in {(exception.expires_on - day).days} days"
                 )
-                report(finding(ENDING, Broken(says, None), []), None)
+                report(finding(ENDING, message, []), None)
 
     return StackValidationPolicy(validate=validate, **_described(ENDING))
 
@@ -127,21 +123,20 @@ def _described(about: About) -> dict[str, Any]:
         "enforcement_level": EnforcementLevel(about.level),
         "severity": Severity(about.severity),
         "config_schema": PolicyConfigSchema({KEY: dict(SCHEMA if about.excusable else NONE)}),
-        "tags": [about.group],
         "remediation_steps": about.fix,
         "url": about.link,
     }
 
 
-def _tell(
-    about: About, faults: Iterable[Broken], settings: Mapping[str, Any], plan: _Plan, day: date, report: Report
+def _report(
+    about: About, violations: Iterable[Violation], settings: Mapping[str, Any], plan: _Plan, day: date, report: Report
 ) -> None:
     exceptions = granted(settings) if about.excusable else ()
-    for broken in faults:
-        name = _name(broken.urn)
+    for violation in violations:
+        name = _name(violation.urn)
         reasons = void(exceptions, name, day)
         if reasons is not None:
-            report(finding(about, broken, reasons), broken.urn)
+            report(finding(about, violation.message, reasons), violation.urn)
         elif needed := longest(exceptions, name, day):
             plan.needed[about.id, needed] = None
 
@@ -162,7 +157,7 @@ def _declared(resource: ResourceValidationArgs | PolicyResource) -> Declared:
 
 
 def _plain(value: Any, path: tuple[str, ...]) -> Any:
-    """The value without the SDK's proxies, whose lists equal no other list and whose `in` trips over unknowns."""
+    """Return the value without the SDK's proxies: their lists equal no other list, and `in` fails on unknowns."""
     if isinstance(value, str):
         return Unknown(path) if value in _UNKNOWN else value
     if isinstance(value, Mapping):
@@ -174,5 +169,5 @@ def _plain(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _name(urn: str | None) -> str:
-    # A name may hold `::` itself; what stands before it may not.
+    # A name may contain `::`; the parts before it may not.
     return (urn or "").split("::", 3)[-1]

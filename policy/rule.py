@@ -1,23 +1,16 @@
-"""What a rule of the policy pack is, and what it looks at.
+"""What a rule of the policy pack is.
 
-Owns the types. Knows neither Pulumi's policy SDK nor any rule, so that a rule is tested on plain values.
+A rule is a row of a table: which resources it looks at, what must hold of them, and what a person reads when it does
+not. Rules know nothing of Pulumi's policy SDK, so tests run them on plain values.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
-
-class Group(StrEnum):
-    """What a rule guards."""
-
-    SECURITY = "security"
-    COST = "cost"
-    RELIABILITY = "reliability"
-    TPU_SHAPE = "tpu-shape"
-    QUEUE = "queue"
+from policy.plan import Declared, NotKnownYetError, at
 
 
 class Severity(StrEnum):
@@ -30,80 +23,128 @@ class Severity(StrEnum):
 
 
 class Level(StrEnum):
-    """What breaking a rule does, unless a stack's policy file says otherwise."""
+    """What a violation does, unless the policy file of a stack says otherwise."""
 
     ADVISORY = "advisory"
-    """A warning."""
+    """It warns."""
     MANDATORY = "mandatory"
     """The preview fails."""
 
 
 @dataclass(frozen=True)
-class Declared:
-    """One resource of a plan."""
+class Violation:
+    """What is wrong, and with which resource."""
 
-    type: str
-    """Pulumi's token, such as `gcp:container/nodePool:NodePool`."""
-    name: str
-    """Within the program, not in the cloud."""
-    urn: str
-    properties: Mapping[str, Any]
-    """In camel case. In a preview a value may be unknown: to touch it ends the rule, and Pulumi tells so."""
-    delete_before_replace: bool
-    ignored_changes: tuple[str, ...]
-    parent: str | None
-    """URN."""
-
-
-@dataclass(frozen=True)
-class Broken:
-    """What is wrong, of which resource."""
-
-    says: str
-    """Expected what, got what; without the fix, which the rule has."""
+    message: str
+    """What was expected and what was found. The rule itself has the fix."""
     urn: str | None
-    """None: of the stack as a whole."""
+    """URN of the resource; None for the stack as a whole."""
 
 
-@dataclass(frozen=True)
+type Check = Callable[[Declared], Iterable[str]]
+"""Returns a message for everything that is wrong with a resource."""
+type StackCheck = Callable[[Sequence[Declared]], Iterable[Violation]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class About:
-    """What a person is told of a rule."""
+    """What a person reads about a rule."""
 
     id: str
-    """Short, in kebab case; stands in policy files and never changes."""
-    group: Group
+    """Short name in kebab case. Policy files contain it, so it never changes."""
     severity: Severity
-    level: Level
     title: str
-    """What must hold, as a sentence."""
+    """What must hold, as a sentence without its full stop."""
     why: str
+    """What happens otherwise."""
     fix: str
     """What to change in the stack file or the program."""
     link: str
+    level: Level = Level.MANDATORY
     excusable: bool = True
-    """Whether a policy file may name exceptions."""
+    """Whether a policy file may contain exceptions from the rule."""
+    replaces: tuple[str, ...] = ()
+    """Ids of earlier rules whose checks are part of this one now."""
 
 
-@dataclass(frozen=True)
-class ResourceRule:
+@dataclass(frozen=True, kw_only=True)
+class ResourceRule(About):
     """A rule on one resource at a time."""
 
-    about: About
-    types: tuple[str, ...]
-    """Tokens of the resources that it looks at, or patterns of them such as `gcp:*Binding`."""
-    check: Callable[[Declared], Iterable[str]]
-    """What is wrong; nothing if all is well."""
+    checks: Mapping[str, Check | tuple[Check, ...]]
+    """Checks by type of resource. A type may be a pattern such as `gcp:*Binding`."""
 
     def looks_at(self, resource_type: str) -> bool:
-        return any(fnmatchcase(resource_type, pattern) for pattern in self.types)
+        return any(fnmatchcase(resource_type, pattern) for pattern in self.checks)
+
+    def messages(self, resource: Declared) -> Iterator[str]:
+        """Yield everything that is wrong with a resource.
+
+        Raises:
+            NotKnownYetError: a check read a value that is not known, raised after all other checks.
+        """
+        unknown: NotKnownYetError | None = None
+        for check in self._checks_of(resource):
+            try:
+                yield from check(resource)
+            except NotKnownYetError as error:
+                unknown = error
+        if unknown:
+            raise unknown
+
+    def _checks_of(self, resource: Declared) -> Iterator[Check]:
+        for pattern, checks in self.checks.items():
+            if fnmatchcase(resource.type, pattern):
+                yield from checks if isinstance(checks, tuple) else (checks,)
 
 
-@dataclass(frozen=True)
-class StackRule:
-    """A rule on all resources together."""
+@dataclass(frozen=True, kw_only=True)
+class StackRule(About):
+    """A rule on all resources of a plan together."""
 
-    about: About
-    check: Callable[[Sequence[Declared]], Iterable[Broken]]
+    check: StackCheck
 
 
-Rule = ResourceRule | StackRule
+type Rule = ResourceRule | StackRule
+
+
+def must_be(path: str, *allowed: Any, unset: Any = None) -> Check:
+    """Return a check that a field has one of the allowed values.
+
+    Args:
+        path: The field, such as `nodeConfig.spot`.
+        unset: The value that the provider uses if the field is not set.
+    """
+
+    def check(resource: Declared) -> Iterator[str]:
+        found = at(resource.properties, *path.split("."))
+        if (unset if found is None else found) not in allowed:
+            yield f"expected {path} to be {' or '.join(map(shown, allowed))}, got {shown(found)}"
+
+    return check
+
+
+def must_be_set(path: str) -> Check:
+    """Return a check that a field has a value that is neither empty nor false."""
+
+    def check(resource: Declared) -> Iterator[str]:
+        if not at(resource.properties, *path.split(".")):
+            yield f"expected {path} to be set, got nothing"
+
+    return check
+
+
+def must_not_be(path: str, *refused: Any) -> Check:
+    """Return a check that a field has none of the refused values. None stands for a field that is not set."""
+
+    def check(resource: Declared) -> Iterator[str]:
+        found = at(resource.properties, *path.split("."))
+        if found in refused:
+            yield f"expected {path} to be something other than {shown(found)}"
+
+    return check
+
+
+def shown(value: Any) -> str:
+    """Return a value of a field in the words of a stack file."""
+    return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,45 +1,46 @@
-"""The node pools of a plan that are TPU slices.
+"""The TPU slices of a plan, the jobs that run on them, and the queues that give out their chips."""
 
-Owns how a pool says which slice it is: by its machine type and its topology. What is wrong with a
-pool is the business of the rules.
-"""
-
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+import yaml
+
+from infra.names import ACCELERATOR_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.tpu import SliceShape, all_shapes, shape_of
-from policy.resources import NODE_POOL, at, of_type
-from policy.rule import Declared
-
-NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
-QUEUED_LABEL = "cloud.google.com/gke-queued"
-"""Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
+from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, of_kind, of_type
 
 _MACHINE_PREFIXES = ("ct", "tpu")
-"""Of all machine types with TPUs, known to the table or not."""
+"""Prefixes of all machine types with TPUs, including those that the table of TPUs does not have."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_CONFIGURATION_FILE = "controller_manager_config.yaml"
+"""Key in the ConfigMap of Kueue's chart (https://github.com/kubernetes-sigs/kueue, charts/kueue)."""
 
 
 @dataclass(frozen=True)
 class TpuPool:
-    """A node pool and the slice that it is."""
+    """A node pool, and the slice that it is."""
 
     resource: Declared
     shape: SliceShape
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of its nodes, those that GKE sets among them."""
+        """Labels of its nodes, including those that GKE sets."""
         return {
             **(at(self.resource.properties, "nodeConfig", "labels") or {}),
             NODE_POOL_LABEL: at(self.resource.properties, "name"),
-            "cloud.google.com/gke-tpu-accelerator": self.shape.accelerator,
-            "cloud.google.com/gke-tpu-topology": self.shape.topology,
+            ACCELERATOR_LABEL: self.shape.accelerator,
+            TOPOLOGY_LABEL: self.shape.topology,
         }
 
     @property
     def flex_start(self) -> bool:
-        """Queued or not."""
+        """Whether its chips come by flex-start, queued or not."""
         return bool(at(self.resource.properties, "nodeConfig", "flexStart"))
 
     @property
@@ -48,51 +49,152 @@ class TpuPool:
 
     @property
     def spot(self) -> bool:
-        """Or preemptible, its name of old."""
+        """Whether its chips are spot, or preemptible as spot used to be called."""
         return any(at(self.resource.properties, "nodeConfig", key) for key in ("spot", "preemptible"))
 
     @property
+    def preemptible(self) -> bool:
+        """Whether Google may take its hosts back."""
+        return self.spot or self.flex_start
+
+    @property
     def reservation_type(self) -> str | None:
-        """How it takes from reservations."""
+        """How it takes chips from reservations."""
         return at(self.resource.properties, "nodeConfig", "reservationAffinity", "consumeReservationType")
 
     @property
     def on_demand(self) -> bool:
-        """Billed as long as it stands, at the full price."""
-        return not (self.flex_start or self.spot or self.reservation_type == "SPECIFIC_RESERVATION")
+        """Whether it is billed at the full price for as long as it exists."""
+        return not (self.preemptible or self.reservation_type == "SPECIFIC_RESERVATION")
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether its nodes have these labels."""
+        return all(self.labels.get(key) == value for key, value in labels.items())
+
+
+@dataclass(frozen=True)
+class SliceJob:
+    """A replicated job of a JobSet whose pods request chips: one Job for each slice, one pod for each host."""
+
+    resource: Declared
+    """The JobSet."""
+    name: str
+    """Name of the replicated job in the JobSet."""
+    pod: Any
+    """Spec of its pods."""
+
+    @property
+    def specification(self) -> Any:
+        """The trainer's specification: the only environment variable with a JSON object that has a key `training`.
+
+        None for a program that is not the trainer.
+        """
+        variables = (variable for container in every(self.pod, "containers") for variable in every(container, "env"))
+        values = (_json(at(variable, "value") or "") for variable in variables)
+        return next((value for value in values if isinstance(value, dict) and "training" in value), None)
+
+    def runs_on(self, pools: Iterable[TpuPool]) -> bool:
+        """Return whether node selector and required node affinity allow its pods on the nodes of any of the pools."""
+        selector = at(self.pod, "nodeSelector") or {}
+        terms = every(self.pod, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms")
+        return any(
+            pool.matches(selector) and (not terms or any(_selects(term, pool.labels) for term in terms))
+            for pool in pools
+        )
 
 
 def is_tpu(pool: Declared) -> bool:
-    """Whether the machines of a node pool have TPUs."""
+    """Return whether the machines of a node pool have TPUs."""
     machine_type = at(pool.properties, "nodeConfig", "machineType")
     return machine_type is not None and machine_type.startswith(_MACHINE_PREFIXES)
 
 
 def shape(pool: Declared) -> SliceShape:
-    """The slice that a TPU pool says it is; without a topology it is one of a single host.
+    """Return the slice that a TPU pool is; without a topology it is a slice of a single host.
 
     Raises:
-        ValueError: GKE does not offer it; the message lists what it offers instead.
+        ValueError: GKE does not offer it; the message lists the nearest slices that it offers.
     """
     machine_type = at(pool.properties, "nodeConfig", "machineType")
-    topology = at(pool.properties, "placementPolicy", "tpuTopology")
-    return _shape(machine_type, topology)
+    return _shape(machine_type, at(pool.properties, "placementPolicy", "tpuTopology"))
 
 
 def tpu_pools(resources: Iterable[Declared]) -> list[TpuPool]:
-    """The slices of a plan, without those that GKE does not offer, of which a rule of their own tells."""
+    """Return the slices of a plan, except those that GKE does not offer: the rule `slice-offered` reports them."""
     found = (_tpu_pool(pool) for pool in of_type(resources, NODE_POOL) if is_tpu(pool))
     return [pool for pool in found if pool]
 
 
-def of_slices(check: Callable[[TpuPool], Iterable[str]]) -> Callable[[Declared], Iterator[str]]:
-    """A check of slices as one of node pools, which leaves out all others."""
+def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
+    """Return the replicated jobs that request chips."""
+    found = (
+        SliceJob(job_set, at(job, "name"), at(job, "template", "spec", "template", "spec"))
+        for job_set in of_kind(resources, "JobSet")
+        for job in every(job_set.properties, "spec", "replicatedJobs")
+    )
+    return [job for job in found if any(map(_takes_chips, every(job.pod, "containers")))]
 
-    def checked(resource: Declared) -> Iterator[str]:
-        for pool in tpu_pools([resource]):
-            yield from check(pool)
 
-    return checked
+def flavors(resources: Iterable[Declared]) -> dict[str, list[TpuPool]]:
+    """Return the slices that each ResourceFlavor counts, by the name of the flavor."""
+    resources = list(resources)
+    pools = tpu_pools(resources)
+    labels = {
+        object_name(flavor): at(flavor.properties, "spec", "nodeLabels")
+        for flavor in of_kind(resources, "ResourceFlavor")
+    }
+    return {name: [pool for pool in pools if selected and pool.matches(selected)] for name, selected in labels.items()}
+
+
+def quotas(resources: Iterable[Declared]) -> list[tuple[Declared, str, int]]:
+    """Return ClusterQueue, flavor and number of chips of every quota of chips."""
+    return [
+        (queue, at(flavor, "name"), int(quantity(at(resource, "nominalQuota") or 0)))
+        for queue in of_kind(resources, "ClusterQueue")
+        for group in every(queue.properties, "spec", "resourceGroups")
+        for flavor in every(group, "flavors")
+        for resource in every(flavor, "resources")
+        if at(resource, "name") == TPU_RESOURCE
+    ]
+
+
+def given_out(resources: Iterable[Declared]) -> Counter[str]:
+    """Return the chips that all queues together have of each flavor."""
+    total: Counter[str] = Counter()
+    for _, flavor, chips in quotas(resources):
+        total[flavor] += chips
+    return total
+
+
+def configurations(resources: Iterable[Declared]) -> list[Mapping[str, Any]]:
+    """Return Kueue's own configuration, once for each place in which the plan shows it.
+
+    The program passes it to the chart, and the engine shows policies the objects of the chart.
+    """
+    return [yaml.safe_load(written) for written in _written(resources)]
+
+
+def team_namespaces(resources: Iterable[Declared]) -> list[Declared]:
+    """Return the namespaces in which Kueue holds jobs back."""
+    resources = list(resources)
+    selectors = [
+        at(settings, "managedJobsNamespaceSelector", "matchLabels") or {} for settings in configurations(resources)
+    ]
+    return [
+        found
+        for found in of_kind(resources, "Namespace")
+        if any(
+            selector and selector.items() <= (at(found.properties, "metadata", "labels") or {}).items()
+            for selector in selectors
+        )
+    ]
+
+
+def quantity(written: str | float) -> float:
+    """Return a quantity of Kubernetes, such as `1.5k`, as a number."""
+    text = str(written)
+    number = text.rstrip("mkMG")
+    return float(number) * _UNITS[text.removeprefix(number)]
 
 
 def _tpu_pool(pool: Declared) -> TpuPool | None:
@@ -104,6 +206,41 @@ def _tpu_pool(pool: Declared) -> TpuPool | None:
 
 @cache
 def _shape(machine_type: str, topology: str | None) -> SliceShape:
-    """Looked up once: each rule asks for all slices of a plan."""
+    # Cached because every rule on slices looks up all slices of a plan.
     alone = (each.topology for each in all_shapes() if each.machine_type == machine_type and not each.multi_host)
     return shape_of(machine_type, topology or next(alone, ""))
+
+
+def _takes_chips(container: Any) -> bool:
+    # Kubernetes takes a limit without a request for a request.
+    return any(quantity(at(container, "resources", kind, TPU_RESOURCE) or 0) for kind in ("requests", "limits"))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _selects(term: Any, labels: Mapping[str, str]) -> bool:
+    """Return whether a term of node affinity selects the labels. It knows In and Exists; other operators match."""
+    return all(
+        labels.get(at(one, "key")) in every(one, "values")
+        if at(one, "operator") == "In"
+        else at(one, "operator") != "Exists" or at(one, "key") in labels
+        for one in every(term, "matchExpressions")
+    )
+
+
+def _written(resources: Iterable[Declared]) -> Iterator[str]:
+    for resource in resources:
+        if resource.type == CONFIG_MAP:
+            found = at(resource.properties, "data", _CONFIGURATION_FILE)
+            # JobSet's chart has a file of the same name.
+            if found is not None and "kueue" in found:
+                yield found
+        if resource.type.startswith("kubernetes:helm.sh/"):
+            found = at(resource.properties, "values", "managerConfig", "controllerManagerConfigYaml")
+            if found is not None:
+                yield found

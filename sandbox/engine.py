@@ -11,7 +11,7 @@ import os
 import runpy
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,8 +150,11 @@ class Engine:
         with self._tools_found():
             with_second_try(lambda tell: self._stack().preview(on_event=tell, refresh=True), on_event)
 
-    def up(self, on_event: OnEvent, plan: Path | None = None) -> Mapping[str, Any]:
-        """Make it so, or `plan` and nothing else; the stack's outputs. Raises CommandError when a step fails."""
+    def up(self, on_event: OnEvent, plan: Path | None = None, replace: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Make it so, or `plan` and nothing else; the stack's outputs. Raises CommandError when a step fails.
+
+        `replace` are URNs, or patterns of them, of resources to make again, as `pulumi up --replace` takes them.
+        """
         with self._tools_found():
             done = with_second_try(
                 lambda tell: self._stack().up(
@@ -159,6 +162,7 @@ class Engine:
                     policy_packs=self._packs,
                     policy_pack_configs=self._pack_settings,
                     plan=str(plan.resolve()) if plan else None,
+                    replace=list(replace),
                 ),
                 on_event,
             )

@@ -12,8 +12,9 @@ from pulumi import automation
 OnEvent = Callable[[automation.EngineEvent], None]
 
 STACK_TYPE = "pulumi:pulumi:Stack"
-_UNREACHED = "Resource monitor has terminated"
-"""What the SDK makes of a call that does not get through (pulumi/runtime/settings.py, grpc_error_to_exception)."""
+_UNREACHED = ("Resource monitor has terminated", "failed to connect to all addresses")
+"""What the SDK makes of a call that does not get through (pulumi/runtime/settings.py, grpc_error_to_exception), and
+gRPC's own words, which stay where the call was one that writes the log."""
 
 
 def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEvent) -> Done:
@@ -28,12 +29,16 @@ def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEven
         nonlocal declared
         told, said = event.resource_pre_event, event.diagnostic_event
         declared = declared or (told is not None and told.metadata.type != STACK_TYPE)
-        if not (said and _UNREACHED in said.message):
+        if not (said and _unreached(said.message)):
             on_event(event)
 
     try:
         return operation(noting)
     except automation.CommandError as error:
-        if declared or _UNREACHED not in str(error):
+        if declared or not _unreached(str(error)):
             raise
     return operation(on_event)
+
+
+def _unreached(message: str) -> bool:
+    return any(words in message for words in _UNREACHED)

@@ -89,13 +89,17 @@ PROGRAM = (
 
 POLICY = (
     *_of(
-        "policy/rules/cost/chips.py",
-        "tests/policy/rules/test_cost.py",
+        "policy/rules/chips.py",
+        "tests/policy/rules/test_chips.py",
         {
-            "policy-256-chips": Change("bought > _MOST_ON_DEMAND_CHIPS", "bought >= _MOST_ON_DEMAND_CHIPS"),
+            "policy-256-chips": Change("chips > _MOST_ON_DEMAND_CHIPS", "chips >= _MOST_ON_DEMAND_CHIPS"),
             "policy-checkpoints-in-a-bucket": Change(' or not path.startswith("gs://")', ""),
-            "policy-flex-start-is-taken-away": Change("pool.spot or pool.flex_start", "pool.spot"),
         },
+    ),
+    *_of(
+        "policy/slices.py",
+        "tests/policy/rules/test_chips.py",
+        {"policy-flex-start-is-preemptible": Change("self.spot or self.flex_start", "self.spot")},
     ),
     *_of(
         "policy/exceptions.py",
@@ -157,7 +161,7 @@ WORKLOADS = (
         "workloads/training/step.py",
         f"{TRAINING}/test_model.py::test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device[documents-1073741824]",
         {
-            "step-ignored-tokens": Change("if self._spec.training.ignored_token is not None:", "if False:"),
+            "step-ignored-tokens": Change("if not self._spec.training.counts_all:", "if False:"),
             "step-global-norm": Change("_psum(sum(parts, jnp.float32(0)), axes)", "sum(parts, jnp.float32(0))"),
         },
     ),

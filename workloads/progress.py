@@ -190,7 +190,7 @@ class CheckpointSkipped(Line):
 
 @dataclass(frozen=True)
 class RolledBack(Line):
-    """Too many steps in a row were not finite; training goes on from an earlier step, with later data."""
+    """Too many steps in a row were skipped; training goes on from an earlier step, with later data."""
 
     template: ClassVar[str] = (
         "rollback {number} of {most}: after step {from_step} back to step {step},"

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from chaos.fault import UNDISTURBED, Expected, Fault
 from chaos.faults.pace import PACED
 from chaos.field import BETWEEN_SAVES, BUCKET, NAMESPACE, SAVE_EVERY, Field
+from workloads.data.documents import TextField
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
@@ -67,7 +68,7 @@ def _put_data(field: Field, text: ModuleType) -> None:
     """The token folder of the job, made of the sources of a module."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "tokens")
-        request = Request((inspect.getfile(text),), str(output), "text", "\n")
+        request = Request((inspect.getfile(text),), str(output), TextField("text"), "\n")
         prepare(request, load_encoder(BYTES), lambda _: None)
         for path in output.iterdir():
             name = quote(f"{_DATA}/{path.name}", safe="")

@@ -1,4 +1,4 @@
-"""What is done to a job of a stack that stands."""
+"""Commands that act on a job of a deployed stack, and `doctor`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,99 +22,14 @@ def cancel(
     sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
-    """End a job; its checkpoints stay. Exit status 2: it has ended already."""
+    """End a job and keep its checkpoints. Exit status 2: it has ended already."""
 
     def answer() -> int:
-        from cli.control.cancel import cancel as command
+        from cli.cancel import cancel as command
         from cli.deployed import deployed
 
         found = deployed(stack, folder_of(engine, sandbox))
         return command(found, job, Terminal(highlight=False), yes=yes, as_json=json)
-
-    run(answer)
-
-
-@commands.command()
-def retry(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
-    """Submit a failed job once more, from its last checkpoint on. Exit status 2: it has not failed."""
-
-    def answer() -> int:
-        from cli.control.retry import retry as command
-        from cli.deployed import deployed
-
-        return command(deployed(stack, folder_of(engine, sandbox)), job, Terminal(highlight=False), as_json=json)
-
-    run(answer)
-
-
-@commands.command()
-def suspend(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
-    """Take a job out of its queue: it saves, and frees its chips. Exit status 2: it has ended already."""
-
-    def answer() -> int:
-        from cli.control.suspension import suspend as command
-        from cli.deployed import deployed
-
-        return command(deployed(stack, folder_of(engine, sandbox)), job, Terminal(highlight=False), as_json=json)
-
-    run(answer)
-
-
-@commands.command()
-def resume(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, json: Json = False) -> None:
-    """Put a suspended job back into its queue. Exit status 2: it has ended already."""
-
-    def answer() -> int:
-        from cli.control.suspension import resume as command
-        from cli.deployed import deployed
-
-        return command(deployed(stack, folder_of(engine, sandbox)), job, Terminal(highlight=False), as_json=json)
-
-    run(answer)
-
-
-@commands.command()
-def priority(
-    stack: Stack,
-    name: Annotated[str, typer.Argument(metavar="PRIORITY", help="low, normal, high, or another of the cluster.")],
-    job: Job = None,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-) -> None:
-    """Give a job another priority while it waits or runs. Exit status 2: there is none such, or the job has ended."""
-
-    def answer() -> int:
-        from cli.control.priority import priority as command
-        from cli.deployed import deployed
-
-        return command(deployed(stack, folder_of(engine, sandbox)), job, name, Terminal(highlight=False), as_json=json)
-
-    run(answer)
-
-
-@commands.command()
-def shell(
-    stack: Stack,
-    job: Job = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="One host, such as slice-0-1. Unset: the leader, by Pathways head-0-0."),
-    ] = None,
-    command: Annotated[
-        str | None, typer.Option("--command", "-c", help="Run this by a shell, instead of one to type into.")
-    ] = None,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    json: Json = False,
-) -> None:
-    """A shell on a host of a running job; its exit status is the command's. Exit status 2: no such host runs."""
-
-    def answer() -> int:
-        from cli.deployed import deployed
-        from cli.shell import shell as run_shell
-
-        return run_shell(deployed(stack, folder_of(engine, sandbox)), job, host, command, as_json=json)
 
     run(answer)
 
@@ -131,11 +46,11 @@ def profile(
     sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
-    """Record five steps of a running job on all its hosts, and bring them here. Exit status 2: it does not train."""
+    """Profile five steps of a running job on all its hosts and download them. Exit status 2: it does not train."""
 
     def answer() -> int:
         from cli.deployed import deployed
-        from cli.profile.command import profile as command
+        from cli.profile import profile as command
 
         found = deployed(stack, folder_of(engine, sandbox))
         return command(found, job, output, wait, Terminal(highlight=False), as_json=json)

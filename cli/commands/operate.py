@@ -103,12 +103,12 @@ def dashboard(
     sandbox: Sandbox = None,
     json: Annotated[bool, typer.Option("--json", help="Where it is served, as one JSON object.")] = False,
 ) -> None:
-    """One live page of a stack, its queues, jobs, hosts and dollars, for browsers of this machine."""
-    from cli.dashboard import command
+    """Serve live pages of a stack and its jobs to browsers of this machine."""
 
     def answer() -> int:
-        found = _deployed(stack, engine, sandbox)
-        return command.dashboard(found, port, Terminal(highlight=False), command.feed_of(found), json=json)
+        from cli.dashboard.server import dashboard as command
+
+        return command(_deployed(stack, engine, sandbox), port, Terminal(highlight=False), json=json)
 
     run(answer)
 

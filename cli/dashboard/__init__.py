@@ -1,1 +1,1 @@
-"""`multislice dashboard`: a stack that stands, on one page that this machine serves to itself."""
+"""`multislice dashboard`: a deployed stack and the reports of its jobs, as pages that this machine serves to itself."""

@@ -37,7 +37,7 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "quota": (quota.queues, quota.google, quota.zones),
     "versions": (versions.nodes, versions.operators, versions.programs),
     "clocks": (clocks.here, clocks.nodes),
-    "DNS": (dns.endpoint, dns.servers, dns.coordinator),
+    "DNS": (dns.endpoint, dns.servers),
     "queues": (queues.active, queues.controllers, queues.submission, queues.waiting),
     "nodes": (nodes.slices, nodes.pools),
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 from cli.doctor.check import Findings, Scope, fault, not_asked, ok
 from cli.doctor.google import NotAsked, NotLoggedIn, token
-from infra.names import JOBSET_GROUP, KUEUE_GROUP
+from infra.names import JOBSET_GROUP
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -19,9 +19,8 @@ _PROVIDER_VARIABLES = (
 """Which Pulumi's provider takes ahead of the application default
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (
-    ("submit and end jobs", JOBSET_GROUP, "jobsets", "create"),
-    ("suspend and resume them", KUEUE_GROUP, "workloads", "patch"),
-    ("run commands in their pods", "", "pods/exec", "create"),
+    ("submit jobs", JOBSET_GROUP, "jobsets", "create"),
+    ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"),
 )
 """In words; API group, resource and verb."""
 

@@ -10,6 +10,7 @@ from infra.names import (
     KUEUE_API_VERSION,
     KUEUE_NAMESPACE,
     QUEUE_LABEL,
+    TPU_RESOURCE,
     WORKLOADS,
 )
 
@@ -77,8 +78,9 @@ def _why(workload: Json) -> str:
 
 
 def _small(queue: str) -> Json:
-    """A JobSet of one small pod."""
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    """A JobSet of one small pod, which holds a chip as the admission policies of teams demand."""
+    main = {"name": "main", "image": "busybox", "resources": {"limits": {TPU_RESOURCE: "1"}}}
+    pod = {"restartPolicy": "Never", "containers": [main]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
         "apiVersion": JOBSET_API_VERSION,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cli.explain.exits import meaning
-from cli.explain.finding import Cause, Finding, counted
+from cli.explain.finding import Cause, Finding, counted, submit_again
 from cli.observed.first_cause import Traces
 from cli.observed.kind import Kind
 from cli.observed.snapshot import Job, Snapshot, State
@@ -78,7 +78,7 @@ def _trains(snapshot: Snapshot, job: Job) -> Finding:
 
 
 def _try_again(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
-    command = f"multislice retry {job.place.name} {snapshot.options}"
+    command = submit_again(snapshot, job)
     match job.kind:
         case Kind.TRAINING:
             return (f"try again from its last checkpoint: {command}",)

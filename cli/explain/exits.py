@@ -29,7 +29,7 @@ MEANINGS: dict[int, Meaning] = {
         "find a size that fits: multislice preflight -s {stack}",
     ),
     ExitCode.DIVERGED: Meaning(
-        "loss or gradients stayed not finite, so no restart can help",
+        "loss or gradients stayed not finite or too large, so no restart can help",
         "look at the losses with `multislice report {job} {options}`, set a lower `job.optimizer.learning_rate` with"
         " `job.allow_changes: [optimizer.learning_rate]`, and run `pulumi up`",
     ),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cli.observed.snapshot import Job, Snapshot
+
 
 class Cause(StrEnum):
     """What a finding is about, for programs that read it."""
@@ -16,6 +18,7 @@ class Cause(StrEnum):
     NOT_ADMITTED = "not admitted"
     CAPACITY_PENDING = "capacity pending"
     BACKING_OFF = "backing off"
+    PAUSED = "paused"
     DEACTIVATED = "deactivated"
     PREEMPTED = "preempted"
     EVICTED = "evicted"
@@ -44,6 +47,16 @@ class Finding:
     """Who says so, in their words."""
     next: tuple[str, ...] = ()
     """What to do, with the command where there is one; empty if nothing is to be done."""
+
+
+def submit_again(snapshot: Snapshot, job: Job) -> str:
+    """Return the command that submits a job again which has failed, was cancelled, or is never admitted again."""
+    name = job.place.name
+    if not job.declared:
+        return f"kubectl delete jobset {name} -n {job.place.namespace}, then apply its file again"
+    if snapshot.in_sandbox:
+        return "make down, then make up"
+    return f"pulumi up --stack {snapshot.stack} --replace '**::job-{name}'"
 
 
 def counted(count: int, word: str) -> str:

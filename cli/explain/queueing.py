@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from cli.explain.finding import Cause, Finding, counted
+from cli.explain.finding import Cause, Finding, counted, submit_again
 from cli.observed.kind import Kind
 from cli.observed.objects import Condition
 from cli.observed.snapshot import Job, Snapshot, State, Workload
@@ -22,7 +22,7 @@ _EVICTION = {
     "NodeFailures": "a node of its slices failed",
     "AdmissionCheck": "an admission check took its word back",
     "ClusterQueueStopped": "its queue was stopped",
-    "LocalQueueStopped": "its queue was stopped",
+    "LocalQueueStopped": "it was paused",
     "Deactivated": "it was deactivated",
 }
 _TIME_OVER = "MaximumExecutionTime"
@@ -37,6 +37,8 @@ def findings(snapshot: Snapshot, job: Job) -> Iterator[Finding]:
     elif workload is None:
         if job.suspended:
             yield _no_workload(snapshot, job)
+    elif workload.paused and not workload.admitted_by:
+        yield _paused(snapshot, job, workload)
     else:
         if workload.evictions or workload.said("Evicted"):
             yield from _evicted(snapshot, job, workload)
@@ -51,7 +53,18 @@ def _missing(snapshot: Snapshot, job: Job) -> Finding:
         Cause.MISSING,
         f"No JobSet {job.place.name} is in namespace {job.place.namespace}: it was deleted, or never submitted.",
         None,
-        next=(f"submit it: pulumi up --refresh --stack {snapshot.stack}",),
+        next=(f"submit it: {submit_again(snapshot, job)}",),
+    )
+
+
+def _paused(snapshot: Snapshot, job: Job, workload: Workload) -> Finding:
+    said = workload.said("QuotaReserved")
+    return Finding(
+        Cause.PAUSED,
+        "The job is paused and holds no chips.",
+        said.since if said else None,
+        (said.message,) if said else (),
+        (f"let it go on: set its `paused` to false in the stack file of {snapshot.stack}, then `pulumi up`",),
     )
 
 
@@ -99,7 +112,7 @@ def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
 
 def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, since: float) -> Finding:
     place = f" It is number {job.position} in line." if job.position else ""
-    raise_priority = f"let it go first: multislice priority high {job.place.name} {snapshot.options}"
+    raise_priority = _raise_priority(snapshot)
     evidence = (said.message,)
     if found := _TOO_SMALL.search(said.message):
         what = f"The job asks for {workload.chips} chips, and its queue can have {found[2]} at most: it waits for ever."
@@ -115,6 +128,10 @@ def _refused(snapshot: Snapshot, job: Job, workload: Workload, said: Condition, 
         return Finding(Cause.NO_SLICE_FREE, what, since, evidence, (advice,))
     what = f"Kueue has not admitted the job yet.{place}"
     return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
+
+
+def _raise_priority(snapshot: Snapshot) -> str:
+    return f"let it go first: raise its `priority` in the stack file of {snapshot.stack}, then `pulumi up`"
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
@@ -147,8 +164,8 @@ def _evicted(snapshot: Snapshot, job: Job, workload: Workload) -> Iterator[Findi
     goes_on = "nothing is to be done: it goes on from its last checkpoint when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was put back into its queue for {_preemptor(snapshot, preempted)}.{back}"
-        first = f"let it go first: multislice priority high {job.place.name} {snapshot.options}"
-        yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else (goes_on, first))
+        advice = (goes_on, _raise_priority(snapshot))
+        yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else advice)
         return
     reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)
     why = _EVICTION.get(reason, reason)
@@ -169,19 +186,19 @@ def _preemptor(snapshot: Snapshot, said: Condition) -> str:
 def _deactivated(snapshot: Snapshot, job: Job, workload: Workload, times: tuple[str, ...]) -> Finding:
     said = workload.said("Evicted") or workload.said("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
-    resume = f"multislice resume {job.place.name} {snapshot.options}"
     if _TIME_OVER in words or "maximum execution time" in words:
-        what, advice = "The job has used up its max_hours, and is never admitted again.", "raise job.max_hours, then "
+        what, advice = (
+            "The job has used up its max_hours, and is never admitted again.",
+            "raise job.max_hours, then `pulumi up`",
+        )
     elif _TRIES_OVER in words or "re-queue" in words:
         what = "The job was put back as often as scheduling.requeueing.limit allows, and is never admitted again."
-        advice = "remove what kept its hosts from becoming ready, then "
+        advice = f"remove what kept its hosts from becoming ready, then submit it again: {submit_again(snapshot, job)}"
     else:
-        what, advice = "The job was deactivated, and is not admitted until somebody activates it.", ""
+        what = "The job was deactivated by hand, and is not admitted until its Workload is activated."
+        advice = f"kubectl patch workload {workload.name} -n {workload.namespace} --type merge"
+        advice += """ -p '{"spec": {"active": true}}'"""
     evidence = (said.message, *times) if said else times
     # Whoever called still has the function; its files may be gone.
-    again = (
-        "call again, with a higher max_hours if that is over"
-        if job.kind is Kind.FUNCTION
-        else f"{advice}let it go on: {resume}"
-    )
+    again = "call again, with a higher max_hours if that is over" if job.kind is Kind.FUNCTION else advice
     return Finding(Cause.DEACTIVATED, what, said.since if said else None, evidence, (again,))

@@ -6,7 +6,7 @@ own namespace alone, and an operator may be away.
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.deployed import Deployed, JobPlace
@@ -25,6 +25,7 @@ from infra.names import (
     JOBS,
     JOBSET_LABEL,
     JOBSETS,
+    LOCAL_QUEUES,
     NODE_POOL_LABEL,
     NODES,
     PODS,
@@ -97,12 +98,16 @@ def read_cluster(deployed: Deployed, at: float) -> Cluster:
         [
             (NODES, {"labelSelector": ACCELERATOR_LABEL}),
             (QUEUES, {}),
-            *((path.format(name), {}) for name in namespaces for path in (JOBSETS, WORKLOADS, EVENTS)),
+            *((path.format(name), {}) for name in namespaces for path in (JOBSETS, WORKLOADS, LOCAL_QUEUES, EVENTS)),
             *((path.format(name), of_jobset) for name in namespaces for path in (PODS, JOBS)),
         ]
     )
     queues: Mapping[str, str] = deployed.outputs.get("queues", {})
-    workloads = [kueue.workload(each) for name in namespaces for each in found[WORKLOADS.format(name)]]
+    workloads = [
+        kueue.workload(each, kueue.stopped(found[LOCAL_QUEUES.format(name)]))
+        for name in namespaces
+        for each in found[WORKLOADS.format(name)]
+    ]
     jobs = [job for name in namespaces for job in _jobs_in(name, found, workloads, at)]
     return Cluster(
         answered=sum(map(len, reader.faults.values())) < len(found),
@@ -120,7 +125,7 @@ def _in_order(declared: Sequence[JobPlace], found: Sequence[Job]) -> list[Job]:
     own = {(place.namespace, place.name): Job(place) for place in declared}
     there = {(job.place.namespace, job.place.name): job for job in found}
     others = sorted((job for key, job in there.items() if key not in own), key=lambda job: job.created)
-    return [*(there.get(key, missing) for key, missing in own.items()), *others]
+    return [*(replace(there.get(key, missing), declared=True) for key, missing in own.items()), *others]
 
 
 def _jobs_in(namespace: str, found: Mapping[str, list[Json]], workloads: Sequence[Workload], at: float) -> list[Job]:

@@ -1,17 +1,17 @@
 """Kueue's objects as values: queues and what waits in them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from cli.observed.objects import Object, conditions, moment
 from cli.observed.snapshot import Queue, Share, Workload
-from infra.names import TPU_RESOURCE
+from infra.names import TPU_RESOURCE, team_of
 
 _SCALES = {"k": 1_000, "M": 1_000_000}
 
 
-def workload(found: Object) -> Workload:
-    """A Workload."""
+def workload(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
+    """A Workload; `stopped_queues` are those of the LocalQueues of its namespace that are stopped."""
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
     admission: dict[str, Any] = status.get("admission") or {}
     owners: list[dict[str, str]] = metadata.get("ownerReferences", [])
@@ -20,7 +20,7 @@ def workload(found: Object) -> Workload:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         namespace=metadata.get("namespace", ""),
-        queue=spec.get("queueName", ""),
+        queue=team_of(spec.get("queueName", "")),
         owner=owners[0]["name"] if owners else "",
         priority=spec.get("priority", 0),
         chips=sum(map(_chips_asked, spec.get("podSets", []))),
@@ -35,6 +35,7 @@ def workload(found: Object) -> Workload:
             for check in status.get("admissionChecks", [])
         ),
         conditions=conditions(found),
+        paused=spec.get("queueName") in stopped_queues,
     )
 
 
@@ -94,6 +95,11 @@ def _shares(groups: Sequence[dict[str, Any]], reserved: Sequence[dict[str, Any]]
         if resource["name"] == TPU_RESOURCE
     }
     return [Share(name, quota, *used.get(name, (0, 0))) for name, quota in quotas.items()]
+
+
+def stopped(local_queues: Iterable[Object]) -> set[str]:
+    """Return the names of those LocalQueues that Kueue admits no job from."""
+    return {each["metadata"]["name"] for each in local_queues if each["spec"].get("stopPolicy", "None") != "None"}
 
 
 def position(waiting: Sequence[Workload], wanted: Workload) -> int | None:

@@ -34,23 +34,27 @@ class Observer:
     def _with_files(self, job: Job, at: float) -> Job:
         read_at, files = self._files.get(job.place, (0.0, UNREAD))
         if at - read_at >= FILES_SECONDS:
-            files = _files_of(self.deployed, job)
+            folder = folder_of(self.deployed, job)
+            files = read_files(folder) if folder else UNREAD
             self._files[job.place] = (at, files)
         return replace(job, files=files)
 
 
-def _files_of(deployed: Deployed, job: Job) -> Files:
-    """Another program keeps its files as it likes; so does somebody else's job that has the name of the stack's."""
+def folder_of(deployed: Deployed, job: Job) -> str | None:
+    """Return the folder of the job's files.
+
+    None: another program keeps its files as it likes. So does somebody else's job that has the name of the stack's.
+    """
     own = {place.name: place.namespace for place in deployed.jobs}
     if own.get(job.place.name, job.place.namespace) != job.place.namespace:
-        return UNREAD
+        return None
     match job.kind:
         case Kind.TRAINING:
-            return read_files(deployed.job_folder(job.place))
+            return deployed.job_folder(job.place)
         case Kind.FUNCTION:
-            return read_files(deployed.call_folder(job.place))
+            return deployed.call_folder(job.place)
         case Kind.CONTAINER:
-            return UNREAD
+            return None
 
 
 def job_of(deployed: Deployed, snapshot: Snapshot, name: str | None) -> Job:
@@ -83,6 +87,7 @@ def _snapshot(deployed: Deployed, cluster: Cluster, at: float) -> Snapshot:
         options=deployed.options,
         cluster=deployed.outputs.get("cluster", ""),
         at=at,
+        in_sandbox=deployed.sandbox is not None,
         answered=cluster.answered,
         usd_per_hour=usd_per_hour,
         nodes=cluster.nodes,

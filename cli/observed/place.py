@@ -6,7 +6,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.observed.objects import Object
 from infra.kubernetes import ApiError
-from infra.names import JOBSETS, QUEUE_LABEL
+from infra.names import JOBSETS, QUEUE_LABEL, team_of
 
 
 def place_of(deployed: Deployed, name: str | None) -> JobPlace:
@@ -50,6 +50,6 @@ def _submitted(deployed: Deployed, namespace: str, name: str) -> JobPlace | None
 
 
 def place_in(jobset: Object, namespace: str) -> JobPlace:
-    """Where a JobSet is, and the queue that it names; empty if it names none."""
+    """Return where a JobSet is, and the team whose queue it names; empty if it names none."""
     metadata = jobset["metadata"]
-    return JobPlace(metadata["name"], namespace, metadata.get("labels", {}).get(QUEUE_LABEL, ""))
+    return JobPlace(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))

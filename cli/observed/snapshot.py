@@ -21,7 +21,9 @@ class State(StrEnum):
     """No JobSet has its name."""
     QUEUED = "queued"
     EVICTED = "evicted"
-    """It ran, was put back into the queue and waits there."""
+    """It ran and was put back into the queue; its hosts save, or it waits."""
+    PAUSED = "paused"
+    """Its queue is stopped, which `paused` in the stack file does, and its hosts have ended."""
     HELD = "held"
     """Its queue will not admit it again by itself."""
     STARTING = "starting"
@@ -108,6 +110,8 @@ class Workload:
     checks: tuple[tuple[str, str, str], ...]
     """Admission checks that it needs: name, state and message."""
     conditions: tuple[Condition, ...]
+    paused: bool = False
+    """Whether its LocalQueue is stopped."""
 
     def said(self, kind: str) -> Condition | None:
         """The condition of that kind; None: nobody has said it."""
@@ -121,7 +125,7 @@ class Workload:
     @property
     def waits(self) -> bool:
         """Whether it is in line."""
-        return not self.admitted_by and not self.holds("Finished") and self.active
+        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,8 @@ class Job:
 
     place: JobPlace
     kind: Kind = Kind.TRAINING
+    declared: bool = False
+    """Whether the stack file has it; if not, somebody submitted it by hand."""
     uid: str = ""
     """Empty: no JobSet has its name."""
     created: float = 0.0
@@ -201,6 +207,11 @@ class Job:
             return State.COMPLETED if self.terminal == "Completed" else State.FAILED
         workload = self.workload
         if workload is None or not workload.admitted_by:
+            if workload and workload.paused:
+                # Kueue frees the quota before the hosts have saved.
+                return (
+                    State.EVICTED if any(pod.phase in ("Running", "Terminating") for pod in self.pods) else State.PAUSED
+                )
             return _unadmitted(workload, suspended=self.suspended)
         runs = self.hosts and self.running >= self.hosts and self.heads_running >= self.heads
         return State.RUNNING if runs else State.STARTING
@@ -227,6 +238,7 @@ class Snapshot:
     """How a command line names the stack, such as `-s dev --engine sandbox`."""
     cluster: str
     at: float
+    in_sandbox: bool = False
     answered: bool = True
     """Whether the cluster could be asked at all."""
     usd_per_hour: float | None = None

@@ -24,7 +24,7 @@ WATCH_SECONDS = 2.0
 FAILED = 2
 """Exit status of a watch whose job failed, or is gone."""
 _GONE_LOOKS = 30
-"""Without a sight of the job until it counts as cancelled: `retry` and `up` put another in its place."""
+"""Without a sight of the job until it counts as cancelled: `up` may put another in its place."""
 
 
 def status(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:

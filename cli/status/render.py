@@ -17,6 +17,7 @@ _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
     State.EVICTED: "yellow",
+    State.PAUSED: "dim",
     State.HELD: "bold red",
     State.STARTING: "cyan",
     State.RUNNING: "green",

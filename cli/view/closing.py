@@ -107,6 +107,12 @@ def without_jobs(site: Site, kubectl: Path, queues: Mapping[str, str]) -> Text:
     )
 
 
+def paused(jobs: Sequence[str]) -> Text:
+    """The stack is up, and the job that would be followed is paused."""
+    tries = [("go on with a job", "set its `paused` to false in the stack file, then make up")]
+    return _join(Text(f"the stack is up; paused: {', '.join(jobs)}", "bold green"), _next(tries))
+
+
 def times(snapshot: Snapshot) -> Text:
     """How long each phase took."""
     spans = [(phase, snapshot.spans[phase]) for phase in snapshot.phases if phase in snapshot.spans]

@@ -13,6 +13,7 @@ from cli.observed.outcome import DELETED, outcome_of
 from cli.observed.pod import Pod, key_of, pod_of
 from cli.observed.training import Training
 from cli.view.snapshot import Phase, Resources, Snapshot
+from infra.names import team_of
 from workloads.progress import CheckpointSaved, Evaluation, RolledBack, RunStarted, RunSummary, StepProgress
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _finish(snapshot: Snapshot, at: float, failed: bool) -> Snapshot:
 
 def workload(snapshot: Snapshot, found: Object, at: float, deleted: bool) -> Snapshot:
     """A Workload of the namespace was seen: ours gives the queue phase, the others our position."""
-    if found["spec"].get("queueName") != snapshot.queue:
+    if team_of(found["spec"].get("queueName", "")) != snapshot.queue:
         return snapshot
     name = found["metadata"]["name"]
     waiting = {other: order for other, order in snapshot.waiting.items() if other != name}

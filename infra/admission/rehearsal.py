@@ -11,13 +11,15 @@ from infra.admission.manifests import Object
 from infra.admission.preemption import Reason, Target
 from infra.admission.scheduler import Assignment, Attempt, Mode, Scheduler, assign
 from infra.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
+from infra.names import team_of
 from infra.pods import way
 from infra.settings.jobs import Job
 from infra.settings.stack import Settings
 from infra.submission import submission
 from workloads.spec.base import Spec
 
-Outcome = Literal["admitted", "preempts", "waits", "never"]
+Outcome = Literal["admitted", "preempts", "waits", "never", "paused"]
+"""`paused`: the job is kept out of its queue; the rest of the verdict says what would happen otherwise."""
 _NAMED = 5
 """Most workloads in one line."""
 _REASONS: dict[Reason, str] = {
@@ -119,6 +121,8 @@ class Verdict(Spec):
     @property
     def lines(self) -> tuple[str, ...]:
         """The verdict as text. The first line is the outcome."""
+        if self.outcome == "paused":
+            return (self._headline(),)
         details = [
             *(f"borrows {loan}" for loan in self.borrowed),
             *(f"preempts {preempted}" for preempted in self.preempted),
@@ -147,6 +151,8 @@ class Verdict(Spec):
                 return f"{job} waits: queue {self.queue} is {'on hold' if self.stopped else 'short of chips'}"
             case "never":
                 return f"{job} is never admitted by queue {self.queue}"
+            case "paused":
+                return f"{job} is paused and holds no chips"
 
 
 def _listed(what: str, names: Iterable[str]) -> list[str]:
@@ -303,7 +309,11 @@ def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[st
     verdicts: dict[str, Verdict] = {}
     for job, workload in zip(settings.jobs.values(), newcomers(settings), strict=True):
         unknown = tuple(_unknown(settings, job, asked=live is not None))
-        verdicts[job.name] = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        verdict = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        if job.paused:
+            verdicts[job.name] = verdict.model_copy(update={"outcome": "paused"})
+            continue
+        verdicts[job.name] = verdict
         found = found.model_copy(update={"workloads": (*found.workloads, workload)})
     return verdicts
 
@@ -312,7 +322,9 @@ def situation(settings: Settings, live: Iterable[Object]) -> Situation:
     """Return the plan's queues with the cluster's workloads, without those of the stack's jobs, which are replaced."""
     placement, jobs = settings.scheduling.placement, {workload.name for workload in newcomers(settings)}
     rendered = (queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
-    local = {(team.namespace, name): name for name, team in settings.teams.items()}
+    names = [*settings.teams, *(job.queue for job in settings.jobs.values())]
+    teams = {name: team_of(name) for name in names}
+    local = {(settings.teams[team].namespace, name): team for name, team in teams.items()}
     found = manifests.workloads(live, local, _flavors(settings))
     return Situation(
         queues=tuple(map(manifests.queue, rendered)),

@@ -13,18 +13,18 @@ from infra.settings.stack import Settings
 from infra.submission import job_specs
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
-from workloads.spec import JobSpec, Spec, load_preset
+from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
 
 
 class OptimizerValue(Spec):
     """A setting of the optimizer in the stack file."""
 
     setting: str
-    value: float
-    preset: float
+    value: float | str | None
+    preset: float | str | None
     """Value in the preset."""
-    resumes: bool
-    """Whether a run with another value may continue with this one."""
+    resumes: bool | None
+    """Whether a run with another value may continue with this one; `None` if no job can allow that."""
 
 
 class Padding(Spec):
@@ -181,7 +181,7 @@ def _training(job: TrainingJob, spec: JobSpec) -> TrainingPlan:
                 setting=f"optimizer.{name}",
                 value=getattr(spec.optimizer, name),
                 preset=getattr(preset, name),
-                resumes=f"optimizer.{name}" in job.allow_changes,
+                resumes=f"optimizer.{name}" in job.allow_changes if f"optimizer.{name}" in CHANGEABLE else None,
             )
             for name in job.optimizer
         ),

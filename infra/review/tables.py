@@ -8,7 +8,13 @@ from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
-_QUEUE_STATES: Mapping[Outcome, State] = {"admitted": "good", "preempts": "notable", "waits": "notable", "never": "bad"}
+_QUEUE_STATES: Mapping[Outcome, State] = {
+    "admitted": "good",
+    "preempts": "notable",
+    "waits": "notable",
+    "never": "bad",
+    "paused": "notable",
+}
 _NO_JOBS = Table(
     title="Queue",
     verdict="the stack has no jobs; others submit theirs to its queues",
@@ -176,6 +182,11 @@ def _signed(amount: float) -> str:
     return f"{'-' if amount < 0 else '+'}{_usd(abs(amount))}"
 
 
+_RESUMED = {
+    True: "may continue with it",
+    False: "cannot continue, unless allow_changes names it",
+    None: "cannot continue",
+}
 _SHOWN_ARRAYS = 3
 """Largest arrays that a review shows; the preflight shows all."""
 
@@ -229,11 +240,16 @@ def _step(review: Review, plan: JobPlan) -> Iterable[str]:
         if plan.training.padding:
             yield _padding(plan.slices, plan.training.padding)
         for chosen in plan.training.optimizer:
-            resumed = "may continue with it" if chosen.resumes else "cannot continue, unless allow_changes names it"
             yield (
-                f"{chosen.setting} {chosen.value:g}, {chosen.preset:g} in the preset: a run trained with another value"
-                f" {resumed}."
+                f"{chosen.setting} {_value(chosen.value)}, {_value(chosen.preset)} in the preset: a run trained with"
+                f" another value {_RESUMED[chosen.resumes]}."
             )
+
+
+def _value(value: float | str | None) -> str:
+    if value is None:
+        return "unset"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _padding(slices: int, found: Sequence[Padding]) -> str:

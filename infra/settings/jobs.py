@@ -29,6 +29,7 @@ from workloads.spec import (
     OptimizerSetting,
     PositiveInt,
     Spec,
+    TrackersSpec,
     WholeNumber,
 )
 
@@ -71,7 +72,7 @@ class JobSlices(Spec):
 class Job(Spec):
     """A job of any kind. Any change replaces its JobSet: it starts over or resumes.
 
-    Only `priority` changes in place, and only if the job has no `fallback` and no queued group.
+    `paused` changes in place. So does `priority`, unless the job has a `fallback` or a queued group.
     """
 
     name: JobName
@@ -80,6 +81,9 @@ class Job(Spec):
     slices: JobSlices
     priority: Priority
     """Priority within the team. A job may evict one of the same team with a lower priority."""
+    paused: bool = False
+    """Whether the job is kept out of its queue. A running job gets SIGTERM, saves, and frees its chips. When this
+    becomes false again, it waits for chips like any other and continues from its last checkpoint."""
     max_restarts: Annotated[WholeNumber, Field(ge=0)]
     """Number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
@@ -105,6 +109,11 @@ class Job(Spec):
     def pod_level(self) -> PodLevel:
         """Strictest level that admits its pods. No level allows the host's network and nothing else."""
         return "privileged" if self.host_network else "restricted"
+
+    @property
+    def queue(self) -> str:
+        """Name of the job's own LocalQueue: the team's name, a dot, the job's name."""
+        return f"{self.team}.{self.name}"
 
     @property
     def sweep_name(self) -> str | None:
@@ -134,6 +143,8 @@ class TrainingJob(CompilerSpec, Job):
     initial_weights: str | None = None
     """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`. Default: weights drawn
     from the seed."""
+    trackers: TrackersSpec = TrackersSpec()
+    """Where the curves of the run are shown; see `docs/metrics.md`. Default: only in its report."""
     compile_cache: Literal["host", "bucket"] = "host"
     """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint bucket, where
     every later start finds them, together with those that `multislice preflight` stored there."""

@@ -1,6 +1,6 @@
 """Rules of jobs of any kind, of training jobs, and of secrets."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError
 from typing import cast
 
@@ -16,8 +16,20 @@ from infra.settings.stack import Draft, DraftJob, Shapes, listed
 from infra.settings.values import SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
-from workloads.spec import ModelSpec, OptimizerSpec, Preset, TokenFileSpec, TrainingSpec, load_preset, preset_names
+from workloads.spec import (
+    WANDB_KEY_VARIABLE,
+    ModelSpec,
+    OptimizerSpec,
+    Preset,
+    TokenFileSpec,
+    TrainingSpec,
+    load_preset,
+    preset_names,
+)
 
+_LONGEST_LABEL = 63
+"""Kueue puts the name of a job's queue on its pods as a label
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 _NOT_SHOWN = "something else, which is not shown here"
 """No error shows a value of a secret, not even one that is in the file in plain text."""
@@ -39,6 +51,10 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
     if job.name == TEAMS_FOLDER:
         expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
         yield FieldError(path, expected, job.name, "rename the job")
+    if len(job.queue) > _LONGEST_LABEL:
+        expected = f"names of team and job that have at most {_LONGEST_LABEL - 1} characters together"
+        fix = "shorten one of them: the job's queue is named after both"
+        yield FieldError(path, expected, f"{len(job.queue) - 1}", fix)
     if job.host_network and draft.datasets and draft.datasets.mount:
         expected = f"no mount with {path}.host_network: such pods act as their node, and Cloud Storage FUSE as the pod"
         fix = "remove one of them; a trainer reads gs:// paths without a mount"
@@ -56,7 +72,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
     yield from rules_containers.check_pathways(path, job, draft, shape)
     match job:
         case TrainingJob():
-            yield from _training(path, job, shape)
+            yield from _training(path, job, shape, draft.secrets)
         case ContainerJob():
             yield from rules_containers.check_container(path, job, draft, shape)
         case _:
@@ -153,8 +169,8 @@ def _preset(entry: DraftJob) -> Iterator[FieldError]:
         yield FieldError(f"{entry.path}.preset", expected, repr(preset), "rename it", nearest(preset, preset_names()))
 
 
-def _training(path: str, job: TrainingJob, shape: SliceShape | None) -> Iterator[FieldError]:
-    """Yield the errors of a training job, on slices of `shape` if that is known."""
+def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Collection[str]) -> Iterator[FieldError]:
+    """Yield the errors of a training job, on slices of `shape` if that is known. The stack has these `secrets`."""
     if job.preset in preset_names():
         preset = load_preset(job.preset)
         if not (job.data or preset.data):
@@ -170,6 +186,15 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None) -> Iterator
     if job.allow_changes and job.existing_run != "resume":
         got = f"existing_run: {job.existing_run}"
         yield FieldError(place, "existing_run: resume", got, "change one of the two")
+    own = secrets if job.secrets is None else job.secrets
+    if job.trackers.wandb and WANDB_KEY_VARIABLE not in own:
+        yield FieldError(
+            f"{path}.trackers.wandb",
+            f"the secret {WANDB_KEY_VARIABLE} among those of the job, since the trainer logs in with it",
+            listed(own),
+            f"pulumi config set --secret --path 'tpu-multislice:secrets.{WANDB_KEY_VARIABLE}', and add the name to"
+            f" {path}.secrets if the job has that list",
+        )
 
 
 def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[FieldError]:
@@ -184,9 +209,20 @@ def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Pre
             merged(job, preset)
         except ValidationError as error:
             wrong += from_validation(error, f"{path}.{name}", model)
+    if not wrong and training_spec(job, preset).lora:
+        wrong += _adapters(path, job, preset)
     yield from wrong
     if shape and not wrong:
         yield from _fit(path, job, shape, preset)
+
+
+def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldError]:
+    if not job.initial_weights:
+        expected = f"the folder of the weights that {path}.training.lora adapts"
+        fix = "write it; docs/models.md says how to make one"
+        yield FieldError(f"{path}.initial_weights", expected, "nothing", fix)
+    if (kind := optimizer_spec(job, preset).kind) != "adamw":
+        yield FieldError(f"{path}.optimizer.kind", f"adamw with {path}.training.lora", kind, "remove one of them")
 
 
 def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[FieldError]:

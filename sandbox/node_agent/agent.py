@@ -22,7 +22,6 @@ from sandbox.node_agent.leftovers import end_leftovers, start_reaper
 from sandbox.node_agent.log_times import LogTimes
 from sandbox.node_agent.names import PodNames
 from sandbox.node_agent.pod import Pod
-from sandbox.node_agent.pod_process import PodProcess
 from sandbox.node_agent.pod_worker import PodWorker
 from sandbox.node_agent.status import NODE_SHUTDOWN
 from sandbox.site import NODE_LABEL, Site
@@ -59,7 +58,7 @@ class NodeAgent:
             RuntimeError: one of the agent's own threads has died.
         """
         times = LogTimes(self._site.logs / "pods")
-        server = KubeletServer(self._site, self._runs, self._process, times)
+        server = KubeletServer(self._site, self._runs, times)
         # Before the first look at the API: a pod that was never reported is simply started anew.
         end_leftovers(self._site.pods)
         shutil.rmtree(self._site.pods, ignore_errors=True)
@@ -162,15 +161,9 @@ class NodeAgent:
         )
 
     def _runs(self, namespace: str, pod_name: str, container: str) -> bool:
-        return any(worker.runs(container) for worker in self._workers_named(namespace, pod_name))
-
-    def _process(self, namespace: str, pod_name: str, container: str) -> PodProcess | None:
-        reached = [w for w in self._workers_named(namespace, pod_name) if w.pod.node not in self._machine.silent]
-        return next(filter(None, (worker.process(container) for worker in reached)), None)
-
-    def _workers_named(self, namespace: str, pod_name: str) -> list[PodWorker]:
         with self._lock:
-            return [w for w in self._workers.values() if (w.pod.namespace, w.pod.name) == (namespace, pod_name)]
+            named = [w for w in self._workers.values() if (w.pod.namespace, w.pod.name) == (namespace, pod_name)]
+        return any(worker.runs(container) for worker in named)
 
     def _end_all(self) -> None:
         with self._lock:

@@ -1,7 +1,4 @@
-"""The HTTPS endpoint that `kubectl logs` and `kubectl exec` reach through the API server. Nothing else is offered.
-
-Commands come on WebSockets: nodes declare `ExtendWebSocketsToKubelet`, so the API server does not translate to SPDY.
-"""
+"""The HTTPS endpoint that `kubectl logs` reaches through the API server. Nothing else is offered."""
 
 import logging
 import re
@@ -16,11 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from infra.remote_command import Container
-from sandbox.node_agent import exec_session, web_socket
 from sandbox.node_agent.container import log_file
 from sandbox.node_agent.log_times import LogTimes
-from sandbox.node_agent.pod_process import PodProcess
 from sandbox.site import Site
 
 log = logging.getLogger(__name__)
@@ -28,24 +22,29 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _NANOSECONDS = 1_000_000_000
 _LOG_PATH = re.compile(r"/containerLogs/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
-_EXEC_PATH = re.compile(r"/exec/([a-z0-9.-]+)/([a-z0-9.-]+)/([a-z0-9.-]+)")
 
 type Runs = Callable[[str, str, str], bool]
 """Whether a container, by namespace, pod and name, runs or may run again."""
-type Find = Callable[[str, str, str], PodProcess | None]
-"""The process of a container, by namespace, pod and name; None: it does not run."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """The container whose log is asked for."""
+
+    namespace: str
+    pod: str
+    name: str
 
 
 class KubeletServer(ThreadingHTTPServer):
-    """Serves logs of one site's pods, and commands in them, to clients with a certificate of its authority."""
+    """Serves logs of one site's pods to clients with a certificate of its authority."""
 
     daemon_threads = True
 
-    def __init__(self, site: Site, runs: Runs, find: Find, times: LogTimes) -> None:
+    def __init__(self, site: Site, runs: Runs, times: LogTimes) -> None:
         super().__init__((site.address, site.kubelet_port), _Handler)
         self.site = site
         self.runs = runs
-        self.find = find
         self.times = times
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(site.pki / "ca.crt"))
         context.verify_mode = ssl.CERT_REQUIRED
@@ -66,16 +65,16 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = parse_qs(url.query, keep_blank_values=True)
         if asked := _LOG_PATH.fullmatch(url.path):
-            self._log(_container(asked), {key: values[0] for key, values in query.items()})
-        elif asked := _EXEC_PATH.fullmatch(url.path):
-            self._exec(_container(asked), query)
+            self._log(Container(*asked.groups()), {key: values[0] for key, values in query.items()})
         else:
             self._refuse()
 
     def _log(self, asked: Container, query: Mapping[str, str]) -> None:
         path = _find_log(self.server.site, asked, previous=query.get("previous") == "true")
         if path is None:
-            self._answer(HTTPStatus.NOT_FOUND, f"{_named(asked)} has no such log")
+            self._answer(
+                HTTPStatus.NOT_FOUND, f"container {asked.name} of pod {asked.namespace}/{asked.pod} has no such log"
+            )
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/plain")
@@ -87,24 +86,6 @@ class _Handler(BaseHTTPRequestHandler):
         for block in log_blocks(path, self.server.times, Wanted.of(query), goes_on):
             self.wfile.write(block)
             self.wfile.flush()
-
-    def _exec(self, asked: Container, query: Mapping[str, list[str]]) -> None:
-        wish = exec_session.Wish.of(query)
-        protocol = web_socket.chosen_protocol(self.headers, exec_session.PROTOCOLS)
-        process = self.server.find(asked.namespace, asked.pod, asked.name)
-        if protocol is None or not wish.command:
-            self._answer(
-                HTTPStatus.BAD_REQUEST, f"expected a command on a WebSocket of {' or '.join(exec_session.PROTOCOLS)}"
-            )
-        elif process is None:
-            self._answer(HTTPStatus.NOT_FOUND, f"{_named(asked)} does not run")
-        else:
-            self.protocol_version = "HTTP/1.1"
-            self.send_response(HTTPStatus.SWITCHING_PROTOCOLS)
-            for name, value in web_socket.acceptance(self.headers, protocol).items():
-                self.send_header(name, value)
-            self.end_headers()
-            exec_session.serve(web_socket.ServerSide(self.connection), process, wish)
 
     def do_POST(self) -> None:
         self._refuse()
@@ -120,9 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def _refuse(self) -> None:
-        self._answer(
-            HTTPStatus.NOT_IMPLEMENTED, "of pods, which are local processes here, only logs and commands are served"
-        )
+        self._answer(HTTPStatus.NOT_IMPLEMENTED, "pods are local processes here, and only their logs are served")
 
 
 @dataclass(frozen=True)
@@ -172,15 +151,6 @@ def log_blocks(path: Path, times: LogTimes, wanted: Wanted, goes_on: Callable[[]
 def _stamp(at_ns: int) -> bytes:
     seconds, rest = divmod(at_ns, _NANOSECONDS)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z".encode()
-
-
-def _container(asked: re.Match[str]) -> Container:
-    namespace, pod, name = asked.groups()
-    return Container(namespace, pod, name)
-
-
-def _named(asked: Container) -> str:
-    return f"container {asked.name} of pod {asked.namespace}/{asked.pod}"
 
 
 def _find_log(site: Site, asked: Container, *, previous: bool) -> Path | None:

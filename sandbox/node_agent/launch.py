@@ -8,13 +8,11 @@ runs; before that, a fault is written to it.
 """
 
 import ctypes
-import fcntl
 import json
 import os
 import signal
 import socket
 import sys
-import termios
 from contextlib import suppress
 from typing import Any
 
@@ -41,8 +39,6 @@ def main() -> None:
                 _bind(source, target, read_only)
             socket.sethostname(plan["hostname"])
             _yield_cores()
-        if plan["terminal"]:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _die_with_parent()
         os.chdir(plan["folder"])
         os.execvp(command[0], command)

@@ -36,17 +36,6 @@ class Plan:
     log: Path
 
 
-@dataclass(frozen=True)
-class Streams:
-    """Descriptors that a process reads and writes."""
-
-    stdin: int
-    stdout: int
-    stderr: int
-    terminal: bool
-    """Whether they are one, which is to be the process's own."""
-
-
 @dataclass
 class PodProcess:
     """A running container, or a command beside it. Its group is killed when its main process ends."""
@@ -67,21 +56,18 @@ class PodProcess:
             StartError: the program, its folder or its mounts are not to be had.
         """
         with plan.log.open("ab") as log:
-            streams = Streams(subprocess.DEVNULL, log.fileno(), subprocess.STDOUT, terminal=False)
             steps = {"hostname": plan.hostname, "mounts": [_step(mount) for mount in plan.mounts]}
-            return cls._begin(plan, plan.command, plan.environment, streams, steps)
+            return cls._begin(plan, plan.command, log.fileno(), steps)
 
-    def beside(self, command: Sequence[str], streams: Streams) -> "PodProcess":
+    def beside(self, command: Sequence[str], output: int = subprocess.DEVNULL) -> "PodProcess":
         """Start a command in this container: same environment, folder, files and host name.
 
-        Call it from a thread that lives as long as the command should.
+        What it prints goes to the descriptor `output`. Call it from a thread that lives as long as the command should.
 
         Raises:
             StartError: the container has no such program, or has ended.
         """
-        terminal = {"TERM": "xterm"} if streams.terminal else {}
-        environment = {**terminal, **self.plan.environment}
-        return self._begin(self.plan, command, environment, streams, {"beside": self.pid})
+        return self._begin(self.plan, command, output, {"beside": self.pid})
 
     @property
     def pid(self) -> int:
@@ -105,24 +91,17 @@ class PodProcess:
             return self._process.wait()
 
     @classmethod
-    def _begin(
-        cls,
-        plan: Plan,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        streams: Streams,
-        steps: Mapping[str, Any],
-    ) -> "PodProcess":
+    def _begin(cls, plan: Plan, command: Sequence[str], output: int, steps: Mapping[str, Any]) -> "PodProcess":
         reader, writer = os.pipe()
-        shared = {"report": writer, "folder": str(plan.workdir), "terminal": streams.terminal}
+        shared = {"report": writer, "folder": str(plan.workdir)}
         with open(reader, "rb") as report:
             try:
                 process = subprocess.Popen(
                     [sys.executable, "-I", "-S", launch.__file__, json.dumps({**shared, **steps}), *command],
-                    env=environment,
-                    stdin=streams.stdin,
-                    stdout=streams.stdout,
-                    stderr=streams.stderr,
+                    env=plan.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
                     start_new_session=True,
                     pass_fds=[writer],
                 )

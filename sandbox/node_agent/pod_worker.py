@@ -95,11 +95,6 @@ class PodWorker:
         """Whether the container runs or may run again."""
         return not self._final and container in self._records
 
-    def process(self, container: str) -> PodProcess | None:
-        """That of the container; None: it does not run."""
-        with self._lock:
-            return self._processes.get(container)
-
     def _live(self) -> None:
         if self.pod.deleting or self.pod.started:
             self._report_lost()

@@ -6,14 +6,13 @@ Readiness probes are not asked: a running container is ready.
 import logging
 import signal
 import socket
-import subprocess
 import threading
 from typing import Any
 
 import urllib3
 
 from sandbox.node_agent.pod import Json
-from sandbox.node_agent.pod_process import PodProcess, StartError, Streams
+from sandbox.node_agent.pod_process import PodProcess, StartError
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +79,8 @@ class Probing:
         return True
 
     def _succeeds(self, command: list[str], timeout: float) -> bool:
-        nothing = Streams(subprocess.DEVNULL, subprocess.DEVNULL, subprocess.DEVNULL, terminal=False)
         try:
-            asked = self._process.beside(command, nothing)
+            asked = self._process.beside(command)
         except StartError:
             return False
         late = threading.Timer(timeout, asked.signal, [signal.SIGKILL])

@@ -141,8 +141,6 @@ def _status(pool: Pool, name: str, site: Site) -> Object:
         "capacity": resources,
         "allocatable": resources,
         "daemonEndpoints": {"kubeletEndpoint": {"Port": site.kubelet_port}},
-        # Or the API server would speak SPDY to the node agent (kubernetes 1.36, pkg/registry/core/pod/rest).
-        "declaredFeatures": ["ExtendWebSocketsToKubelet"],
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "sandbox node"}],
         "nodeInfo": {
             **system,

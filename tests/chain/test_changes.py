@@ -155,7 +155,7 @@ def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running:
         wait_until(lambda: bool(preempted()), lambda: str(answered(chain, "explain", "guarded")))
         (found,) = preempted()
     assert "for it has a higher priority in the same queue" in found["what"]
-    assert "multislice priority high guarded -s local" in found["next"][-1]
+    assert "raise its `priority` in the stack file of local" in found["next"][-1]
     chain.wait_for_step("guarded", max(chain.losses("guarded")) + 2)
 
 

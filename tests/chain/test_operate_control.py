@@ -1,4 +1,4 @@
-"""Commands that act on a job, on the real chain, and `kubectl exec`.
+"""Jobs that are paused, preferred, submitted again and cancelled on the real chain; profiles and the doctor.
 
 The tests build on each other's state, as the steps of one story.
 """
@@ -6,12 +6,10 @@ The tests build on each other's state, as the steps of one story.
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Generator, Mapping
 from typing import Any
 
 import pytest
-from pulumi.automation import CommandError
 
 from chaos.field import NAMESPACE
 from cli.drift import drifted
@@ -27,7 +25,7 @@ JOB = "operated"
 LEADER = f"{JOB}-slice-0-0"
 
 
-def _values(priority: str) -> Values:
+def _values(**changes: object) -> Values:
     """The shared stack with another job, which trains until it is stopped and fails at its first crash."""
     values = shared()
     training = {"steps": 100_000, "save_every_steps": 5, "evaluate_every_steps": 100_000}
@@ -37,12 +35,13 @@ def _values(priority: str) -> Values:
         "existing_run": "resume",
         "max_restarts": 0,
         "training": training,
-        "priority": priority,
+        "priority": "normal",
+        **changes,
     }
     return values
 
 
-NORMAL, LOW = _values("normal"), _values("low")
+NORMAL, LOW, PAUSED = _values(), _values(priority="low"), _values(paused=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,16 +54,6 @@ def operated(stack: Chain) -> Generator[None]:
     stack.engine_on(shared()).up(ignore)
 
 
-def leader_pod(stack: Chain) -> str:
-    """Name of the running leader."""
-    pods = stack.pods(JOB)
-    return next(
-        name
-        for pod in pods
-        if (name := pod["metadata"]["name"]).startswith(LEADER) and pod["status"]["phase"] == "Running"
-    )
-
-
 def workload(stack: Chain) -> dict[str, Any]:
     owners: Mapping[str, dict[str, Any]] = {
         found["metadata"]["ownerReferences"][0]["name"]: found for found in stack.objects("workloads")
@@ -75,35 +64,6 @@ def workload(stack: Chain) -> dict[str, Any]:
 def queued(stack: Chain) -> str:
     """Priority of the job's workload."""
     return workload(stack)["spec"]["priorityClassRef"]["name"]
-
-
-def test_kubectl_exec_runs_a_command_beside_the_trainer(stack: Chain) -> None:
-    script = "hostname; echo $MEGASCALE_SLICE_ID; cat; exit 0"
-    said = stack.kubectl("exec", "-i", leader_pod(stack), "-n", NAMESPACE, "--", "sh", "-c", script, stdin="typed\n")
-    assert said.splitlines() == [LEADER, "0", "typed"]
-
-
-def test_kubectl_exec_ends_with_the_commands_own_exit_code(stack: Chain) -> None:
-    line = [str(stack.programs.path("kubectl")), f"--kubeconfig={stack.site.kubeconfig}", "exec", "-n", NAMESPACE]
-    ended = subprocess.run(
-        [*line, leader_pod(stack), "--", "sh", "-c", "echo err >&2; exit 7"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (7, "")
-    assert ended.stderr.startswith("err\n")
-
-
-def test_a_shell_on_any_host_runs_what_it_is_given(stack: Chain) -> None:
-    ended = run(stack, "shell", JOB, "--host", "slice-0-1", "--command", "hostname; cat; exit 3", stdin="typed")
-    assert (ended.returncode, ended.stdout) == (3, f"{JOB}-slice-0-1\ntyped")
-
-
-def test_a_host_that_is_not_there_is_told_with_those_that_are(stack: Chain) -> None:
-    ended = run(stack, "shell", JOB, "--host", "slice-9-9", "--command", "true")
-    assert ended.returncode == 2
-    assert "(slice-0-0, slice-0-1), got 'slice-9-9'" in ended.stderr
 
 
 def test_a_profile_of_all_hosts_is_brought_here(stack: Chain) -> None:
@@ -134,51 +94,44 @@ def test_doctor_names_a_cordoned_host(stack: Chain) -> None:
     assert f"kubectl uncordon {node}" in ended.stdout
 
 
-def test_a_suspended_job_holds_no_chips_and_goes_on_when_it_is_resumed(stack: Chain) -> None:
-    told = answered(stack, "suspend", JOB)
+def test_a_paused_job_saves_and_frees_its_chips_and_goes_on_when_it_is_not_paused_any_more(stack: Chain) -> None:
+    uid, operations = stack.jobset(JOB)["metadata"]["uid"], Operations()
+    stack.engine_on(PAUSED).up(operations)
+    assert operations.changes == {("update", f"queue-research.{JOB}")}
+    wait_until(lambda: answered(stack, "status", JOB)["jobs"][0]["state"] == "paused", lambda: str(workload(stack)))
     assert stack.pods(JOB) == []
-    wait_until(lambda: "admission" not in workload(stack)["status"], lambda: str(workload(stack)))
+    assert "admission" not in workload(stack)["status"]
+    paused = answered(stack, "status", JOB)["jobs"][0]
     step = max(stack.losses(JOB))
-    assert told["checkpoint"]["step"] == step
-    operations = Operations()
-    stack.engine_on(NORMAL).up(operations)
-    assert operations.changes == set()
-    assert answered(stack, "suspend", JOB)["done"] == "nothing"
-    assert answered(stack, "resume", JOB)["done"] == "resumed"
+    assert paused["checkpoint_step"] == step
+    (found,) = [each for each in answered(stack, "explain", JOB)["findings"] if each["cause"] == "paused"]
+    assert "`paused` to false" in found["next"][0]
+    stack.engine_on(NORMAL).up(ignore)
     stack.wait_for_step(JOB, step + 2)
+    assert min(each for each in stack.losses(JOB) if each > step) == step + 1
+    assert stack.jobset(JOB)["metadata"]["uid"] == uid
 
 
-def test_a_failed_job_is_retried_from_its_last_checkpoint_and_stays_pulumis(stack: Chain) -> None:
+def test_a_failed_job_is_submitted_again_by_the_command_that_explain_prints(stack: Chain) -> None:
     uid = stack.jobset(JOB)["metadata"]["uid"]
     os.kill(stack.host_pid(LEADER), signal.SIGKILL)
     assert stack.wait_for_end(JOB)["terminalState"] == "Failed"
-    struck = max(stack.losses(JOB))
-    told = answered(stack, "retry", JOB)
-    saved = told["checkpoint"]["step"]
-    assert f"it goes on from step {saved}" in told["notes"]
+    step = max(stack.losses(JOB))
+    operations = Operations()
+    stack.engine_on(NORMAL).up(operations, replace=[f"**::job-{JOB}"])
+    assert {name for _, name in operations.changes} == {f"job-{JOB}"}
     assert stack.jobset(JOB)["metadata"]["uid"] != uid
-    stack.wait_for_step(JOB, max(saved, struck) + 2)
+    stack.wait_for_step(JOB, step + 2)
     operations = Operations()
     stack.engine_on(NORMAL).up(operations)
     assert operations.changes == set()
 
 
-def test_a_job_that_runs_is_not_retried(stack: Chain) -> None:
-    ended = run(stack, "retry", JOB)
-    assert ended.returncode == 2
-    assert "expected a job that has failed" in ended.stderr
-
-
-def test_another_priority_reaches_the_queue_and_up_can_change_it_again(stack: Chain) -> None:
-    uid, engine = stack.jobset(JOB)["metadata"]["uid"], stack.engine_on(LOW)
-    # Up to the first `up` that changes the JobSet it has the fields with which it was created, then applied ones.
-    for before in (lambda: None, lambda: engine.refresh(ignore)):
-        assert answered(stack, "priority", "high", JOB)["done"] == "priority changed"
-        assert queued(stack) == "high"
-        before()
-        engine.up(ignore)
-        wait_until(lambda: queued(stack) == "low", lambda: f"the workload is queued as {queued(stack)}")
-    assert stack.jobset(JOB)["metadata"]["uid"] == uid
+def test_another_priority_reaches_the_queue_and_leaves_the_job_running(stack: Chain) -> None:
+    before = stack.identity(JOB)
+    stack.engine_on(LOW).up(ignore)
+    wait_until(lambda: queued(stack) == "low", lambda: f"the workload is queued as {queued(stack)}")
+    assert stack.identity(JOB) == before
 
 
 def test_drift_is_repaired_under_the_running_job(stack: Chain) -> None:
@@ -194,28 +147,16 @@ def test_drift_is_repaired_under_the_running_job(stack: Chain) -> None:
     assert stack.identity(JOB) == before
 
 
-def test_a_cancelled_job_is_gone_until_up_is_told_to_look(stack: Chain) -> None:
+def test_a_cancelled_job_stays_away_until_it_is_submitted_again(stack: Chain) -> None:
     refused = run(stack, "cancel", JOB, stdin="")
     assert refused.returncode == 1
-    assert "agree with --yes" in refused.stderr
+    assert "pass --yes" in refused.stderr
     told = answered(stack, "cancel", JOB, "--yes")
-    assert told["checkpoint"]["step"] == max(stack.losses(JOB))
+    step = max(stack.losses(JOB))
+    assert told["checkpoint_step"] == step
     assert JOB not in {found["metadata"]["name"] for found in stack.objects("jobsets")}
     operations = Operations()
     stack.engine_on(LOW).up(operations)
     assert operations.changes == set()
-    with pytest.raises(CommandError, match="unable to get cluster state"):
-        stack.engine_on(NORMAL).up(ignore)
-    engine = stack.engine_on(LOW)
-    engine.refresh(ignore)
-    engine.up(ignore)
-    stack.wait_for_step(JOB, told["checkpoint"]["step"] + 1)
-
-
-def test_what_a_stranger_asks_is_refused_and_changes_nothing(stack: Chain) -> None:
-    stranger = ("--as=stranger@example.com", "-n", NAMESPACE)
-    line = [str(stack.programs.path("kubectl")), f"--kubeconfig={stack.site.kubeconfig}", "exec", *stranger]
-    ended = subprocess.run([*line, leader_pod(stack), "--", "true"], capture_output=True, text=True, check=False)
-    assert ended.returncode != 0
-    assert "forbidden" in ended.stderr.lower()
-    wait_until(lambda: bool(leader_pod(stack)), lambda: "the leader is gone")
+    stack.engine_on(LOW).up(ignore, replace=[f"**::job-{JOB}"])
+    stack.wait_for_step(JOB, step + 1)

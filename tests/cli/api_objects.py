@@ -13,6 +13,7 @@ JOBS = "/apis/batch/v1/namespaces/research/jobs"
 EVENTS = "/api/v1/namespaces/research/events"
 NODES = "/api/v1/nodes"
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
+LOCAL_QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/research/localqueues"
 
 HOSTS = ((0, 0), (0, 1), (1, 0), (1, 1))
 

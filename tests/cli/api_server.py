@@ -44,6 +44,10 @@ class Played(ThreadingHTTPServer):
         self.breaks: defaultdict[str, list[Broken]] = defaultdict(list)
         """By pod, how its next connections break."""
         self.asked: list[tuple[str, Mapping[str, str]]] = []
+        self.deleted: list[tuple[str, Object]] = []
+        """Names of the objects that were deleted, with the options of the request."""
+        self.refused_changes: dict[str, str] = {}
+        """Messages by path."""
         self.changed = threading.Condition()
         self.is_stopped = False
         self._events: list[tuple[str, str, Object]] = []
@@ -87,6 +91,17 @@ class _Answer(BaseHTTPRequestHandler):
             self._answer(url.path, query)
         except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
             self.close_connection = True
+
+    def do_DELETE(self) -> None:
+        folder, _, name = urlsplit(self.path).path.rpartition("/")
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path in self.server.refused_changes:
+            self._whole(403, {"message": self.server.refused_changes[self.path], "reason": "Forbidden"})
+            return
+        (found,) = [item for item in self.server.collections[folder] if item["metadata"]["name"] == name]
+        self.server.deleted.append((name, json.loads(body)))
+        self.server.change(folder, found, "DELETED")
+        self._whole(200, {})
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -65,11 +65,6 @@ def test_a_command_that_is_named_can_be_run(words: str) -> None:
     parsed(words)
 
 
-def test_a_priority_comes_before_the_job_that_is_to_have_it() -> None:
-    named = [words.split()[1] for words, _ in advice() if words.startswith("priority ")]
-    assert set(named) == {"high"}
-
-
 def test_those_who_explain_name_commands() -> None:
     assert {name for _, name in advice()} >= {"ends.py", "exits.py", "placing.py", "queueing.py", "command.py"}
 

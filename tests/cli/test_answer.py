@@ -4,17 +4,17 @@ from rich.console import Console
 
 from cli.answer import tell
 
-LINE = "go on: multislice resume tiny -s local --engine sandbox --sandbox a/folder/with/a/name/longer/than/a/line"
+LINE = "look: multislice status tiny -s local --engine sandbox --sandbox a/folder/with/a/name/longer/than/a/line"
 
 
 def told(as_json: str | None) -> str:
     file = io.StringIO()
-    tell(as_json, "job tiny", "suspended", [LINE], Console(file=file, width=30))
+    tell(as_json, "job tiny", "cancelled", [LINE], Console(file=file, width=30))
     return file.getvalue()
 
 
 def test_a_command_to_copy_stays_on_one_line_however_narrow_the_terminal() -> None:
-    assert told(None) == f"job tiny  suspended\n{LINE}\n"
+    assert told(None) == f"job tiny  cancelled\n{LINE}\n"
 
 
 def test_as_json_it_is_the_object_alone() -> None:

@@ -20,7 +20,7 @@ def offered(*words: str) -> list[str]:
 
 
 def test_names_of_commands_stacks_and_jobs_are_offered() -> None:
-    assert offered("susp") == ["suspend"]
+    assert offered("canc") == ["cancel"]
     assert offered("logs", "--stack", "lo") == ["local"]
     assert offered("logs", "-s", "local", "ti") == ["tiny"]
     assert offered("status", "--engine", "s") == ["sandbox"]

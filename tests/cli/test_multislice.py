@@ -72,7 +72,7 @@ def test_environments_are_destroyed_by_name_or_by_their_age(arguments: list[str]
 
 def test_commands_that_look_at_a_stack_do_without_pulumi_and_jax() -> None:
     """Google's clients, which read gs://, cannot be loaded beside Pulumi; and a look should be quick."""
-    commands = "cli.status.command, cli.logs.command, cli.explain.command, cli.dashboard.command, sandbox.access"
+    commands = "cli.status.command, cli.logs.command, cli.explain.command, cli.dashboard.server, sandbox.access"
     program = f"import sys, {commands}, cli.deployed; print({{'pulumi', 'jax', 'kubernetes'}} & sys.modules.keys())"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "set()\n"

@@ -110,6 +110,23 @@ def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, me
         preview(asked, Form.TEXT, Console())
 
 
+@pytest.mark.parametrize(
+    ("policy_file", "message"),
+    [
+        ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is part of no-cluster-admin now"),
+        ("{", "must be JSON"),
+        ("[]", r"settings by the name of a rule, got \[\]"),
+    ],
+)
+def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(
+    policy_file: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev.json").write_text(policy_file)
+    monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
+    with pytest.raises(Halt, match=message):
+        preview(DEV, Form.TEXT, Console())
+
+
 def test_the_command_takes_one_form() -> None:
     found = CliRunner().invoke(app, ["preview", "-s", "dev", "--json", "--markdown"])
     assert (found.exit_code, "got both" in found.output) == (1, True)

@@ -43,8 +43,9 @@ _TAIL = """
 - Reduce-scatters on the SparseCore (`xla_tpu_enable_sparse_core_collective_offload_reduce_scatter`,
   `xla_tpu_enable_sparse_core_collective_offload_nd_reduce_scatter`, `xla_tpu_enable_sparse_core_reduce_scatter_v2`).
   On v5p libtpu sums gradients by an all-reduce over the slice, twice the bytes, and these options turn it into a
-  reduce-scatter. axlearn turned them off on 7x and the all-reduce on v6e because training went wrong. Compare the
-  losses of some hundred steps with and without them before you use them.
+  reduce-scatter. Google's recipes for 7x use them. axlearn turned the first one off there, since losses were wrong
+  with JAX 0.8.3, and all-reduces on the SparseCore on v6e too. Compare the losses of some hundred steps with and
+  without them before you use them.
 - Splitting the `fsdp` axis into the three dimensions of a v5p torus also gives true gathers and reduce-scatters. Each
   then uses the links of one dimension at a time, a third of what the all-reduce uses, so twice fewer bytes take longer.
 """

@@ -1,9 +1,7 @@
 """The table of rules in docs/policy.md, made from the rules."""
 
-from itertools import groupby
-
 from policy.rule import About, Level
-from policy.rules import ALL_RULES
+from policy.rules import TABLES
 from tests.made_part import with_part
 
 BEGIN, END = "<!-- rules: made by tests/documents/policy_reference.py -->\n", "<!-- end of rules -->\n"
@@ -17,10 +15,9 @@ def with_table(document: str) -> str:
 
 def _table() -> str:
     parts: list[str] = []
-    for group, rules in groupby(ALL_RULES, key=lambda rule: rule.about.group):
-        abouts = [rule.about for rule in rules]
-        parts.append(f"\n### {group} ({len(abouts)})\n\n{_COLUMNS}")
-        parts += [_row(about) for about in abouts]
+    for heading, rules in TABLES.items():
+        parts.append(f"\n### {heading} ({len(rules)})\n\n{_COLUMNS}")
+        parts += [_row(rule) for rule in rules]
     return "".join(parts) + "\n"
 
 

@@ -10,10 +10,11 @@ import yaml
 from infra.jobset import render
 from infra.settings.jobs import ContainerJob, TrainingJob
 from infra.settings.read import parse
+from infra.settings.values import HIDDEN
 from infra.submission import job_spec, submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values
-from workloads.spec import JOB_FOLDER_VARIABLE
+from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE
 
 TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
@@ -52,6 +53,13 @@ def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
     settings = parse(_shown(2))
     spec = job_spec(settings, settings.training_jobs["pretrain"])
     assert (spec.optimizer.learning_rate, spec.storage.allow_changes) == (0.001, ("optimizer.learning_rate",))
+
+
+def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    values = _shown() | yaml.safe_load(shown) | {"secrets": {WANDB_KEY_VARIABLE: HIDDEN}}
+    assert parse(values).training_jobs["pretrain"].trackers.wandb
 
 
 def test_its_heartbeat_is_accepted() -> None:

@@ -11,7 +11,7 @@ from policy.exceptions import granted
 from policy.pack import finding
 from policy.rules import ALL_RULES
 from tests.documents.pages import PAGES, ROOT, anchors, name_of, without_blocks
-from tests.policy.example import faults
+from tests.policy.example import violations
 from tests.policy.examples import EXAMPLES
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -61,9 +61,9 @@ def test_make_without_a_target_does_nothing_that_costs():
 def test_the_finding_and_the_settings_that_are_shown_are_real() -> None:
     text = (ROOT / "docs" / "policy.md").read_text()
     shown = next(block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Why:" in block)
-    (rule,) = (rule for rule in ALL_RULES if rule.about.id == "no-keys")
-    (fault,) = faults(rule, EXAMPLES["no-keys"].failing)
-    assert shown == f"{rule.about.title}\n{finding(rule.about, fault, [])}\n"
+    (rule,) = (rule for rule in ALL_RULES if rule.id == "no-keys")
+    (found,) = violations(rule, EXAMPLES["no-keys"].failing)
+    assert shown == f"{rule.title}\n{finding(rule, found.message, [])}\n"
     (settings,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     rules = json.loads(settings)
     assert granted(rules.pop("no-host-namespaces"))[0].covers("job-pretrain")

@@ -12,7 +12,7 @@ from policy.rules import ALL_RULES
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text()
 ATTACKS = re.findall(r"^\| (?!attack|-)([^|]+) \| [^|]+ \| ([^|]+) \|$", TEXT.split("## Signing in")[0], re.MULTILINE)
-RULES = {rule.about.id for rule in ALL_RULES}
+RULES = {rule.id for rule in ALL_RULES}
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall("`([^`]+)`", " ".join(shown for _, shown in ATTACKS)))))

@@ -10,7 +10,8 @@ import yaml
 from pulumi.automation import CommandError
 
 from policy.exceptions import granted
-from policy.rule import Declared, Level, ResourceRule, Rule
+from policy.plan import Declared
+from policy.rule import Level, ResourceRule, Rule
 from policy.rules import ALL_RULES
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
@@ -20,7 +21,7 @@ from sandbox.site import create
 from tests.chain.stack import ignore
 from tests.engine.findings import Findings
 from tests.infra.recording import run_program, stack_values
-from tests.policy.example import declared, faults
+from tests.policy.example import declared, violations
 from tests.policy.examples import EXAMPLES
 from tests.policy.lasting import counting
 
@@ -73,17 +74,16 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return told
 
 
-@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.about.id)
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
 def test_what_breaks_a_rule_reaches_a_person_with_its_fix(findings: Findings, rule: Rule):
-    about = rule.about
     # All examples together are one plan, of which a rule on the whole may say something else.
     of_one = isinstance(rule, ResourceRule)
-    told = findings.of(about.id, f"{about.id}." if of_one else "")
+    told = findings.of(rule.id, f"{rule.id}." if of_one else "")
     text = "\n".join(finding.message for finding in told)
-    assert about.title in text
-    assert EXAMPLES[about.id].says in text or not of_one
-    assert f"Why: {about.why}\nFix: {about.fix}\nSee: {about.link}" in text
-    assert {finding.enforcement_level for finding in told} == {about.level}
+    assert rule.title in text
+    assert EXAMPLES[rule.id].says in text or not of_one
+    assert f"Why: {rule.why}\nFix: {rule.fix}\nSee: {rule.link}" in text
+    assert {finding.enforcement_level for finding in told} == {rule.level}
 
 
 def test_a_mandatory_rule_stops_the_preview(findings: Findings):
@@ -107,13 +107,12 @@ def test_the_controllers_of_the_charts_keep_the_rules_but_for_what_is_granted():
         for manifest in render(chart.inputs, chart.name, programs.found())
     ]
     broken = [
-        (rule.about.id, fault)
+        (rule.id, found)
         for rule in ALL_RULES
         if isinstance(rule, ResourceRule)
-        for fault in faults(rule, plan)
+        for found in violations(rule, plan)
         if not any(
-            exception.covers((fault.urn or "").rpartition("::")[2])
-            for exception in granted(policy.get(rule.about.id, {}))
+            exception.covers((found.urn or "").rpartition("::")[2]) for exception in granted(policy.get(rule.id, {}))
         )
     ]
     assert plan

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
+from infra.names import QUEUE_LABEL
 from infra.queues import amount, quantity
 from tests.infra.recording import Recording, Values, run_program
 
@@ -63,6 +64,26 @@ def test_a_queue_that_is_closed_is_not_awaited_to_become_active(
     awaiting = [thing["metadata"]["annotations"]["pulumi.com/waitFor"] for thing in (queue, local)]
     assert awaiting == [awaited, awaited]
     assert "stopPolicy" not in local["spec"]
+
+
+@pytest.mark.parametrize(
+    ("paused", "policy", "awaited"),
+    [(False, "None", "condition=Active"), (True, "HoldAndDrain", "condition=Active=False")],
+)
+def test_pausing_a_job_stops_its_own_queue_and_leaves_its_job_set_as_it_is(
+    values: Values, paused: bool, policy: str, awaited: str
+) -> None:
+    before = run_program(values)
+    values["job"]["paused"] = paused
+    after = run_program(values)
+    (name, team) = (values["job"]["name"], values["job"]["team"])
+    queue = after.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", f"queue-{team}.{name}").inputs
+    assert queue["spec"] == {"clusterQueue": team, "stopPolicy": policy}
+    assert queue["metadata"]["name"] == f"{team}.{name}"
+    assert queue["metadata"]["annotations"]["pulumi.com/waitFor"] == awaited
+    job = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", f"job-{name}")
+    assert after.named(*job).inputs == before.named(*job).inputs
+    assert after.named(*job).inputs["metadata"]["labels"][QUEUE_LABEL] == f"{team}.{name}"
 
 
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))

@@ -57,7 +57,7 @@ def test_a_privileged_container_is_one_that_the_api_server_takes(values: Values)
     [
         ({"run_as_user": 1000}, "restricted", set[str]()),
         ({"run_as_user": 0}, "baseline", {"no-root", "pod-security"}),
-        ({"privileged": True}, "privileged", {"no-privileges", "no-privilege-escalation", "pod-security"}),
+        ({"privileged": True}, "privileged", {"no-privileges", "pod-security"}),
     ],
     ids=["other user", "root", "privileged"],
 )
@@ -133,7 +133,6 @@ def test_in_a_team_on_the_hosts_network_every_pod_is_the_trainers_user(values: V
 def test_with_its_exceptions_a_stack_may_have_a_privileged_job(values: Values) -> None:
     resources = {
         "no-privileges": "job-serve",
-        "no-privilege-escalation": "job-serve",
         "pod-security": "namespace-research",
     }
     granted = {

@@ -86,7 +86,7 @@ def test_the_hosts_of_a_slice_are_found_by_what_gke_sets_and_nothing_of_it_is_de
 
 
 def test_slices_queue_and_chips_are_those_of_a_training_job(rendered: Any) -> None:
-    assert rendered["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert rendered["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research.serve"
     topology = "alpha.jobset.sigs.k8s.io/exclusive-topology"
     assert rendered["metadata"]["annotations"][topology] == "cloud.google.com/gke-nodepool"
     assert rendered["spec"]["replicatedJobs"][0]["replicas"] == 2

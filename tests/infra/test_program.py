@@ -70,8 +70,8 @@ def test_one_comes_after_the_other_and_goes_before_it(
 
 def test_a_changed_job_is_deleted_before_it_is_made_anew(program: Recording) -> None:
     request = program.named(*JOB).request
-    max_time = 'metadata.labels["kueue.x-k8s.io/max-exec-time-seconds"]'
-    assert list(request.replaceOnChanges) == ["spec", max_time]
+    labels = [f'metadata.labels["kueue.x-k8s.io/{name}"]' for name in ("queue-name", "max-exec-time-seconds")]
+    assert list(request.replaceOnChanges) == ["spec", *labels]
     assert request.deleteBeforeReplace
 
 

@@ -9,14 +9,15 @@ from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
 from infra import queues
-from infra.settings.errors import SettingsError
+from infra.settings import SettingsError
 from infra.settings.jobs import Priority
 from infra.settings.read import load, parse
+from infra.settings.values import HIDDEN
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job, only_spec, only_team
 from tests.infra.recording import Values
 from tests.infra.spoiling import Spoil, put, remove
-from workloads.spec import JobSpec, ModelSpec, load_preset
+from workloads.spec import JobSpec, ModelSpec, TrackersSpec, WandbSpec, load_preset
 
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
@@ -133,6 +134,13 @@ _FAULTS: list[tuple[Spoil, str, str]] = [
     ),
     (put("job.data", mixture()), "job.data.datasets", "at least one dataset by name, got {}"),
     (put("job.training", {"global_batch": 10}), "job", "training.global_batch must be a multiple of"),
+    (put("job.training", {"lora": {"rank": 0, "alpha": 16}}), "job.training.lora.rank", "greater than 0, got 0"),
+    (put("job.training", {"lora": {"rank": 8, "alpha": 16}}), "job.initial_weights", "job.training.lora adapts"),
+    (
+        lambda values: values["job"].update(training={"lora": {"rank": 8, "alpha": 16}}, optimizer={"kind": "muon"}),
+        "job.optimizer.kind",
+        "adamw with job.training.lora, got muon",
+    ),
     (
         put("job.mesh", {"replica": 2, "fsdp": 4}),
         "job",
@@ -156,7 +164,7 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    told = [str(fault) for fault in raised.value.errors if fault.path == path]
+    told = [str(fault) for fault in raised.value.faults if fault.path == path]
     assert any(words in line for line in told), raised.value
 
 
@@ -174,7 +182,7 @@ def test_all_faults_are_reported_at_once(values: Values) -> None:
     remove("image.reference")(values)
     with pytest.raises(SettingsError, match="have 5 fault") as raised:
         parse(values)
-    paths = {fault.path for fault in raised.value.errors}
+    paths = {fault.path for fault in raised.value.faults}
     assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image"}
 
 
@@ -186,7 +194,7 @@ def test_a_fault_in_a_section_does_not_hide_what_else_is_wrong_with_it(values: V
     put("job.colour", "red")(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    paths = {fault.path for fault in raised.value.errors}
+    paths = {fault.path for fault in raised.value.faults}
     assert paths == {
         "slices.trillium",
         "slices.trillium.count",
@@ -202,20 +210,20 @@ def test_a_misspelt_key_does_not_hide_that_the_quota_is_too_small(values: Values
     put("teams.research.quota", {"trillium": 8})(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert {fault.path for fault in raised.value.errors} == {"job.colour", "teams.research.quota.trillium"}
+    assert {fault.path for fault in raised.value.faults} == {"job.colour", "teams.research.quota.trillium"}
 
 
 def test_a_group_with_a_fault_is_still_a_group_that_a_job_may_name(values: Values) -> None:
     put("slices.trillium.count", "many")(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert [fault.path for fault in raised.value.errors] == ["slices.trillium.count"]
+    assert [fault.path for fault in raised.value.faults] == ["slices.trillium.count"]
 
 
 def test_an_empty_stack_file_lacks_every_section() -> None:
     with pytest.raises(SettingsError) as raised:
         parse({})
-    assert {fault.path for fault in raised.value.errors} == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
+    assert {fault.path for fault in raised.value.faults} == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
 
 
 def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
@@ -265,6 +273,33 @@ def test_a_job_without_compiler_options_is_told_to_its_pods_as_it_was_before_the
     assert "compiler" not in only_spec(parse(values)).model_dump_json()
 
 
+def test_a_job_may_train_with_muon_a_limit_of_the_norm_and_trackers(values: Values) -> None:
+    values["secrets"] = {"WANDB_API_KEY": HIDDEN}
+    values["job"] |= {
+        "optimizer": {"kind": "muon", "momentum": 0.9, "skip_norm": 20.0},
+        "training": {"z_loss": 1e-4},
+        "trackers": {"tensorboard": True, "wandb": {"project": "llm"}},
+    }
+    spec = only_spec(parse(values))
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert (spec.optimizer.kind, spec.optimizer.momentum, spec.optimizer.skip_norm) == ("muon", 0.9, 20)
+    assert spec.training.z_loss == 1e-4
+    assert spec.trackers == TrackersSpec(tensorboard=True, wandb=WandbSpec(project="llm"))
+
+
+def test_the_key_of_a_tracker_must_be_among_the_secrets_that_the_job_gets(values: Values) -> None:
+    values["secrets"] = {"WANDB_API_KEY": HIDDEN, "HF_TOKEN": HIDDEN}
+    values["job"] |= {"trackers": {"wandb": {"project": "llm"}}, "secrets": ["HF_TOKEN"]}
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.faults] == ["job.trackers.wandb"]
+
+
+def test_a_job_with_none_of_these_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
+    told = only_spec(parse(values)).model_dump_json()
+    assert not any(name in told for name in ("kind", "momentum", "skip_norm", "z_loss", "trackers"))
+
+
 def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
     assert "allow_changes" not in only_spec(parse(values)).model_dump_json()
 
@@ -275,6 +310,12 @@ def test_a_job_that_allows_no_change_is_told_to_its_pods_as_it_was_before_there_
         ({"optimizer": {"learning_rate": -1}}, "job.optimizer.learning_rate", "greater than 0, got -1"),
         ({"optimizer": {"lerning_rate": 1}}, "job.optimizer.lerning_rate", "rename it to learning_rate"),
         ({"optimizer": {"beta1": 0.8}, "allow_changes": ["beta1"]}, "job.allow_changes.0", "optimizer.beta1"),
+        ({"optimizer": {"kind": "sgd"}}, "job.optimizer.kind", "'adamw' or 'muon', got 'sgd'"),
+        ({"optimizer": {"momentum": 0.9}}, "job.optimizer", "momentum needs kind muon"),
+        ({"optimizer": {"kind": "muon"}, "allow_changes": ["optimizer.kind"]}, "job.allow_changes.0", "momentum"),
+        ({"training": {"z_loss": -1}}, "job.training.z_loss", "greater than or equal to 0, got -1"),
+        ({"trackers": {"wandb": {"project": "llm"}}}, "job.trackers.wandb", "secrets.WANDB_API_KEY"),
+        ({"trackers": {"mlflow": True}}, "job.trackers.mlflow", "remove it"),
         ({"compiler_options": {"--xla_flag": 1}}, "job.compiler_options.--xla_flag", "--xla_flag"),
         ({"libtpu_args": {"megascale_flag": "1 --other=2"}}, "job.libtpu_args.megascale_flag", "without spaces"),
         ({"compile": "fast"}, "job.compile", "quick"),
@@ -293,7 +334,7 @@ def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
     values["job"] |= job
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (fault,) = raised.value.errors
+    (fault,) = raised.value.faults
     assert fault.path == path
     assert told in str(fault)
 
@@ -327,7 +368,7 @@ def test_all_that_is_wrong_with_a_decoder_is_told_at_once(values: Values) -> Non
     with pytest.raises(SettingsError) as raised:
         parse(values)
     of_model = {"layers", "activation", "windows.size", "windows.pattern.1", "qk_norm"}
-    assert {fault.path for fault in raised.value.errors} == {
+    assert {fault.path for fault in raised.value.faults} == {
         "job.training.steps",
         *(f"job.model.{name}" for name in of_model),
     }
@@ -344,14 +385,14 @@ def test_faults_of_training_and_optimizer_are_told_together(values: Values) -> N
     values["job"] |= {"optimizer": {"beta1": 2}, "training": {"steps": 0}}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert {fault.path for fault in raised.value.errors} == {"job.optimizer.beta1", "job.training.steps"}
+    assert {fault.path for fault in raised.value.faults} == {"job.optimizer.beta1", "job.training.steps"}
 
 
 def test_a_job_without_data_is_told_of_its_sizes_as_well(values: Values) -> None:
     values["job"] |= {"preset": "llama-3.2-1b", "training": {"global_batch": 10}}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert {fault.path for fault in raised.value.errors} == {"job.data", "job"}
+    assert {fault.path for fault in raised.value.faults} == {"job.data", "job"}
 
 
 def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer(values: Values) -> None:

@@ -118,7 +118,10 @@ def test_each_run_has_jobset_price_and_folder_of_its_own_in_the_queue_of_its_tea
     recording = run_program(swept(values, sweep={"training.seed": [0, 1]}))
     runs = {found.name: found.inputs["metadata"] for found in recording.of_type(JOB_SET)}
     assert runs.keys() == {"job-study-0", "job-study-1"}
-    assert {metadata["labels"]["kueue.x-k8s.io/queue-name"] for metadata in runs.values()} == {"research"}
+    assert {metadata["labels"]["kueue.x-k8s.io/queue-name"] for metadata in runs.values()} == {
+        "research.study-0",
+        "research.study-1",
+    }
     prices = {found.name for found in recording.of_type("kubernetes:core/v1:ConfigMap")}
     assert {"price-study-0", "price-study-1"} <= prices
 

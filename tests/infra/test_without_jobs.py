@@ -34,6 +34,7 @@ def test_its_resources_are_those_of_the_stack_with_a_job_but_for_the_jobs_own(wi
     assert _names(run_program(stack_values("dev"))) - _names(found) == {
         ("JobSet", "job-tiny"),
         ("ConfigMap", "price-tiny"),
+        ("LocalQueue", "queue-research.tiny"),
         ("ManagedFolder", "access-tiny"),
         ("ManagedFolderIamMember", "access-research_tiny"),
     }

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from policy.rule import Broken, Declared, ResourceRule, Rule
+from policy.plan import Declared
+from policy.rule import ResourceRule, Rule, Violation
+from policy.rules import ALL_RULES
 
 _STACK = "urn:pulumi:test::tpu-multislice"
 
@@ -15,6 +17,7 @@ class Example:
 
     passing: tuple[Declared, ...]
     failing: tuple[Declared, ...]
+    """A rule on single resources refuses each of them."""
     says: str
     """A part of what the rule says of `failing`."""
 
@@ -28,7 +31,7 @@ def declared(
     ignored_changes: tuple[str, ...] = (),
     parent: str | None = None,
 ) -> Declared:
-    """A resource as a rule sees it."""
+    """Return a resource as a rule sees it."""
     return Declared(
         type=resource_type,
         name=name,
@@ -40,9 +43,14 @@ def declared(
     )
 
 
-def faults(rule: Rule, plan: Sequence[Declared]) -> list[Broken]:
-    """All that the rule says of a plan, before any exception."""
+def violations(rule: Rule, plan: Sequence[Declared]) -> list[Violation]:
+    """Return all that the rule says of a plan, before any exception."""
     if isinstance(rule, ResourceRule):
-        looked_at = (resource for resource in plan if rule.looks_at(resource.type))
-        return [Broken(says, resource.urn) for resource in looked_at for says in rule.check(resource)]
+        return [Violation(message, resource.urn) for resource in plan for message in rule.messages(resource)]
     return list(rule.check(plan))
+
+
+def says(rule_id: str, *plan: Declared) -> list[str]:
+    """Return the messages of the rule with this id about a plan."""
+    (rule,) = (rule for rule in ALL_RULES if rule.id == rule_id)
+    return [found.message for found in violations(rule, plan)]

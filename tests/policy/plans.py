@@ -4,8 +4,7 @@ from typing import Any, cast
 
 from pulumi.output import Unknown as NotComputed
 
-from policy.rule import Declared
-from policy.values import Unknown
+from policy.plan import Declared, Unknown
 from tests.infra.recording import Recording, Values
 
 

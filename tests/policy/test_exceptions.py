@@ -2,7 +2,8 @@ from datetime import date
 
 import pytest
 
-from policy.exceptions import LONGEST, GrantedException, granted, void
+from policy.exceptions import ENDING, LONGEST, GrantedException, granted, unknown_rules, void
+from policy.rules import ALL_RULES
 
 LAST_DAY = date(2027, 1, 31)
 GRANTED = GrantedException("slices-*", "An old partner.", LAST_DAY)
@@ -18,8 +19,7 @@ def test_an_exception_counts_until_the_end_of_its_last_day() -> None:
 def test_an_exception_counts_from_a_year_before_its_last_day() -> None:
     assert void([GRANTED], "slices-trillium-0", LAST_DAY - LONGEST) is None
     assert void([GRANTED], "slices-trillium-0", date(2026, 1, 29)) == (
-        "The exception until 2027-01-31 (An old partner.) does not count yet: its last day may be 2027-01-30 at the"
-        " latest.",
+        "The exception until 2027-01-31 (An old partner.) does not count yet: the latest last day is 2027-01-30.",
     )
 
 
@@ -43,3 +43,11 @@ def test_a_day_that_the_calendar_does_not_have_is_told_with_its_exception() -> N
         ValueError, match=r"exception for 'cluster': expected expires_on to be a day .* got '2027-02-30'"
     ):
         granted({"exceptions": [entry]})
+
+
+def test_a_name_that_is_no_rule_is_reported_with_the_rule_that_it_became() -> None:
+    exceptions = {"exceptions": []}
+    policy_file = {name: exceptions for name in ("all", ENDING.id, "no-keys", "named-rights", "no-kesy")}
+    merged, misspelt = unknown_rules(policy_file, (ENDING, *ALL_RULES))
+    assert "got 'named-rights': it is part of no-cluster-admin now" in merged
+    assert "got 'no-kesy': correct the name" in misspelt

@@ -1,7 +1,6 @@
 """What Pulumi's SDK hands over, and what it is handed back; the engine itself is in tests/chain."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -17,11 +16,25 @@ from pulumi_policy import (
 from pulumi_policy import proxy as sdk
 
 from policy.pack import policies
-from policy.rule import About, Declared, Group, Level, ResourceRule, Severity
+from policy.plan import Declared
+from policy.rule import Check, Level, ResourceRule, Severity
 
 TODAY = date(2027, 1, 15)
-ABOUT = About("named", Group.SECURITY, Severity.LOW, Level.ADVISORY, "It has a name", "A.", "B.", "https://c.example")
 OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])
+
+
+def rule_of(check: Check, *, excusable: bool) -> ResourceRule:
+    return ResourceRule(
+        id="named",
+        severity=Severity.LOW,
+        level=Level.ADVISORY,
+        title="It has a name",
+        why="A.",
+        fix="B.",
+        link="https://c.example",
+        checks={"gcp:*Bucket": check},
+        excusable=excusable,
+    )
 
 
 def told(
@@ -29,10 +42,11 @@ def told(
     properties: dict[str, Any],
     settings: Mapping[str, Any],
     urn: str = "u::v::t::b",
-    about: About = ABOUT,
+    *,
+    excusable: bool = True,
 ) -> list[str]:
     """What a policy reports of one resource."""
-    return told_with_warnings(check, properties, settings, urn, about)[0]
+    return told_with_warnings(check, properties, settings, urn, excusable=excusable)[0]
 
 
 def told_with_warnings(
@@ -40,10 +54,11 @@ def told_with_warnings(
     properties: dict[str, Any],
     settings: Mapping[str, Any],
     urn: str = "u::v::t::b",
-    about: About = ABOUT,
+    *,
+    excusable: bool = True,
 ) -> tuple[list[str], list[str]]:
     """What a policy reports of one resource, and what is reported of exceptions that end soon."""
-    policy, ending = policies([ResourceRule(about, ("gcp:*Bucket",), check)], lambda: TODAY)
+    policy, ending = policies([rule_of(check, excusable=excusable)], lambda: TODAY)
     assert isinstance(policy, ResourceValidationPolicy)
     assert isinstance(ending, StackValidationPolicy)
     handed = sdk.unknown_checking_proxy(properties)
@@ -99,8 +114,7 @@ def test_an_exception_that_counts_leaves_nothing_to_tell() -> None:
 def test_nobody_is_excused_from_a_rule_that_knows_no_exceptions() -> None:
     entry = {"resource": "b", "reason": "It is old.", "expires_on": "2027-01-15"}
     assert told(nameless, {}, {"exceptions": [entry]}) == []
-    strict = replace(ABOUT, excusable=False)
-    assert len(told(nameless, {}, {"exceptions": [entry]}, about=strict)) == 1
+    assert len(told(nameless, {}, {"exceptions": [entry]}, excusable=False)) == 1
 
 
 def test_an_exception_is_not_for_a_name_that_ends_in_the_one_it_names() -> None:

@@ -4,37 +4,41 @@ import pytest
 
 from policy.rule import ResourceRule, Rule
 from policy.rules import ALL_RULES
-from tests.policy.example import faults
+from tests.policy.example import violations
 from tests.policy.examples import EXAMPLES
 
-by_rule = pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.about.id)
+by_rule = pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
 
 
 @by_rule
 def test_a_plan_that_keeps_the_rule_passes(rule: Rule) -> None:
-    assert faults(rule, EXAMPLES[rule.about.id].passing) == []
+    assert violations(rule, EXAMPLES[rule.id].passing) == []
 
 
 @by_rule
-def test_a_plan_that_breaks_the_rule_is_told_where_and_how(rule: Rule) -> None:
-    example = EXAMPLES[rule.about.id]
-    found = faults(rule, example.failing)
-    assert example.says in "\n".join(fault.says for fault in found)
-    told = {fault.urn for fault in found}
-    assert told <= {None, *(resource.urn for resource in example.failing)}
+def test_a_plan_that_breaks_the_rule_is_refused_with_the_resources_and_what_was_expected(rule: Rule) -> None:
+    example = EXAMPLES[rule.id]
+    found = violations(rule, example.failing)
+    assert example.says in "\n".join(violation.message for violation in found)
+    assert all("expected " in violation.message for violation in found)
+    refused = {violation.urn for violation in found}
+    assert refused <= {None, *(resource.urn for resource in example.failing)}
     if isinstance(rule, ResourceRule):
-        assert told == {resource.urn for resource in example.failing}
+        assert refused == {resource.urn for resource in example.failing}
 
 
 @by_rule
-def test_a_rule_says_what_got_why_and_what_to_do(rule: Rule) -> None:
-    about = rule.about
-    assert all("expected " in fault.says for fault in faults(rule, EXAMPLES[about.id].failing))
-    assert about.why.endswith(".")
-    assert about.fix.endswith(".")
-    assert about.link.startswith("https://")
-    assert not about.title.endswith(".")
+def test_a_rule_says_why_and_what_to_do(rule: Rule) -> None:
+    assert rule.why.endswith(".")
+    assert rule.fix.endswith(".")
+    assert rule.link.startswith("https://")
+    assert not rule.title.endswith(".")
 
 
-def test_no_two_rules_have_one_id() -> None:
-    assert len({rule.about.id for rule in ALL_RULES}) == len(ALL_RULES)
+def test_each_id_present_or_past_is_of_one_rule() -> None:
+    ids = [name for rule in ALL_RULES for name in (rule.id, *rule.replaces)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_each_example_is_of_a_rule() -> None:
+    assert EXAMPLES.keys() == {rule.id for rule in ALL_RULES}

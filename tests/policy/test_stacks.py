@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policy.exceptions import ENDING, LONGEST, granted, void
+from policy.exceptions import ENDING, LONGEST, granted, unknown_rules, void
 from policy.rule import Level
 from policy.rules import ALL_RULES
 from tests.cli.environments.test_names import environment_of
 from tests.infra.legal_values import legal_values
 from tests.infra.recording import ROOT, Values, run_program, stack_values, values_of
 from tests.infra.test_pathways import on_one_host, stack_with
-from tests.policy.example import faults
+from tests.policy.example import violations
 from tests.policy.plans import plan_of
 
 STACK_FILES = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
@@ -32,13 +32,13 @@ def policy_of(stack: str) -> Values:
 
 
 def broken(values: Values, policy: Values, *, preview: bool) -> list[tuple[str, str]]:
-    """Rule and fault of all that no exception covers."""
+    """Return rule and message of every violation that no exception covers."""
     plan = plan_of(run_program(values, preview=preview))
     return [
-        (rule.about.id, fault.says)
+        (rule.id, found.message)
         for rule in ALL_RULES
-        for fault in faults(rule, plan)
-        if void(granted(policy.get(rule.about.id, {})), (fault.urn or "").rpartition("::")[2], GRANTED_ON) is not None
+        for found in violations(rule, plan)
+        if void(granted(policy.get(rule.id, {})), (found.urn or "").rpartition("::")[2], GRANTED_ON) is not None
     ]
 
 
@@ -78,7 +78,7 @@ def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
 def test_a_policy_file_names_rules_that_there_are(path: Path) -> None:
-    assert set(json.loads(path.read_text())) <= {"all", ENDING.id, *(rule.about.id for rule in ALL_RULES)}
+    assert unknown_rules(json.loads(path.read_text()), (ENDING, *ALL_RULES)) == ()
 
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=lambda path: path.stem)
@@ -94,9 +94,9 @@ def test_every_exception_is_for_something_that_the_stack_or_a_chart_declares(pat
     charts = [f"{chart.name}:" for chart in plan if chart.type.endswith(":Chart")]
     names = {resource.name for resource in plan}
     unused = [
-        (rule.about.id, exception.resource)
+        (rule.id, exception.resource)
         for rule in ALL_RULES
-        for exception in granted(json.loads(path.read_text()).get(rule.about.id, {}))
+        for exception in granted(json.loads(path.read_text()).get(rule.id, {}))
         if not any(exception.covers(name) for name in names | set(charts))
     ]
     assert unused == []

@@ -10,6 +10,10 @@ from pulumi.automation import CommandError, CommandResult, EngineEvent
 from sandbox.second_try import STACK_TYPE, OnEvent, with_second_try
 
 UNREACHED = "error: Resource monitor has terminated, shutting down"
+REFUSED = (
+    'error: Exception calling application: <_InactiveRpcError of RPC that terminated with: details = "failed to connect'
+    ' to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:35563: Connection refused"'
+)
 
 
 def failure(text: str) -> CommandError:
@@ -46,8 +50,9 @@ def _event(**content: Any) -> EngineEvent:
     return from_json({"sequence": 1, "timestamp": 1, **content})
 
 
-def test_a_program_that_could_not_reach_the_engine_is_begun_once_more_without_a_word() -> None:
-    engine, told = Engine(UNREACHED), list[EngineEvent]()
+@pytest.mark.parametrize("text", [UNREACHED, REFUSED], ids=["declaring", "logging"])
+def test_a_program_that_could_not_reach_the_engine_is_begun_once_more_without_a_word(text: str) -> None:
+    engine, told = Engine(text), list[EngineEvent]()
     assert with_second_try(engine, told.append) == "done"
     assert engine.begun == 2
     assert [event.diagnostic_event for event in told] == [None, None]

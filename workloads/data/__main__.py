@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from workloads.data.documents import data_files
+from workloads.data.documents import TextField, data_files
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.manifest import DataFault, Manifest
 from workloads.data.prepare import Progress, Request, prepare
 from workloads.data.token_folder import TokenFolder
+from workloads.data.turns import CONTENT, Turns
 
 _REPORT_SECONDS = 2.0
 
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     prepare_.add_argument(
         "--end-of-document", default="\n", metavar="TEXT", help="stands after each document (a line end)"
     )
+    _add_conversations(prepare_)
     prepare_.add_argument(
         "--processes",
         type=_positive,
@@ -65,6 +67,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_conversations(prepare_: argparse.ArgumentParser) -> None:
+    group = prepare_.add_argument_group("conversations, of which only the answers are learned")
+    kind = group.add_mutually_exclusive_group()
+    kind.add_argument("--prompt-field", metavar="NAME", help="field with the prompt; --text-field has the completion")
+    kind.add_argument(
+        "--messages-field", metavar="NAME", help="field with a list of messages, each with `role` and `content`"
+    )
+    group.add_argument("--sequence-length", type=_positive, metavar="TOKENS", help="tokens per sequence to pack for")
+    group.add_argument(
+        "--turn", default=CONTENT, metavar="TEXT", help="a message, with {role} and {content} in it (%(default)s)"
+    )
+    group.add_argument("--begin", default="", metavar="TEXT", help="stands before each conversation (nothing)")
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
@@ -73,10 +89,24 @@ def _positive(text: str) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     inputs = tuple(file for path in options.input for file in data_files(path, options.split))
-    request = Request(inputs, options.output, options.text_field, options.end_of_document, options.processes)
+    columns = _conversation(options)
+    fields = Turns(columns, options.turn, options.begin) if columns else TextField(options.text_field)
+    request = Request(
+        inputs, options.output, fields, options.end_of_document, options.sequence_length, options.processes
+    )
     manifest = prepare(request, load_encoder(options.tokenizer), _Report(len(inputs)))
     print(_told(options.output, manifest))
     return 0
+
+
+def _conversation(options: argparse.Namespace) -> tuple[str, ...]:
+    """The fields of a conversation; none where documents are asked for."""
+    columns = (options.messages_field,) if options.messages_field else ()
+    if options.prompt_field:
+        columns = (options.prompt_field, options.text_field)
+    if bool(columns) != (options.sequence_length is not None):
+        raise DataFault("--sequence-length goes with --prompt-field or --messages-field; add or remove one of them")
+    return columns
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -87,9 +117,11 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _told(folder: str, manifest: Manifest) -> str:
+    packed = manifest.packed
+    rows = f", {packed.padding / manifest.tokens:.1%} padding, {packed.cut:,} documents cut" if packed else ""
     return (
         f"{folder}: {manifest.tokens:,} tokens of {manifest.documents:,} documents in {len(manifest.files):,} files,"
-        f" {manifest.dtype}, vocabulary {manifest.vocabulary:,}, sha256 {manifest.sha256[:12]}"
+        f" {manifest.dtype}, vocabulary {manifest.vocabulary:,}, sha256 {manifest.sha256[:12]}{rows}"
     )
 
 

@@ -9,9 +9,10 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import fsspec
 from fsspec.core import url_to_fs
@@ -32,7 +33,38 @@ class Piece(NamedTuple):
     """Consecutive text of one document, whole characters of UTF-8 if the file is UTF-8."""
 
     text: bytes
-    ends_document: bool
+    ends_document: bool = False
+    learned: bool = True
+    """Whether predicting it counts."""
+    special: bool = False
+    """Whether special tokens in it count."""
+
+
+class Fields(Protocol):
+    """What is taken of a record."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        ...
+
+    def pieces(self, record: object, place: str) -> Iterator[Piece]:
+        """The document of a record, which error messages call `place`."""
+        ...
+
+
+@dataclass(frozen=True)
+class TextField:
+    """One field that holds the text."""
+
+    name: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def pieces(self, record: object, place: str) -> Iterator[Piece]:
+        yield Piece(text_of(record, self.name, place), ends_document=True)
 
 
 def data_files(path: str, split: str) -> list[str]:
@@ -74,11 +106,11 @@ def _has_records(path: str) -> bool:
     return not hidden and name.name not in _NO_DATA and any(suffix in _FORMATS for suffix in name.suffixes)
 
 
-def read_pieces(path: str, text_field: str) -> Iterator[Piece]:
+def read_pieces(path: str, fields: Fields) -> Iterator[Piece]:
     """The text of a local file or URL; the last suffix that names a format decides how it is read.
 
     Raises:
-        DataFault: the file is damaged, a record has no text in `text_field`, or a library is missing.
+        DataFault: the file is damaged, a record lacks one of `fields`, or a library is missing.
     """
     suffixes = [suffix for suffix in PurePosixPath(path).suffixes if suffix in _FORMATS]
     read = _FORMATS[suffixes[-1]] if suffixes else _text
@@ -86,7 +118,7 @@ def read_pieces(path: str, text_field: str) -> Iterator[Piece]:
         load_library("zstandard", f"{path}: zst")
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
-            yield from read(file, path, text_field)
+            yield from read(file, path, fields)
     except DataFault:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as fault:
@@ -106,7 +138,9 @@ def load_library(name: str, purpose: str) -> Any:
         raise DataFault(f"{purpose} needs the library {top}, which is not installed; pip install {top}") from None
 
 
-def _text(file: Any, _path: str, _text_field: str) -> Iterator[Piece]:
+def _text(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
+    if not isinstance(fields, TextField):
+        raise DataFault(f"{path}: expected records in {', '.join(_FORMATS)}, got a file of plain text without fields")
     rest = b""
     while block := file.read(_READ_AT_ONCE_BYTES):
         text = rest + block
@@ -124,10 +158,10 @@ def _last_character(text: bytes) -> int:
     return start
 
 
-def _json_lines(file: Any, path: str, text_field: str) -> Iterator[Piece]:
+def _json_lines(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     for number, line in enumerate(io.BufferedReader(file, _READ_AT_ONCE_BYTES), 1):
         if line.strip():
-            yield Piece(_field(_parsed(line), text_field, f"{path} line {number}"), ends_document=True)
+            yield from fields.pieces(_parsed(line), f"{path} line {number}")
 
 
 def _parsed(line: bytes) -> object:
@@ -137,30 +171,38 @@ def _parsed(line: bytes) -> object:
         return line[:40]
 
 
-def _parquet(file: Any, path: str, text_field: str) -> Iterator[Piece]:
+def _parquet(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     parquet = load_library("pyarrow.parquet", f"{path}: parquet").ParquetFile(file)
-    _require_column(parquet.schema_arrow.names, path, text_field)
-    yield from _records(parquet.iter_batches(columns=[text_field]), path, text_field)
+    _require_columns(parquet.schema_arrow.names, path, fields)
+    yield from _records(parquet.iter_batches(columns=[*fields.columns]), path, fields)
 
 
-def _arrow(file: Any, path: str, text_field: str) -> Iterator[Piece]:
+def _arrow(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     reader = load_library("pyarrow", f"{path}: Arrow").ipc.open_stream(file)
-    _require_column(reader.schema.names, path, text_field)
-    yield from _records((batch.select([text_field]) for batch in reader), path, text_field)
+    _require_columns(reader.schema.names, path, fields)
+    yield from _records((batch.select([*fields.columns]) for batch in reader), path, fields)
 
 
-def _require_column(names: Sequence[str], path: str, text_field: str) -> None:
-    if text_field not in names:
-        raise DataFault(f"{path}: expected a column {text_field!r}, got {', '.join(names)}; name one by --text-field")
+def _require_columns(names: Sequence[str], path: str, fields: Fields) -> None:
+    if missing := [column for column in fields.columns if column not in names]:
+        raise DataFault(
+            f"{path}: expected a column {' and '.join(map(repr, missing))}, got {', '.join(names)};"
+            f" name one by --text-field{'' if isinstance(fields, TextField) else ', --prompt-field, --messages-field'}"
+        )
 
 
-def _records(batches: Iterable[Any], path: str, text_field: str) -> Iterator[Piece]:
+def _records(batches: Iterable[Any], path: str, fields: Fields) -> Iterator[Piece]:
     rows = (row for batch in batches for row in batch.to_pylist())
     for number, row in enumerate(rows, 1):
-        yield Piece(_field(row, text_field, f"{path} row {number}"), ends_document=True)
+        yield from fields.pieces(row, f"{path} row {number}")
 
 
-def _field(record: object, name: str, place: str) -> bytes:
+def text_of(record: object, name: str, place: str) -> bytes:
+    """The text in a field of a record.
+
+    Raises:
+        DataFault: it has none; the message names its `place`.
+    """
     text = record.get(name) if isinstance(record, dict) else None
     if not isinstance(text, str):
         raise DataFault(
@@ -171,7 +213,7 @@ def _field(record: object, name: str, place: str) -> bytes:
     return text.encode(errors="replace")
 
 
-_FORMATS: dict[str, Callable[[Any, str, str], Iterator[Piece]]] = {
+_FORMATS: dict[str, Callable[[Any, str, Fields], Iterator[Piece]]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json_lines,

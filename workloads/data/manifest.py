@@ -6,11 +6,13 @@ Owns the layout of the folder and the faults of one that cannot be used:
     manifest.json         Manifest; written last, so a folder without it is not finished
 
 The stream is what counts: a row may begin in one file and end in the next, so the number of files changes neither
-rows nor their order. Rows are not laid out: the trainer cuts the stream at its own sequence length.
+rows nor their order. Rows are not laid out: the trainer cuts the stream at its own sequence length. Conversations
+are the exception, see `packing`.
 """
 
 import hashlib
 import json
+from operator import not_
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -45,6 +47,17 @@ class SourceFile(Spec):
     """Bytes as stored, so compressed if it is."""
 
 
+class PackedRows(Spec):
+    """Of conversations, which lie in rows of their own; see `packing`."""
+
+    sequence_length: Annotated[int, Field(gt=0)]
+    """Tokens of a row, less one: the one sequence length that the folder can train."""
+    padding: int
+    """Tokens that fill rows up."""
+    cut: int
+    """Conversations that were longer than a row and lost their end."""
+
+
 class TokenFile(Spec):
     """One of the files that hold the tokens."""
 
@@ -69,6 +82,9 @@ class Manifest(Spec):
     end_of_document: str
     """Text whose tokens stand after each document."""
     sources: tuple[SourceFile, ...]
+    packed: Annotated[PackedRows | None, Field(exclude_if=not_)] = None
+    """Set where tokens carry the mark of prompts. None: one stream, cut at any sequence length, of which all is
+    learned."""
 
     @model_validator(mode="before")
     @classmethod
@@ -101,11 +117,12 @@ class Manifest(Spec):
         return stored_type(self.dtype).itemsize
 
 
-def token_type(vocabulary: int) -> TokenType:
-    """The smallest type that holds every token below `vocabulary`."""
-    if vocabulary <= 1 << 8:
+def token_type(vocabulary: int, marked: bool = False) -> TokenType:
+    """The smallest type that holds every token below `vocabulary`, or with `marked` twice as much."""
+    numbers = 2 * vocabulary if marked else vocabulary
+    if numbers <= 1 << 8:
         return "uint8"
-    return "uint16" if vocabulary <= 1 << 16 else "uint32"
+    return "uint16" if numbers <= 1 << 16 else "uint32"
 
 
 def stored_type(dtype: TokenType) -> np.dtype:

@@ -8,17 +8,29 @@ nothing of what is written. The manifest is written last and makes the folder wh
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 from fsspec.core import url_to_fs
 
-from workloads.data.documents import Piece, read_pieces
+from workloads.data.documents import Fields, Piece, read_pieces
 from workloads.data.encoders import Encoder
-from workloads.data.manifest import MANIFEST, DataFault, Manifest, SourceFile, TokenFile, stored_type, token_type
+from workloads.data.manifest import (
+    MANIFEST,
+    DataFault,
+    Manifest,
+    PackedRows,
+    SourceFile,
+    TokenFile,
+    TokenType,
+    stored_type,
+    token_type,
+)
+from workloads.data.packing import Rows, marked
 from workloads.data.token_folder import TokenFolder
 
 _ENCODED_AT_ONCE_BYTES = 4 << 20
@@ -37,9 +49,11 @@ class Request:
     inputs: tuple[str, ...]
     """Files, in the order of the stream."""
     output: str
-    text_field: str
+    fields: Fields
     """Of a JSON or parquet record."""
     end_of_document: str
+    sequence_length: int | None = None
+    """Tokens per sequence that conversations are packed for, with marks at what is not learned; None: a stream."""
     processes: int = 1
     file_bytes: int = FILE_BYTES
 
@@ -72,18 +86,33 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
     written = [*_written(tasks, request.processes, report)]
     manifest = Manifest(
         format_version=2,
-        files=tuple(file for file, _ in written),
+        files=tuple(one.file for one in written),
         sample_sha256="",
-        documents=sum(documents for _, documents in written),
-        dtype=token_type(encoder.vocabulary),
+        documents=sum(one.documents for one in written),
+        dtype=_dtype(request, encoder),
         vocabulary=encoder.vocabulary,
         tokenizer=encoder.identity,
         end_of_document=request.end_of_document,
         sources=sources,
+        packed=_packed(request, written),
     )
     manifest = manifest.model_copy(update={"sample_sha256": TokenFolder(request.output, manifest).sample()})
     fs.pipe_file(f"{folder}/{MANIFEST}", manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
+
+
+def _packed(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
+    if request.sequence_length is None:
+        return None
+    return PackedRows(
+        sequence_length=request.sequence_length,
+        padding=sum(one.padding for one in written),
+        cut=sum(one.cut for one in written),
+    )
+
+
+def _dtype(request: Request, encoder: Encoder) -> TokenType:
+    return token_type(encoder.vocabulary, marked=request.sequence_length is not None)
 
 
 def _sources(paths: tuple[str, ...]) -> tuple[SourceFile, ...]:
@@ -126,8 +155,18 @@ class _Task:
     encoder: Encoder
 
 
-def _written(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[tuple[TokenFile, int]]:
-    """The token file of each task, and how many documents are in it."""
+@dataclass(frozen=True)
+class _Written:
+    """A token file and what is in it."""
+
+    file: TokenFile
+    documents: int
+    padding: int
+    cut: int
+
+
+def _written(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[_Written]:
+    """The token file of each task."""
     total = Progress(0, 0, 0)
 
     def add(done: Progress) -> None:
@@ -169,7 +208,7 @@ def _begin_process(*channels: Any) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _write_here(task: _Task) -> tuple[TokenFile, int]:
+def _write_here(task: _Task) -> _Written:
     done, stop = _channels
 
     def report(progress: Progress) -> None:
@@ -180,17 +219,21 @@ def _write_here(task: _Task) -> tuple[TokenFile, int]:
     return _write(task, report)
 
 
-def _write(task: _Task, report: Callable[[Progress], None]) -> tuple[TokenFile, int]:
+def _write(task: _Task, report: Callable[[Progress], None]) -> _Written:
     """Write a token file; `report` takes what was done since its last call."""
     fs, place = url_to_fs(task.path)
     with fs.open(place, "wb") as file:
-        written = _Tokens(file, stored_type(token_type(task.encoder.vocabulary)))
+        length = task.request.sequence_length
+        rows = Rows(length + 1) if length else None
+        written = _Tokens(file, stored_type(_dtype(task.request, task.encoder)), rows)
         for path in task.inputs:
             for documents, tokens in _write_input(written, path, task.request, task.encoder):
                 report(Progress(0, documents, tokens))
             report(Progress(1, 0, 0))
+        written.end()
     name = task.path.rpartition("/")[2]
-    return TokenFile(name=name, tokens=written.count, sha256=written.hash.hexdigest()), written.documents
+    file = TokenFile(name=name, tokens=written.count, sha256=written.hash.hexdigest())
+    return _Written(file, written.documents, rows.padding if rows else 0, rows.cut if rows else 0)
 
 
 @dataclass
@@ -199,11 +242,30 @@ class _Tokens:
 
     file: Any
     dtype: np.dtype
+    rows: Rows | None
     count: int = 0
     documents: int = 0
     hash: Any = field(default_factory=hashlib.sha256)
+    _conversation: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
-    def add(self, tokens: np.ndarray) -> None:
+    def add(self, tokens: np.ndarray, learned: bool) -> None:
+        if self.rows:
+            self._conversation.append(marked(tokens, learned))
+        else:
+            self._write(tokens)
+
+    def end_document(self) -> None:
+        self.documents += 1
+        if self.rows:
+            for row in self.rows.add(self._conversation):
+                self._write(row)
+            self._conversation = []
+
+    def end(self) -> None:
+        for row in self.rows.rest() if self.rows else ():
+            self._write(row)
+
+    def _write(self, tokens: np.ndarray) -> None:
         content = tokens.astype(self.dtype).tobytes()
         self.file.write(content)
         self.hash.update(content)
@@ -213,17 +275,18 @@ class _Tokens:
 def _write_input(written: _Tokens, path: str, request: Request, encoder: Encoder) -> Iterator[tuple[int, int]]:
     """Add the tokens of one input; after each batch, how many documents ended in it, and its tokens."""
     mark = encoder.encode_mark(request.end_of_document)
-    for batch in _batches(read_pieces(path, request.text_field)):
+    special = cache(encoder.encode_mark)
+    for batch in _batches(read_pieces(path, request.fields)):
         try:
-            encoded = encoder.encode([piece.text for piece in batch])
+            plain = iter(encoder.encode([piece.text for piece in batch if not piece.special]))
         except UnicodeDecodeError as fault:
             raise DataFault(f"{path}: expected UTF-8, got {fault}; convert it or use --tokenizer bytes") from None
         documents, tokens_before = written.documents, written.count
-        for piece, tokens in zip(batch, encoded, strict=True):
-            written.add(tokens)
+        for piece in batch:
+            written.add(special(piece.text.decode()) if piece.special else next(plain), piece.learned)
             if piece.ends_document:
-                written.add(mark)
-                written.documents += 1
+                written.add(mark, piece.learned)
+                written.end_document()
         yield written.documents - documents, written.count - tokens_before
 
 

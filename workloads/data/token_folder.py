@@ -55,8 +55,14 @@ class TokenFolder:
         """All whole rows of `length` tokens.
 
         Raises:
-            DataFault: there is not one.
+            DataFault: there is not one, or conversations were packed for another length.
         """
+        packed = self.manifest.packed
+        if packed and packed.sequence_length != length - 1:
+            raise DataFault(
+                f"{self.folder}: expected training.sequence_length {packed.sequence_length}, which its conversations"
+                f" were packed for, got {length - 1}; set it, or prepare them again with another --sequence-length"
+            )
         count = self.manifest.tokens // length
         if not count:
             raise DataFault(f"{self.folder}: expected a row of {length} tokens at least, got {self.manifest.tokens}")

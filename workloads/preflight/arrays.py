@@ -18,8 +18,8 @@ SHOWN = 8
 _GIB = 1 << 30
 _PEAK = re.compile(r"^  Live ranges at \d+ \(peak\):\n((?:    .*\n)*)", re.MULTILINE)
 _BUFFER = re.compile(r"^    ([\w.\-]+)\{([\d,]*)\}: (\d+) bytes", re.MULTILINE)
-_STATE = "state."
-"""Begins the name of each argument that is the training state."""
+_HELD = {"state.": "training state", "frozen[": "frozen weights"}
+"""What arguments are, by the beginning of their names."""
 _FOLLOWED = 16
 """Instructions, from a buffer back to what fills it."""
 
@@ -72,11 +72,13 @@ def _program(module: Module) -> _Program:
 
 
 def _named(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
-    """What the buffer is, and its shape; all of the training state goes as one, without a shape."""
+    """What the buffer is, and its shape; all of the training state goes as one, without a shape, and so do frozen
+    weights."""
     instruction = program.homes[name].by_name[name]
     maker = _maker(program, instruction, index)
-    if maker.op_name.startswith(_STATE) and maker is instruction:
-        return "training state", ""
+    held = next((words for start, words in _HELD.items() if maker.op_name.startswith(start)), None)
+    if held and maker is instruction:
+        return held, ""
     what = f"{phase_of(maker.op_name)}, {source_of(program.module, maker)}"
     primitive = maker.op_name.rsplit("/", 1)[-1]
     return what if primitive in what else f"{what} {primitive}", str(_shape(instruction, index, size))

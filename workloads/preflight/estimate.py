@@ -139,7 +139,7 @@ def _seconds(spec: JobSpec, transfer: Transfer) -> float:
 def _step(spec: JobSpec, share: float, seconds: float) -> StepEstimate:
     training, slices = spec.training, spec.slices
     rate = training.global_batch * training.sequence_length / seconds
-    mfu = utilisation(rate, flops_per_token(spec.model, training.sequence_length), slices)
+    mfu = utilisation(rate, flops_per_token(spec.model, training.sequence_length, training.lora), slices)
     chip_count = slices.devices // slices.devices_per_chip
     return StepEstimate(
         kernel_efficiency=share, seconds=seconds, mfu=mfu or 0.0, tokens_per_second_per_chip=rate / chip_count

@@ -50,8 +50,8 @@ def compile_others(spec: JobSpec) -> None:
 
 
 def state_gib(spec: JobSpec) -> float:
-    """What the training state alone takes on a device; nothing is compiled for it."""
-    return bytes_per_device(Program(spec, _mesh(spec)).state_shapes) / 2**30
+    """What the training state and frozen weights alone take on a device; nothing is compiled for it."""
+    return bytes_per_device(Program(spec, _mesh(spec)).held_shapes) / 2**30
 
 
 def _mesh(spec: JobSpec) -> Mesh:

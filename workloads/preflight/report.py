@@ -208,7 +208,7 @@ def _rate(flops: int, seconds: float, peak: float) -> tuple[str, str]:
 def _model_flops(spec: JobSpec) -> float:
     """Of one step, for each device."""
     tokens = spec.training.global_batch * spec.training.sequence_length
-    return flops_per_token(spec.model, spec.training.sequence_length) * tokens / spec.slices.devices
+    return flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora) * tokens / spec.slices.devices
 
 
 def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:

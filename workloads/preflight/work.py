@@ -137,9 +137,10 @@ def _splash_flops(computation: Computation, call: Instruction) -> tuple[int | No
         shape
         for operand in call.operands
         for shape in computation.by_name[operand].shapes
-        if len(shape.dimensions) >= 3 and shape.element in ("bf16", "f32") and shape.dimensions[-1] >= 64
+        # JAX leaves out dimensions of 1 that it maps over: keys of one sequence and one head have two.
+        if len(shape.dimensions) >= 2 and shape.element in ("bf16", "f32") and shape.dimensions[-1] >= 64
     ]
-    if not matrices:
+    if len(matrices) < 2:
         return None, "splash attention without arrays of heads"
     # Of the two innermost either may come first; there are more positions than a head is wide.
     heads, (size, queries) = matrices[0].dimensions[:-2], sorted(matrices[0].dimensions[-2:])

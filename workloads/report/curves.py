@@ -123,7 +123,7 @@ def _each_restart(history: History) -> Iterator[Mark]:
 
 def _faults(history: History) -> Sequence[Mark]:
     found = [
-        Mark(float(step.step), f"step {step.step} skipped: its loss or gradient is not finite", "fault")
+        Mark(float(step.step), f"step {step.step} skipped: its loss or gradient is not finite or too large", "fault")
         for start in history.starts
         for step in start.steps
         if step.skipped

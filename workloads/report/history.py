@@ -191,11 +191,6 @@ def read_history(run: epath.Path) -> History:
     return _Reader(run).history()
 
 
-def newest_events(run: epath.Path) -> Iterator[Event]:
-    """The events of the leaders of all starts, the newest first; lines that cannot be believed are passed over."""
-    return _Reader(run).leader_events()
-
-
 @dataclass
 class _Reader:
     run: epath.Path
@@ -212,12 +207,6 @@ class _Reader:
         manifest = believed(self.run / "manifest.json", Manifest, self.notes)
         facts = manifest.model_dump() if manifest else {}
         return History(self.run, facts, starts, self._placement(), tuple(self.notes), unopened)
-
-    def leader_events(self) -> Iterator[Event]:
-        """Of all starts, the newest event first; reads no more files than are asked for."""
-        for (_, process), path in reversed(self._files("ledger")):
-            if process == 0:
-                yield from reversed(self._events(path))
 
     def _ledgers(self) -> dict[int, dict[int, tuple[Event, ...]]]:
         found: dict[int, dict[int, tuple[Event, ...]]] = {}

@@ -1,11 +1,11 @@
-"""The report of a run: one HTML file that needs nothing else.
+"""The report of a run: one HTML file that needs nothing else. `multislice dashboard` serves the same for running jobs.
 
 Owns its order; what was spent is told as in `tables`, and the pictures are those of `chart`, `curves` and `mesh_svg`.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from itertools import chain
@@ -40,43 +40,57 @@ STYLES = {
 
 
 def page(history: History) -> str:
-    """The whole file."""
-    spent = goodput(history.tried)
-    heading = f"{history.job}: run {history.folder.name}"
-    head = element("title", escape(heading)) + '<meta name="viewport" content="width=device-width">'
-    body = "".join(chain(_heading(heading, history, spent), _sections(history, spent)))
+    """Return the whole file."""
+    return html_page(_title(history), run_parts(history))
+
+
+def html_page(title: str, parts: Iterable[str]) -> str:
+    """Return an HTML document of parts that are markup already."""
+    head = element("title", escape(title)) + '<meta name="viewport" content="width=device-width">'
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{head}<style>\n{style_sheet()}</style></head>'
-        f"<body><main>{body}</main></body></html>\n"
+        f"<body><main>{''.join(parts)}</main></body></html>\n"
     )
+
+
+def run_parts(history: History) -> Iterator[str]:
+    """Yield the parts of a document that say what became of a run."""
+    spent = goodput(history.tried)
+    yield from chain(_heading(_title(history), history, spent), _sections(history, spent))
+
+
+def section(name: str, *content: str) -> str:
+    """Return a section with a heading; its content is markup already."""
+    return element("section", element("h2", escape(name)), *content)
+
+
+def quiet(words: str) -> str:
+    """Return a paragraph that explains something."""
+    return element("p", escape(words), class_="quiet")
+
+
+def _title(history: History) -> str:
+    return f"{history.job}: run {history.folder.name}"
 
 
 def _sections(history: History, spent: Goodput) -> Iterator[str]:
-    yield from _section("Where the time went", *_goodput(spent))
-    yield from _section(
+    yield section("Where the time went", *_goodput(spent))
+    yield section(
         "Loss",
         loss_chart(history),
-        _quiet("Upright lines mark starts after the first, and faults. Lost steps were done again, or skipped."),
+        quiet("Upright lines mark starts after the first, and faults. Lost steps were done again, or skipped."),
     )
-    yield from _section("Throughput in tokens per second", throughput_chart(history))
+    yield section("Throughput in tokens per second", throughput_chart(history))
     if utilisation := utilisation_chart(history):
-        yield from _section("MFU in percent", utilisation)
+        yield section("MFU in percent", utilisation)
     if hosts := hosts_chart(history):
-        yield from _section("Hosts", _quiet(hosts[1]), hosts[0])
-    yield from _section("Starts", *_starts(history, spent))
+        yield section("Hosts", quiet(hosts[1]), hosts[0])
+    yield section("Starts", *_starts(history, spent))
     if history.placement:
-        yield from _section("Mesh", *_mesh(history.placement))
-    yield from _section("What ran", *_manifest(history.manifest))
+        yield section("Mesh", *_mesh(history.placement))
+    yield section("What ran", *_manifest(history.manifest))
     if history.notes:
-        yield from _section("What could not be read", *(element("p", escape(note)) for note in history.notes))
-
-
-def _section(name: str, *content: str) -> Iterator[str]:
-    yield element("section", element("h2", escape(name)), *content)
-
-
-def _quiet(words: str) -> str:
-    return element("p", escape(words), class_="quiet")
+        yield section("What could not be read", *(element("p", escape(note)) for note in history.notes))
 
 
 def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
@@ -117,7 +131,7 @@ def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:
 
 def _goodput(spent: Goodput) -> Iterator[str]:
     if not spent.parts:
-        yield _quiet("Nothing recorded.")
+        yield quiet("Nothing recorded.")
         return
     yield _bar("Goodput by cause", spent)
     found = by_cause("", spent)
@@ -129,7 +143,7 @@ def _goodput(spent: Goodput) -> Iterator[str]:
         yield element("h3", escape(faults.title))
         yield table(faults.columns, [[*map(escape, row)] for row in faults.rows], range(1, len(faults.columns)))
     for note in notes(spent):
-        yield _quiet(note)
+        yield quiet(note)
 
 
 def _bar(name: str, spent: Spent) -> str:
@@ -163,7 +177,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequenc
 
 def _starts(history: History, spent: Goodput) -> Iterator[str]:
     if not history.tried:
-        yield _quiet("None.")
+        yield quiet("None.")
         return
     lost = Counter(number for number, _ in lost_steps(history.starts))
     titles = ("start", "began", "lasted", "attention", "computed in", "steps", "lost", "ended", "cause")
@@ -174,7 +188,7 @@ def _starts(history: History, spent: Goodput) -> Iterator[str]:
     )
     places = shown(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
     for start in (spent.starts[place] for place in places if place is not None):
-        yield _quiet(f"{start.name}: {duration(start.seconds)}, {dollars(start.usd)}, then {start.ending}")
+        yield quiet(f"{start.name}: {duration(start.seconds)}, {dollars(start.usd)}, then {start.ending}")
         yield _bar(f"{start.name} by cause", start)
 
 
@@ -196,7 +210,7 @@ def _choices(start: Start) -> Sequence[str]:
 def _mesh(placement: Placement) -> Iterator[str]:
     slices = placement.slices
     _, inner = fixed_and_varying(list(chain.from_iterable(placement.slice_places(0))))
-    yield _quiet(
+    yield quiet(
         f"{placement.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"
         f" {counted(slices.devices_per_host, 'device')} each ({slices.generation} {slices.topology}). A colour is a"
         f" replica, or a stage of one; a device shows where it is on {'·'.join(inner) or 'the mesh'}."
@@ -218,7 +232,7 @@ def _mesh(placement: Placement) -> Iterator[str]:
 
 def _manifest(manifest: dict[str, Any]) -> Iterator[str]:
     if not manifest:
-        yield _quiet("The manifest is missing.")
+        yield quiet("The manifest is missing.")
         return
     spec = manifest.get("spec", {})
     chosen = {

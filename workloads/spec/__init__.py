@@ -32,6 +32,7 @@ from workloads.spec.pod import (
     METRICS_PORT,
     NODE_VARIABLE,
     PRICE_VARIABLE,
+    PROFILE_REQUEST,
     RUN_ID_VARIABLE,
     SLICES_VARIABLE,
     START_VARIABLE,
@@ -40,7 +41,17 @@ from workloads.spec.pod import (
 )
 from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.training import Attention, Kernel, OptimizerSetting, OptimizerSpec, Remat, TrainingSpec
+from workloads.spec.trackers import WANDB_KEY_VARIABLE, TrackersSpec, WandbSpec
+from workloads.spec.training import (
+    CHANGEABLE,
+    Attention,
+    Kernel,
+    LoraSpec,
+    OptimizerSetting,
+    OptimizerSpec,
+    Remat,
+    TrainingSpec,
+)
 
 __all__ = [
     "API_ACCESS_PATH",
@@ -48,6 +59,7 @@ __all__ = [
     "BAD_HOST_KEY",
     "CALL_KEY_VARIABLE",
     "CALL_SPEC_VARIABLE",
+    "CHANGEABLE",
     "FATAL_CODES",
     "IMAGE_VARIABLE",
     "JOB_FOLDER_VARIABLE",
@@ -59,9 +71,11 @@ __all__ = [
     "NODE_VARIABLE",
     "NUMBER",
     "PRICE_VARIABLE",
+    "PROFILE_REQUEST",
     "RUN_ID_VARIABLE",
     "SLICES_VARIABLE",
     "START_VARIABLE",
+    "WANDB_KEY_VARIABLE",
     "Attention",
     "CallSpec",
     "CompilerSpec",
@@ -70,6 +84,7 @@ __all__ = [
     "ExpertsSpec",
     "JobSpec",
     "Kernel",
+    "LoraSpec",
     "MeshSpec",
     "MixedSpec",
     "MixtureSpec",
@@ -88,7 +103,9 @@ __all__ = [
     "StorageSpec",
     "TokenFileSpec",
     "TokenFolderSpec",
+    "TrackersSpec",
     "TrainingSpec",
+    "WandbSpec",
     "WholeNumber",
     "WindowSpec",
     "cause_order",

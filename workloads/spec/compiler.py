@@ -17,11 +17,14 @@ type Value = bool | int | float | str
 
 _AXLEARN = "https://github.com/apple/axlearn/blob/main/axlearn/common/compiler_options.py"
 _MAXTEXT = "https://github.com/AI-Hypercomputer/maxtext/blob/main/benchmarks/xla_flags_library.py"
+_MAXTEXT_GUIDE = (
+    "https://github.com/AI-Hypercomputer/maxtext/blob/main/docs/guides/optimization/benchmark_and_performance.md"
+)
+_RECIPES = "https://github.com/AI-Hypercomputer/tpu-recipes/tree/main/training/ironwood"
 _HANGS = (
     "https://github.com/AI-Hypercomputer/maxtext/blob/main/docs/guides/monitoring_and_debugging/"
     "megascale_hang_playbook.md"
 )
-_MEGASCALE = "https://openxla.org/xla/megascale/overview"
 
 LIBTPU_VARIABLE = "LIBTPU_INIT_ARGS"
 """Environment variable that libtpu reads its arguments from. JAX adds one of its own."""
@@ -48,8 +51,8 @@ COMPILER_OPTIONS = (
         {"v5e": 32768, "v5p": 32768, "v6e": 98304, "7x": 65536},
         "Estimated share of the peak that an MLP's products reach: v5e 0.75 by default and 0.96 at 32768; v5p 0.80 and"
         " 0.97, and 0.99 at 65472, which takes five times as long to compile; v6e 0.59, 0.83 at 65536, and more at"
-        " 98304, which takes twice as long again. 7x: the value of axlearn and of Google's recipes.",
-        _AXLEARN,
+        " 98304, which takes twice as long again. 7x: the value of axlearn; Google's recipes use it or 61440.",
+        f"{_AXLEARN}, {_RECIPES}",
         quick={"v6e": 65536},
     ),
     Row(
@@ -63,14 +66,14 @@ COMPILER_OPTIONS = (
         "xla_tpu_enable_sparse_core_collective_offload_3d_all_gather",
         {"v5p": True},
         "The same over a torus of three dimensions. Without it libtpu gathers by an all-reduce of the zero-padded"
-        " matrix, which sends twice the bytes.",
-        _MAXTEXT,
+        " matrix, which sends twice the bytes. axlearn and MaxText set it on 7x.",
+        f"{_AXLEARN}, {_MAXTEXT_GUIDE}",
     ),
     Row(
         "xla_tpu_prefer_async_allgather_to_allreduce",
         {"v5p": True},
-        "Keeps such a gather from becoming an all-reduce.",
-        _MAXTEXT,
+        "Keeps such a gather from becoming an all-reduce. axlearn and MaxText set it on 7x.",
+        f"{_AXLEARN}, {_MAXTEXT_GUIDE}",
     ),
 )
 
@@ -80,7 +83,7 @@ MULTISLICE_ARGUMENTS = (
         {"v5p": 16 << 30, "v6e": 16 << 30, "7x": 16 << 30},
         "Host memory that is ready for transfers between slices. axlearn reports steps twice as long with the default"
         " of 4 GiB, which is also what a host with four chips sends in one step of Llama-3.1-8B.",
-        f"{_AXLEARN}, {_MEGASCALE}",
+        _AXLEARN,
     ),
     Row(
         "megascale_grpc_enable_xor_tracer",

@@ -46,7 +46,7 @@ def legal_meshes(slices: SliceSpec, model: ModelSpec, training: TrainingSpec) ->
 
 def _faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> Iterator[str]:
     yield from _place_faults(slices, mesh)
-    yield from _weight_faults(mesh, model)
+    yield from _weight_faults(mesh, model, training)
     yield from _token_faults(slices, mesh, training)
 
 
@@ -69,7 +69,7 @@ def _place_faults(slices: SliceSpec, mesh: MeshSpec) -> Iterator[str]:
         )
 
 
-def _weight_faults(mesh: MeshSpec, model: ModelSpec) -> Iterator[str]:
+def _weight_faults(mesh: MeshSpec, model: ModelSpec, training: TrainingSpec) -> Iterator[str]:
     rows = mesh.fsdp * mesh.tensor
     inner = f"mesh.fsdp x mesh.tensor ({rows})" if mesh.tensor > 1 else f"mesh.fsdp ({rows})"
     splits = {
@@ -80,6 +80,10 @@ def _weight_faults(mesh: MeshSpec, model: ModelSpec) -> Iterator[str]:
         "mlp_dim": (model.mlp_dim, rows, inner),
         "query_heads x head_dim": (model.query_heads * model.head_dim, rows, inner),
     }
+    if training.lora and "query_key_value" in training.lora.targets:
+        # Whole weights are split over `fsdp` by rows, which only adapters do not share.
+        columns = (model.query_heads + 2 * model.kv_heads) * model.head_dim
+        splits["(query_heads + 2 x kv_heads) x head_dim"] = (columns, rows, f"{inner} with training.lora")
     for name, (size, parts, told) in splits.items():
         if size % parts:
             yield f"model.{name} must be a multiple of {told}, got {size}"

@@ -12,6 +12,7 @@ from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
+from workloads.spec.trackers import TrackersSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrainingSpec
 
 
@@ -41,8 +42,10 @@ class JobSpec(Spec):
     storage: StorageSpec
     initial_weights: str | None = None
     """Folder that `python -m workloads.weights import` or `python -m workloads.training.export` wrote, as every
-    host sees it; a new run begins with these weights. None: with weights drawn from the seed."""
+    host sees it; a new run begins with these weights, and one with `training.lora` needs them at each start. None: with
+    weights drawn from the seed."""
 
+    trackers: Annotated[TrackersSpec, Field(exclude_if=TrackersSpec().__eq__)] = TrackersSpec()
     compiler: Annotated[CompilerSpec, Field(exclude_if=lambda compiler: compiler == CompilerSpec())] = CompilerSpec()
 
     @property
@@ -114,11 +117,16 @@ class JobSpec(Spec):
     def _computed(self, rows: int, at_once: int) -> int:
         """Rows that a device computes for `rows` of its own: one program takes all parts where the weights are gathered
         once, so the last part is filled up."""
-        return rows if self.training.gather_weights == "each-layer" else at_once * ceil(rows / at_once)
+        by_layer = self.training.gather_weights == "each-layer" and not self.training.lora
+        return rows if by_layer else at_once * ceil(rows / at_once)
 
     def _faults(self) -> list[str]:
         sizes = size_faults(self.slices, self.mesh, self.model, self.training)
         faults = [*self._token_faults(), *kernel_faults(self.model, self.training.attention), *sizes]
+        if self.training.lora and not self.initial_weights:
+            faults.append("initial_weights must name the weights that training.lora adapts, got none")
+        if self.training.lora and self.optimizer.kind != "adamw":
+            faults.append(f"optimizer.kind must be adamw with training.lora, got {self.optimizer.kind}")
         return faults or self._elastic_faults()
 
     def _token_faults(self) -> list[str]:

@@ -28,6 +28,9 @@ START_VARIABLE = "JOB_RESTART_ATTEMPT"
 PRICE_VARIABLE = "USD_PER_HOUR"
 """Environment variable with what all slices of the job cost in USD per hour, for the record; may be missing."""
 
+PROFILE_REQUEST = "profiles/request"
+"""File in a run's folder by which somebody asks for a profile of some steps; the leader removes it."""
+
 NODE_VARIABLE = "NODE_NAME"
 """Environment variable with the node's name; may be missing."""
 
@@ -60,7 +63,7 @@ class ExitCode(IntEnum):
     OUT_OF_MEMORY = 21
     """The step does not fit the chips: fail the job at once."""
     DIVERGED = 22
-    """Loss or gradients stay not finite: fail the job at once."""
+    """Loss or gradients stay not finite or too large: fail the job at once."""
     BAD_HOST = 23
     """A host failed its checks and the nodes of its slice are marked: restart without using up `max_restarts`."""
     HANG = 24

@@ -1,9 +1,10 @@
 """How a job trains: optimizer, length, numerics, and when it saves, looks and gives up."""
 
 from math import ceil
-from typing import Annotated, Literal, Self
+from operator import not_
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from workloads.spec.base import Number, PositiveInt, Spec, WholeNumber
 
@@ -32,26 +33,74 @@ Attention = Literal["auto", Kernel]
 """
 
 
-class OptimizerSpec(Spec):
-    """AdamW with linear warm-up and cosine decay, clipped by global norm."""
+MUON_MOMENTUM = 0.95
+"""The value of https://kellerjordan.github.io/posts/muon/ and https://arxiv.org/abs/2502.16982."""
 
+
+class OptimizerSpec(Spec):
+    """AdamW or Muon with linear warm-up and cosine decay, clipped by global norm."""
+
+    kind: Annotated[Literal["adamw", "muon"], Field(exclude_if="adamw".__eq__)] = "adamw"
+    """`muon` updates the matrices of the layers with orthogonalised momentum, and all other weights as `adamw` does.
+    Learning rate and weight decay hold for both. A run keeps the kind that it began with."""
     learning_rate: Annotated[Number, Field(gt=0)]
     warmup_steps: Annotated[WholeNumber, Field(ge=0)]
     weight_decay: Annotated[Number, Field(ge=0)]
     beta1: Annotated[Number, Field(gt=0, lt=1)]
     beta2: Annotated[Number, Field(gt=0, lt=1)]
+    momentum: Annotated[Number, Field(gt=0, lt=1, exclude_if=MUON_MOMENTUM.__eq__)] = MUON_MOMENTUM
+    """Decay of the momentum of the matrices that Muon updates. It is refused with `kind: adamw`."""
     clip_norm: Annotated[Number, Field(gt=0)]
+    skip_norm: Annotated[Annotated[Number, Field(gt=0)] | None, Field(exclude_if=not_)] = None
+    """A step is skipped if the global norm of its gradient, before clipping, is above this. It then changes neither
+    weights nor optimizer. None: no step is skipped for its norm."""
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> Self:
+        faults: list[str] = []
+        if self.kind == "adamw" and self.momentum != MUON_MOMENTUM:
+            faults.append(f"momentum needs kind muon, since that of adamw is beta1, got {self.momentum}")
+        if self.skip_norm is not None and self.skip_norm < self.clip_norm:
+            faults.append(f"skip_norm must be at least clip_norm ({self.clip_norm}), got {self.skip_norm}")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
 
 
-def _of_the_optimizer(name: str) -> str:
-    known = [f"optimizer.{field}" for field in OptimizerSpec.model_fields]
-    if name not in known:
-        raise ValueError(f"one of {', '.join(known)}")
+CHANGEABLE = tuple(f"optimizer.{name}" for name in OptimizerSpec.model_fields if name != "kind")
+"""Settings that a run may continue with at another value. The kind says which arrays a checkpoint has."""
+
+
+def _changeable(name: str) -> str:
+    if name not in CHANGEABLE:
+        raise ValueError(f"one of {', '.join(CHANGEABLE)}")
     return name
 
 
-OptimizerSetting = Annotated[str, AfterValidator(_of_the_optimizer)]
+OptimizerSetting = Annotated[str, AfterValidator(_changeable)]
 """The name of a setting of the optimizer, such as `optimizer.learning_rate`."""
+
+
+LoraTarget = Literal["query_key_value", "out", "gate", "up", "down"]
+"""A matrix of each layer: of attention the first two, of the MLP or of each expert the others."""
+
+
+class LoraSpec(Spec):
+    """Train low-rank adapters of a frozen model: each target W of each layer is used as W + alpha / rank A B
+    (https://arxiv.org/abs/2106.09685). B begins at 0, so the first step sees the model as it is."""
+
+    rank: PositiveInt
+    """Columns of A and rows of B."""
+    alpha: Annotated[Number, Field(gt=0)]
+    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = get_args(LoraTarget)
+    """Default: all."""
+
+    @field_validator("targets")
+    @classmethod
+    def _each_once(cls, targets: tuple[LoraTarget, ...]) -> tuple[LoraTarget, ...]:
+        if len({*targets}) < len(targets):
+            raise ValueError(f"each target once, got {', '.join(targets)}")
+        return targets
 
 
 class TrainingSpec(Spec):
@@ -76,6 +125,10 @@ class TrainingSpec(Spec):
     """Also keep the checkpoint of every so many steps for good; None keeps the newest alone."""
     evaluate_every_steps: PositiveInt
     evaluation_batches: PositiveInt
+    z_loss: Annotated[Number, Field(ge=0, exclude_if=not_)] = 0.0
+    """Weight of the z-loss, which keeps the logits from growing: the mean of log(Z)^2 over the tokens that count, where
+    Z is the sum of the exponentials of a token's logits. 0 turns it off; 1e-4 is usual
+    (https://arxiv.org/abs/2204.02311, section 5). It is not part of the loss that is reported."""
     compute_dtype: Literal["float32", "bfloat16"]
     """Of activations, of gathered weights and of gradients on their way between devices. Weights and
     optimizer are kept in float32, sums over tokens are made in it."""
@@ -87,6 +140,11 @@ class TrainingSpec(Spec):
     `accumulation` is large. The optimizer's state stays split either way."""
     ignored_token: Annotated[WholeNumber, Field(ge=0)] | None = None
     """Padding: predicting it counts for nothing. The loss is the mean over all other tokens of the global batch."""
+    loss_on: Annotated[Literal["all", "completions"], Field(exclude_if="all".__eq__)] = "all"
+    """`completions`: predicting a token of a prompt counts for nothing, as the data marks them; see `docs/data.md`.
+    Tokens of data without prompts all count."""
+    lora: Annotated[LoraSpec | None, Field(exclude_if=not_)] = None
+    """Train adapters of the model in `initial_weights`, which stays as it is. Unset: train all weights."""
     document_end: Annotated[WholeNumber, Field(ge=0)] | None = None
     """The token that ends a document: tokens then attend to their own document only. None: to the whole row."""
     start_minutes: Annotated[Number, Field(gt=0, le=60)] = 30
@@ -100,7 +158,8 @@ class TrainingSpec(Spec):
     """How long a step with the save after it, or a batch of a later evaluation, may take before the host counts as
     hung."""
     max_skipped_steps: Annotated[WholeNumber, Field(ge=0)] = 10
-    """Steps in a row whose loss or gradient is not finite, and which are skipped, before the job has diverged."""
+    """Steps in a row that are skipped before the job has diverged: their loss or gradient is not finite, or the
+    gradient's norm is above `optimizer.skip_norm`."""
     max_rollbacks: Annotated[WholeNumber, Field(ge=0)] = 0
     """Where it would have diverged, the job goes back to its newest checkpoint this many times in one start and
     leaves out the batches that it had taken since then."""
@@ -112,6 +171,11 @@ class TrainingSpec(Spec):
     found within as many steps."""
     profile_steps: tuple[PositiveInt, PositiveInt] | None = None
     """First and last step to record with JAX's profiler; none when unset."""
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether every prediction of the global batch counts."""
+        return self.ignored_token is None and self.loss_on == "all"
 
     def batch_rows(self, data_shards: int) -> int:
         """Return the rows of a step: the global batch, and padding at its end that gives `data_shards` equally many."""

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from workloads.spec import Attention, ModelSpec
+from workloads.training.adapters import Matrix, product
 from workloads.training.pointwise import Norm, soft_capped
 from workloads.training.remat import ATTENTION, PROJECTION, named
 from workloads.training.rope import Rotation, rotate
@@ -65,8 +66,8 @@ class Sequence:
 
 def attend(
     x: jax.Array,
-    query_key_value: jax.Array,
-    out: jax.Array,
+    query_key_value: Matrix,
+    out: Matrix,
     heads: Heads,
     sequence: Sequence,
     norms: HeadNorms | None = None,
@@ -84,8 +85,8 @@ def attend(
 
 def _plain(
     x: jax.Array,
-    query_key_value: jax.Array,
-    out: jax.Array,
+    query_key_value: Matrix,
+    out: Matrix,
     heads: Heads,
     sequence: Sequence,
     norms: HeadNorms | None,
@@ -93,10 +94,10 @@ def _plain(
     """All of `attend` in plain JAX, by matrix products that XLA has fast code for on CPU: of two dimensions, or batches
     of them."""
     batch, positions, embed = x.shape
-    projected = named(x.reshape(-1, embed) @ query_key_value, PROJECTION)
+    projected = named(product(x.reshape(-1, embed), query_key_value), PROJECTION)
     grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)
     mixed = named(mix_plainly(grouped.transpose(0, 2, 3, 1, 4), heads, sequence, norms), ATTENTION)
-    return (mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1) @ out).reshape(x.shape)
+    return product(mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1), out).reshape(x.shape)
 
 
 def mix_plainly(grouped: jax.Array, heads: Heads, sequence: Sequence, norms: HeadNorms | None = None) -> jax.Array:

@@ -42,6 +42,9 @@ def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array
     devices = jax.lax.axis_size(axes)
     if devices == 1:
         return gradient
+    # Without it, XLA moves the reshape below into the matrix product that makes the gradient, and copies an operand of
+    # that product for it: 4 % of a step of Llama-3.1-8B on v5p with the outputs of matrix products kept.
+    gradient = jax.lax.optimization_barrier(gradient)
     before, rows, after = gradient.shape[:dimension], gradient.shape[dimension], gradient.shape[dimension + 1 :]
     own = rows // devices
     pieces = _pieces(own, gradient.size // devices)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from workloads.spec import ExpertsSpec
+from workloads.training.adapters import product
 from workloads.training.layout import Tree
 from workloads.training.remat import PRODUCT, PROJECTION, named
 
@@ -29,10 +30,13 @@ def route_and_mix(
     by_expert = jnp.argsort(expert, stable=True)
     sizes = jnp.bincount(expert, length=spec.count).astype(jnp.int32)
     inputs = tokens[by_expert // spec.per_token]
-    gate = named(jax.lax.ragged_dot(inputs, weights["gate"], sizes), PROJECTION)
-    up = named(jax.lax.ragged_dot(inputs, weights["up"], sizes), PROJECTION)
-    product = named(activate(gate) * up, PRODUCT)
-    outputs = jax.lax.ragged_dot(product, weights["down"], sizes)
+
+    def grouped(x: jax.Array, matrices: jax.Array) -> jax.Array:
+        return jax.lax.ragged_dot(x, matrices, sizes)
+
+    gate, up = (named(product(inputs, weights[name], grouped, grouped), PROJECTION) for name in ("gate", "up"))
+    gated = named(activate(gate) * up, PRODUCT)
+    outputs = product(gated, weights["down"], grouped, grouped)
     weighted = outputs * shares.reshape(-1)[by_expert][:, None].astype(outputs.dtype)
     mixed = jnp.zeros_like(tokens).at[by_expert // spec.per_token].add(weighted)
     return mixed.reshape(x.shape), spec.balance_weight * _balance(scores, chosen, counted)

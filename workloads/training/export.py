@@ -1,7 +1,8 @@
 """`python -m workloads.training.export`: the parameters of one checkpoint alone, in a folder.
 
 Owns the command; the layout of the folder is up to `parameter_folder`. Runs in one process on any machine with
-memory for the parameters. Only reads the run, which may go on meanwhile.
+memory for the parameters. Adapters are merged into the weights that they were trained for. Only reads the run, which
+may go on meanwhile.
 """
 
 import argparse
@@ -13,10 +14,22 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from workloads.spec import JobSpec
-from workloads.training.checkpoint import STATE, read_record
+from workloads.training.adapters import merged
+from workloads.training.checkpoint import STATE, Record, read_record
 from workloads.training.failures import InvalidSpec, NoCheckpoint, TrainingStopped
 from workloads.training.fingerprint import differing
-from workloads.training.parameter_folder import PARAMETERS, About, fingerprints, require_new, whole_shapes, write
+from workloads.training.initial_weights import weights_digest
+from workloads.training.layout import Tree
+from workloads.training.parameter_folder import (
+    PARAMETERS,
+    About,
+    fingerprints,
+    read_about,
+    read_whole,
+    require_new,
+    whole_shapes,
+    write,
+)
 
 
 def main() -> None:
@@ -28,24 +41,31 @@ def main() -> None:
     parser.add_argument("run", type=epath.Path, help="folder of a run: STORAGE/runs/RUN, local or gs://")
     parser.add_argument("out", type=epath.Path, help="new folder for the parameters, local or gs://")
     parser.add_argument("--step", type=int, help="step of the checkpoint; the newest when missing")
+    parser.add_argument(
+        "--initial-weights",
+        metavar="FOLDER",
+        help="weights that the run's adapters are for, where the folder of the job was moved",
+    )
     arguments = parser.parse_args()
     # Chips, if there are any, may be busy training, and their other hosts would be waited for.
     jax.config.update("jax_platforms", "cpu")
     # It warns at every call that it found no default credentials; what it cannot do, it raises.
     logging.getLogger("gcsfs").setLevel(logging.ERROR)
     try:
-        step = export(arguments.run, arguments.out, arguments.step)
+        step = export(arguments.run, arguments.out, arguments.step, arguments.initial_weights)
     except TrainingStopped as stop:
         print(f"stopped: {stop}", file=sys.stderr)
         sys.exit(stop.code)
     print(f"parameters after step {step} written to {arguments.out}")
 
 
-def export(run: epath.Path, out: epath.Path, step: int | None) -> int:
+def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: str | None = None) -> int:
     """Write the parameters after `step`, or of the newest checkpoint, to `out`; returns the step.
 
+    Adapters are merged into the weights in the folder `initial_weights`, by default the one that the job named.
+
     Raises:
-        InvalidSpec: `out` exists, or there is no such checkpoint.
+        InvalidSpec: `out` exists, there is no such checkpoint, or its adapters are for other weights.
         NoCheckpoint: the checkpoint is damaged.
     """
     require_new(out)
@@ -54,13 +74,16 @@ def export(run: epath.Path, out: epath.Path, step: int | None) -> int:
     record = read_record(folder)
     expected = {name: one for name, one in record.fingerprints.items() if name.startswith(f"{PARAMETERS}.")}
     spec = JobSpec.model_validate(record.manifest["spec"])
-    shapes = {PARAMETERS: whole_shapes(spec.model)}
+    shapes = {PARAMETERS: whole_shapes(spec.model, spec.training.lora)}
     restore = ocp.args.PyTreeRestore(
         item=shapes, partial_restore=True, restore_args=ocp.checkpoint_utils.construct_restore_args(shapes)
     )
     parameters = ocp.PyTreeCheckpointHandler().restore(folder / STATE, args=restore)[PARAMETERS]
     if wrong := differing(expected, [fingerprints(parameters)]):
         raise NoCheckpoint(f"{folder} does not hold what was saved: {'; '.join(wrong)}; choose another by --step")
+    if spec.training.lora:
+        parameters = _merged(parameters, spec, record, initial_weights or spec.initial_weights)
+        expected = fingerprints(parameters)
     about = About(
         step=step,
         model=spec.model,
@@ -70,6 +93,19 @@ def export(run: epath.Path, out: epath.Path, step: int | None) -> int:
     )
     write(out, parameters, about)
     return step
+
+
+def _merged(adapters: Tree, spec: JobSpec, record: Record, weights: str | None) -> Tree:
+    assert spec.training.lora, "only adapters are merged"
+    assert weights, "the specification refuses adapters of no weights"
+    expected, got = record.manifest["frozen_weights"], weights_digest(weights)
+    if got != expected:
+        raise InvalidSpec(
+            f"{weights} must hold the weights that the adapters were trained for, with the digest {expected}, got"
+            f" {got}; name their folder by --initial-weights"
+        )
+    folder = epath.Path(weights)
+    return merged(read_whole(folder, read_about(folder)), adapters, spec.training.lora)
 
 
 def _existing(run: epath.Path, step: int | None) -> int:

@@ -44,7 +44,11 @@ HELD_OUT_LOSS = Family("trainer_held_out_loss", "gauge", "Loss of the last evalu
 GRADIENT_NORM = Family("trainer_gradient_norm", "gauge", "Norm of the last gradient before clipping.")
 TOKENS_PER_SECOND = Family("trainer_tokens_per_second", "gauge", "Of the last step, over all slices.")
 MFU = Family("trainer_mfu_ratio", "gauge", "Model FLOP/s of the last step as a share of the chips' rated peak.")
-SKIPPED_STEPS = Family("trainer_skipped_steps_total", "counter", "Steps whose loss or gradient was not finite.")
+SKIPPED_STEPS = Family(
+    "trainer_skipped_steps_total",
+    "counter",
+    "Steps that were skipped: their loss or gradient was not finite or too large.",
+)
 ROLLBACKS = Family("trainer_rollbacks_total", "counter", "Times that this start went back to an earlier checkpoint.")
 SAFE_SINCE = Family(
     "trainer_safe_time_seconds", "gauge", "Unix time of the last complete save, or at which steps began before one."

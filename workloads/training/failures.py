@@ -25,7 +25,7 @@ class InvalidSpec(TrainingStopped):
 
 
 class Diverged(TrainingStopped):
-    """Loss or gradients stay not finite."""
+    """Loss or gradients stay not finite or too large."""
 
     code = ExitCode.DIVERGED
 

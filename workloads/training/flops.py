@@ -3,10 +3,15 @@
 Owns the counts of weights and of model FLOPs; what was recomputed is not counted, since it trains nothing. Pure.
 """
 
-from workloads.spec import ModelSpec, SliceSpec
+from collections.abc import Mapping
+
+from workloads.spec import LoraSpec, ModelSpec, SliceSpec
 
 _FORWARD_AND_BACKWARD = 3
 """The backward pass multiplies twice for each multiplication of the forward pass."""
+
+_WITHOUT_OWN_GRADIENT = 2
+"""By a frozen matrix it multiplies once, for the gradient of what comes before it."""
 
 _PER_MULTIPLY_ADD = 2
 
@@ -28,28 +33,49 @@ def total_parameters(model: ModelSpec) -> int:
 
 def _matrices(model: ModelSpec, mlps: int) -> int:
     """Weights of all matrices and of the output table, with so many MLPs in a layer."""
-    heads = model.query_heads * model.head_dim
-    attention = model.embed_dim * (heads + 2 * model.kv_heads * model.head_dim) + heads * model.embed_dim
     router = model.embed_dim * model.experts.count if model.experts else 0
-    layer = attention + router + mlps * 3 * model.embed_dim * model.mlp_dim
+    layer = router + sum(rows * columns * times for rows, columns, times in _layer(model, mlps).values())
     return model.layers * layer + model.vocab_size * model.embed_dim
 
 
-def flops_per_token(model: ModelSpec, sequence_length: int) -> float:
+def adapter_parameters(model: ModelSpec, lora: LoraSpec | None) -> int:
+    """Weights of the adapters that each token is multiplied with; 0 without adapters."""
+    if lora is None:
+        return 0
+    layer = _layer(model, model.experts.per_token if model.experts else 1)
+    sizes = [layer[name] for name in lora.targets]
+    return model.layers * lora.rank * sum((rows + columns) * times for rows, columns, times in sizes)
+
+
+def _layer(model: ModelSpec, mlps: int) -> Mapping[str, tuple[int, int, int]]:
+    """Rows, columns and number of each matrix of a layer, without the router."""
+    embed, mlp, heads = model.embed_dim, model.mlp_dim, model.query_heads * model.head_dim
+    return {
+        "query_key_value": (embed, heads + 2 * model.kv_heads * model.head_dim, 1),
+        "out": (heads, embed, 1),
+        "gate": (embed, mlp, mlps),
+        "up": (embed, mlp, mlps),
+        "down": (mlp, embed, mlps),
+    }
+
+
+def flops_per_token(model: ModelSpec, sequence_length: int, lora: LoraSpec | None = None) -> float:
     """Model FLOPs to train on one token.
 
     6 P + 6 L S N H, with P `matrix_parameters`, L layers, S `sequence_length`, N query heads and H head
     size: 2 FLOPs for each weight forward and 4 backward; and in attention, 2 x 2 S N H FLOPs forward for
     scores and mix, halved because a token sees only what is before it, and again three times that with
     the backward pass (https://arxiv.org/abs/2204.02311, appendix B, there without the halving). Of a layer with a
-    window of W tokens, W (2 - W / S) takes the place of S.
+    window of W tokens, W (2 - W / S) takes the place of S. With adapters of A weights, 4 P + 6 A takes the place of
+    6 P.
     """
-    weights = _PER_MULTIPLY_ADD * matrix_parameters(model)
+    times = _WITHOUT_OWN_GRADIENT if lora else _FORWARD_AND_BACKWARD
+    weights = times * matrix_parameters(model) + _FORWARD_AND_BACKWARD * adapter_parameters(model, lora)
     pattern = model.pattern
     windows = [model.window(pattern[layer % len(pattern)]) for layer in range(model.layers)]
     seen = sum(_seen(window, sequence_length) for window in windows)
-    attention = _PER_MULTIPLY_ADD * seen * model.query_heads * model.head_dim
-    return _FORWARD_AND_BACKWARD * float(weights + attention)
+    attention = _FORWARD_AND_BACKWARD * seen * model.query_heads * model.head_dim
+    return _PER_MULTIPLY_ADD * float(weights + attention)
 
 
 def _seen(window: int | None, sequence_length: int) -> float:

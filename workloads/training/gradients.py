@@ -14,44 +14,62 @@ import jax.numpy as jnp
 from workloads.training.layout import Tree, splits
 from workloads.training.model import PADDING, Forward, Summed, local_loss
 from workloads.training.pipeline import pipelined_loss
-from workloads.training.weights import EachLayer, EachStep, gather_all
+from workloads.training.weights import EachLayer, EachStep, WithAdapters, gather_adapters, gather_all
 
 type Loss = Callable[[Tree, jax.Array], tuple[jax.Array, Summed]]
 """From weights and tokens: what is to be differentiated, and the sums behind it."""
 
 
 def summed_and_gradients(
-    parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int
+    parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int, frozen: Tree | None = None
 ) -> tuple[Summed, Tree]:
-    """Sums over this device's rows `tokens` [B, S + 1], and gradients of (loss + balance) / tokens of the global batch.
+    """Sums over this device's rows `tokens` [B, S + 1], and gradients of (loss + balance) / tokens of the global batch
+    by `parameters`, which are the adapters of `frozen` where there is a frozen model.
 
     Gradients by matrices are summed over the mesh and lie as the matrices do; those by norm scales are this
     device's share.
     """
-    if forward.training.gather_weights == "each-layer":
+    if frozen is None and forward.training.gather_weights == "each-layer":
         return _each_layer(parameters, tokens, forward, dtype)
     parts = _equal_parts(tokens, forward)
-    whole, pull = jax.vjp(lambda shards: gather_all(shards, dtype), parameters)
+    gather_once, view = _once_a_step(forward, dtype, frozen)
+    whole, pull = jax.vjp(gather_once, parameters)
     if stages > 1:
-        loss = _objective(forward, lambda weights: EachStep(weights, dtype), pipelined_loss)
+        loss = _objective(forward, view, pipelined_loss)
         (_, summed), by_whole = jax.value_and_grad(loss, has_aux=True)(whole, parts)
     else:
-        loss = _objective(forward, lambda weights: EachStep(weights, dtype), local_loss)
-        summed, by_whole = _over_parts(loss, whole, parts)
+        summed, by_whole = _over_parts(_objective(forward, view, local_loss), whole, parts)
     (gradients,) = pull(jax.tree.map(lambda gradient, weight: gradient.astype(weight.dtype), by_whole, whole))
     return summed, gradients
 
 
-def summed(parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int) -> Summed:
+def summed(
+    parameters: Tree, tokens: jax.Array, forward: Forward, dtype: jnp.dtype, stages: int, frozen: Tree | None = None
+) -> Summed:
     """Sums over this device's rows `tokens` [B, S + 1], as many at once as in training."""
     parts = _equal_parts(tokens, forward)
-    if forward.training.gather_weights == "each-layer":
+    if frozen is None and forward.training.gather_weights == "each-layer":
         weights = EachLayer(parameters, dtype, leaves_slice=False, pending=None)
     else:
-        weights = EachStep(gather_all(parameters, dtype), dtype)
+        gather_once, view = _once_a_step(forward, dtype, frozen)
+        weights = view(gather_once(parameters))
         if stages > 1:
             return pipelined_loss(weights, parts, forward)
     return jax.tree.map(jnp.sum, jax.lax.map(lambda part: local_loss(weights, part, forward), parts))
+
+
+def _once_a_step(
+    forward: Forward, dtype: jnp.dtype, frozen: Tree | None
+) -> tuple[Callable[[Tree], Tree], Callable[[Tree], Any]]:
+    """What gathers all that is trained, and how the model sees the result."""
+    lora = forward.training.lora
+    if frozen is None or lora is None:
+        return partial(gather_all, dtype=dtype), partial(EachStep, dtype=dtype)
+    if forward.training.gather_weights == "each-layer":
+        weights = EachLayer(frozen, dtype, leaves_slice=False, pending=None)
+    else:
+        weights = EachStep(gather_all(frozen, dtype), dtype)
+    return partial(gather_adapters, spec=lora, dtype=dtype), partial(WithAdapters, weights)
 
 
 def _equal_parts(tokens: jax.Array, forward: Forward) -> jax.Array:

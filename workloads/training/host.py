@@ -18,6 +18,7 @@ from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
 from workloads.training.start import Start
 from workloads.training.start_check import on_present_slices
+from workloads.training.trackers import require_packages
 from workloads.training.watchdog import Watchdog
 from workloads.training.writer import Writer
 
@@ -35,6 +36,7 @@ def run_host(spec: JobSpec, start: Start, environment: Mapping[str, str]) -> Non
     serve(live, environment)
     look_back(live, storage, start)
     with host:
+        require_packages(spec.trackers)
         job = on_present_slices(spec, place)
         processes = host.join(job.slices, job.training.start_minutes)
         with Watchdog(processes, host.ending, hang):

@@ -1,17 +1,20 @@
-"""The weights that a new run begins with, when its job names a folder of them.
+"""The weights that a new run begins with, or adapts, when its job names a folder of them.
 
 Owns the check that they are of the job's model and whole. What the folder holds is up to `parameter_folder`.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from etils import epath
 
 from workloads.spec import JobSpec, ModelSpec
 from workloads.training.failures import InvalidSpec
-from workloads.training.fingerprint import Fingerprints, Take, differing
+from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints, differing
 from workloads.training.model import Tree
 from workloads.training.parameter_folder import PARAMETERS, About, read, read_about
 from workloads.training.restore import Restore
@@ -55,15 +58,32 @@ class InitialWeights:
         # The drawn weights make room for those that are read.
         for leaf in jax.tree.leaves(state.parameters):
             leaf.delete()
+        found = self._read_together(shapes, processes)
+        state = replace(state, parameters=found.parameters)
+        self._verify(found.about, take(state))
+        return state
+
+    def frozen(self, shapes: Tree, processes: Processes) -> Tree:
+        """These weights, not to be trained, with the types and shardings of `shapes`.
+
+        Raises:
+            InvalidSpec: as for `put_into`.
+        """
+        written = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32, sharding=leaf.sharding), shapes
+        )
+        found = self._read_together(written, processes)
+        self._verify(found.about, compile_fingerprints({PARAMETERS: written})({PARAMETERS: found.parameters}))
+        return jax.tree.map(_in_type_of, found.parameters, shapes)
+
+    def _read_together(self, shapes: Tree, processes: Processes) -> "_Found":
         restore = Restore(shapes, self.read_once_from_replicas)
         found = self._found(restore)
         faults = processes.gather("initial-weights", found if isinstance(found, str) else "")
         if isinstance(found, str) or any(faults):
             raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
         # Collectives: only now is it certain that all take part.
-        state = replace(state, parameters=restore.spread(found.parameters))
-        self._verify(found.about, take(state))
-        return state
+        return replace(found, parameters=restore.spread(found.parameters))
 
     def _found(self, restore: Restore) -> "_Found | str":
         """What the folder holds, or what is wrong with it: the others must hear of that before they wait for us."""
@@ -98,6 +118,25 @@ class InitialWeights:
 class _Found:
     about: About
     parameters: Tree
+
+
+def weights_digest(folder: str) -> str:
+    """SHA-256 of the fingerprints of the weights in `folder`, wherever it is.
+
+    Raises:
+        InvalidSpec: it is no folder of weights.
+    """
+    fingerprints = read_about(epath.Path(folder)).fingerprints
+    return hashlib.sha256(json.dumps(fingerprints, sort_keys=True).encode()).hexdigest()
+
+
+def _in_type_of(array: jax.Array, shape: jax.ShapeDtypeStruct) -> jax.Array:
+    """`array`, which is used up, one after the other: all of them in two types may not fit."""
+    if array.dtype == shape.dtype:
+        return array
+    other = jax.block_until_ready(jax.jit(lambda leaf: leaf.astype(shape.dtype), out_shardings=shape.sharding)(array))
+    array.delete()
+    return other
 
 
 def _shape(array: jax.Array) -> jax.ShapeDtypeStruct:

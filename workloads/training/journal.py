@@ -22,6 +22,7 @@ from workloads.training.runtime import Processes
 from workloads.training.start import Start
 from workloads.training.step import StepResult
 from workloads.training.step_metrics import Measured, StepMetrics
+from workloads.training.trackers import Trackers
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Result:
     """What a step gave, on the host."""
 
     loss: float
+    z_loss: float
     gradient_norm: float
     skipped: bool
     ended: float
@@ -37,8 +39,8 @@ class Result:
     @classmethod
     def read(cls, result: StepResult) -> Self:
         """Wait for the devices."""
-        loss, norm, skipped = jax.device_get((result.loss, result.gradient_norm, result.skipped))
-        return cls(float(loss), float(norm), bool(skipped), time.monotonic())
+        loss, z_loss, norm, skipped = jax.device_get((result.loss, result.z_loss, result.gradient_norm, result.skipped))
+        return cls(float(loss), float(z_loss), float(norm), bool(skipped), time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,14 @@ class StepUnderWay:
 
 @dataclass
 class Journal:
-    """The ledger and metrics of this host, those that it shows while it trains, and the screen of the job."""
+    """The ledger and metrics of this host, those that it shows while it trains, the job's trackers and its screen."""
 
     schedule: TrainingSpec
     processes: Processes
     ledger: Ledger
     metrics: StepMetrics
     live: LiveMetrics
+    trackers: Trackers
     _devices_free: float = field(default_factory=time.monotonic)
     """`time.monotonic()` from which on the devices could take the next step."""
     _reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
@@ -72,12 +75,14 @@ class Journal:
     def __enter__(self) -> Self:
         self.ledger.__enter__()
         self.metrics.__enter__()
+        self.trackers.open(self.warn)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._reader.shutdown(wait=False)
+        self.trackers.close(completed=error is None)
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
@@ -125,16 +130,19 @@ class Journal:
             # Given before the step before it had ended, it kept nothing waiting.
             host_seconds=max(0.0, step.given - free),
             loss=result.loss,
+            z_loss=result.z_loss,
             gradient_norm=result.gradient_norm,
             skipped=result.skipped,
         )
-        self.live.stepped(self.metrics.add(measured))
+        line = self.metrics.add(measured)
+        self.live.stepped(line)
+        self.trackers.step(step.number, line)
         rate = self.metrics.tokens_per_second(measured)
         self.announce(StepProgress(step.number, self.schedule.steps, result.loss, rate, measured.seconds * 1000))
         if result.skipped:
             self.warn(
-                f"step {step.number}: loss {result.loss} and gradient norm {result.gradient_norm} must be finite;"
-                " the step is skipped and changes nothing"
+                f"step {step.number}: loss {result.loss} or gradient norm {result.gradient_norm} is not finite or above"
+                " job.optimizer.skip_norm; the step is skipped and changes nothing"
             )
 
     def compare_hosts(self, step: int) -> None:

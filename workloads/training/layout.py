@@ -30,6 +30,11 @@ _MATRICES: dict[str, tuple[Any, ...]] = {
     "up": _COLUMNS,
     "down": _ROWS,
     "router": (FSDP, None),
+    # Adapters, whose rank is never split: A as the rows of their matrix, B as its columns.
+    **dict.fromkeys(("query_key_value_a", "gate_a", "up_a"), (FSDP, None)),
+    **dict.fromkeys(("query_key_value_b", "gate_b", "up_b"), (None, (TENSOR, FSDP))),
+    **dict.fromkeys(("out_a", "down_a"), _ROWS),
+    **dict.fromkeys(("out_b", "down_b"), (None, FSDP)),
 }
 """Of the last two dimensions: what follows `tensor` by columns is followed by what has these as rows. All else,
 the norm scales, is whole on every device."""

@@ -20,7 +20,7 @@ from workloads.training.attention_trial import settle
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
-from workloads.training.initial_weights import InitialWeights
+from workloads.training.initial_weights import InitialWeights, weights_digest
 from workloads.training.journal import Journal, StepUnderWay
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.memory import fitting
@@ -38,6 +38,7 @@ from workloads.training.save_timer import SaveTimer
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics
+from workloads.training.trackers import trackers_of
 
 
 def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) -> None:
@@ -52,21 +53,24 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     attention = settle(spec, mesh, compiler_options(spec, mesh), processes)
     processes.deadline.expect("data, compilation and restore", spec.training.prepare_minutes)
     program = CompiledProgram(Program(attention.made_in(spec), mesh), compiler)
-    rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder())
+    marked = spec.training.loss_on == "completions"
+    rows = load_rows(spec.data, spec.model.vocab_size, spec.training.sequence_length, cache_folder(), marked)
     require_same_rows(rows, processes)
     batches = Batches(rows, spec.training, program.batch_sharding)
-    described = manifest(spec, batches.record, start.image, program.compiler_options, attention.kernel)
+    frozen = weights_digest(spec.initial_weights) if spec.training.lora and spec.initial_weights else None
+    described = manifest(spec, batches.record, start.image, program.compiler_options, attention.kernel, frozen)
     run = open_run(spec, start.run_id, described, processes)
     ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
     checkpoints = Checkpoints(run.checkpoints, spec.training, processes)
-    profiler = StepProfiler(spec.training.profile_steps, run.profiles, run.start, processes)
-    journal = Journal(spec.training, processes, ledger, StepMetrics(spec, run, processes), live)
-    with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.state_shapes):
+    profiler = StepProfiler(spec.training.profile_steps, run.folder, run.start, processes)
+    metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
+    journal = Journal(spec.training, processes, ledger, metrics, live, trackers)
+    with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.held_shapes):
         journal.started(start, spec)
         for line in attention.lines:
             journal.announce(line)
         if processes.leads:
-            show_placement(placement(spec.mesh, spec.slices, mesh, program.state_shapes), run.placement)
+            show_placement(placement(spec.mesh, spec.slices, mesh, program.held_shapes), run.placement)
         weights = InitialWeights.of(spec)
         replicas = Replicas(mesh.devices, spec.slices)
         training = Training(
@@ -111,7 +115,7 @@ class Training:
     profiler: StepProfiler
     replicas: Replicas
     initial_weights: InitialWeights | None
-    """What a new run begins with; None: weights drawn from the seed."""
+    """What a new run begins with, or what its adapters are for; None: weights drawn from the seed."""
     _safe_step: int = field(init=False)
     """The newest step whose state a restart can go on from."""
     _timer: SaveTimer = field(init=False)
@@ -130,7 +134,7 @@ class Training:
         """Take all steps that are left, then evaluate.
 
         Raises:
-            Diverged: too many steps in a row had a loss or gradient that is not finite, and no rollback is left.
+            Diverged: too many steps in a row were skipped, and no rollback is left.
             Preempted: SIGTERM; the state is saved.
             ReplicasDiffer: a device computed wrongly, as a save or comparison found; nothing of it is saved.
         """
@@ -162,6 +166,8 @@ class Training:
         self.journal.announce(RunSummary(self.run.id, last, evaluation, time.time() - began))
 
     def _begin(self) -> tuple[TrainState, Outcome]:
+        if self.program.frozen_shapes is not None:
+            self._read_frozen()
         began = time.monotonic()
         if self.checkpoints.steps():
             self.program.prepare_fingerprints()
@@ -175,14 +181,21 @@ class Training:
 
     def _initial(self) -> TrainState:
         fresh = self.program.initial()
-        if self.initial_weights is None:
+        if self.initial_weights is None or self.program.frozen is not None:
             return fresh
+        with self._reading(self.initial_weights):
+            return self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
+
+    def _read_frozen(self) -> None:
+        assert self.initial_weights, "the specification refuses adapters of no weights"
+        with self._reading(self.initial_weights):
+            self.program.frozen = self.initial_weights.frozen(self.program.frozen_shapes, self.processes)
+
+    @contextmanager
+    def _reading(self, weights: InitialWeights) -> Generator[None]:
         began = time.monotonic()
-        state = self.initial_weights.put_into(fresh, self.program.fingerprints, self.processes)
-        self.journal.record(
-            "initial_weights", folder=str(self.initial_weights.folder), seconds=time.monotonic() - began
-        )
-        return state
+        yield
+        self.journal.record("initial_weights", folder=str(weights.folder), seconds=time.monotonic() - began)
 
     def _advance(self, position: Position, state: TrainState) -> TrainState:
         """Give the devices the step on from `position`, then judge the one before."""
@@ -278,7 +291,7 @@ class Training:
         tokens = sum(float(tokens) for _, tokens in sums)
         loss = sum(float(loss) for loss, _ in sums) / tokens if tokens else math.nan
         self._has_evaluated = True
-        self.journal.metrics.held_out(step, loss)
+        self.journal.trackers.held_out(step, loss)
         self.journal.announce(Evaluation(step, loss))
         self.journal.restart_clock()
         return loss

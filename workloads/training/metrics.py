@@ -8,10 +8,9 @@ to those who record them.
 import json
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from etils import epath
 
@@ -27,15 +26,15 @@ ENTRIES_PER_PART = 5000
 """Of a file that would grow with the run; about 1.5 MB, which is written anew within a second."""
 
 
-class GrowingFile[Entry](ABC):
-    """Entries on their way to one file; a context manager that writes the rest when it ends.
+class LineFile:
+    """JSON lines on their way to one file; a context manager that writes the rest when it ends.
 
-    Storage that fails costs no training: it is told, the entries are kept, and the next write takes them along.
+    Storage that fails costs no training: it is told, the lines are kept, and the next write takes them along.
     """
 
     def __init__(self, path: epath.Path):
         self.path = path
-        self._entries: list[Entry] = []
+        self._entries: list[str] = []
         self._stored = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._write_in_background, name=path.name, daemon=True)
@@ -57,13 +56,9 @@ class GrowingFile[Entry](ABC):
         """Entries so far."""
         return len(self._entries)
 
-    def append(self, entry: Entry) -> None:
-        """One more, which will be in storage soon."""
-        self._entries.append(entry)
-
-    @abstractmethod
-    def store(self, entries: Sequence[Entry], new: int) -> None:
-        """Make the file hold `entries`, of which the last `new` are not in it yet."""
+    def add(self, **facts: object) -> None:
+        """One more line, which will be in storage soon."""
+        self._entries.append(json.dumps(facts))
 
     def _write_in_background(self) -> None:
         pause = SHORTEST_INTERVAL_SECONDS
@@ -77,7 +72,7 @@ class GrowingFile[Entry](ABC):
         if len(entries) == self._stored:
             return
         try:
-            self.store(entries, len(entries) - self._stored)
+            write_whole(self.path, "\n".join(entries) + "\n")
         except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
             lacking = len(entries) - self._stored
             print(f"{self.path} lacks its last {lacking} entries: {type(error).__name__}: {error}", flush=True)
@@ -85,22 +80,10 @@ class GrowingFile[Entry](ABC):
         self._stored = len(entries)
 
 
-class LineFile(GrowingFile[str]):
-    """JSON lines."""
-
-    def add(self, **facts: object) -> None:
-        """One more line."""
-        self.append(json.dumps(facts))
-
-    def store(self, entries: Sequence[str], new: int) -> None:
-        """Write the whole file."""
-        write_whole(self.path, "\n".join(entries) + "\n")
-
-
-class Parts[File: GrowingFile[Any]]:
+class Parts:
     """A file cut into parts, so that only the last one is ever written anew; a context manager."""
 
-    def __init__(self, open_part: Callable[[int], File]):
+    def __init__(self, open_part: Callable[[int], LineFile]):
         self._open = open_part
         self._number = 0
 
@@ -113,7 +96,7 @@ class Parts[File: GrowingFile[Any]]:
     ) -> None:
         self._file.__exit__(kind, error, traceback)
 
-    def last(self) -> File:
+    def last(self) -> LineFile:
         """The part with room for one more entry."""
         if self._file.count >= ENTRIES_PER_PART:
             self._file.__exit__(None, None, None)
@@ -147,15 +130,10 @@ class Ledger:
 
 def write_whole(path: epath.Path, text: str) -> None:
     """Whoever reads `path` finds the text before or the text now, also after a crash."""
-    if is_object(path):
+    if "://" in str(path):
         # An object appears when its upload is complete, and a rename would be a copy.
         path.write_text(text)
         return
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text)
     partial.replace(path)
-
-
-def is_object(path: epath.Path) -> bool:
-    """Whether `path` lies in an object store, where nothing can be appended."""
-    return "://" in str(path)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from workloads.spec import ModelSpec, Reach, TrainingSpec
+from workloads.training.adapters import product
 from workloads.training.attention import HeadNorms, Heads, attend
 from workloads.training.attention import Sequence as Positions
 from workloads.training.collectives import own_part
@@ -26,7 +27,7 @@ from workloads.training.mesh import TENSOR
 from workloads.training.pointwise import ACTIVATIONS, Norm
 from workloads.training.remat import INPUT, PRODUCT, PROJECTION, named, rematerialised
 from workloads.training.rope import rotation
-from workloads.training.tables import look_up, summed_loss
+from workloads.training.tables import LossHead, look_up, summed_loss
 from workloads.training.weights import Table, Weights
 
 PADDING = -1
@@ -53,11 +54,17 @@ class Summed(NamedTuple):
     """Sums over this device's positions, float32."""
 
     loss: jax.Array
-    """Cross-entropy."""
+    """Cross-entropy and z-loss."""
+    z_loss: jax.Array
+    """The z-loss in `loss`; it has no gradient of its own."""
     balance: jax.Array
     """What the experts' loads add to the loss."""
     counted: jax.Array
     """Positions that count."""
+
+    @property
+    def cross_entropy(self) -> jax.Array:
+        return self.loss - self.z_loss
 
 
 class Block(nnx.Module):
@@ -121,16 +128,22 @@ def local_loss(weights: Weights, tokens: jax.Array, forward: Forward) -> Summed:
     tables = Tables.of(weights, forward.model)
     x, balance = run_layers(weights, embed(tables, inputs, forward.model), inputs, counted, forward)
     x = Norm.of(forward.model)(x, weights.small("final_scale"))
-    loss, count = positions_loss(tables, x, targets, counted, (TENSOR,), forward)
-    return Summed(loss, balance, count)
+    loss, z_loss, count = positions_loss(tables, x, targets, counted, (TENSOR,), forward)
+    return Summed(loss, z_loss, balance, count)
 
 
 def inputs_and_targets(tokens: jax.Array, forward: Forward) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What is seen, what is to be predicted, and each prediction's weight in float32; each [..., S]."""
+    marks = None
+    if forward.training.loss_on == "completions":
+        # See `workloads.data.packing`. PADDING, of which all bits are set, stays as it is.
+        tokens, marks = tokens >> 1, tokens & 1
     targets = tokens[..., 1:]
     counts = jnp.ones(targets.shape, jnp.float32)
+    if marks is not None:
+        counts = 1 - marks[..., 1:].astype(jnp.float32)
     if forward.training.ignored_token is not None:
-        counts = (targets != forward.training.ignored_token).astype(jnp.float32)
+        counts *= targets != forward.training.ignored_token
     if forward.padded:
         counts *= targets != PADDING
     return tokens[..., :-1], targets, counts
@@ -144,11 +157,13 @@ def embed(tables: Tables, inputs: jax.Array, spec: ModelSpec) -> jax.Array:
 
 def positions_loss(
     tables: Tables, x: jax.Array, targets: jax.Array, counted: jax.Array, dealt: tuple[str, ...], forward: Forward
-) -> tuple[jax.Array, jax.Array]:
-    """Summed loss and count of positions; of S, normed x [..., part of S, D] has what is left by the axes `dealt`."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Summed loss, the z-loss in it, and count of positions; of S, normed x [..., part of S, D] has what is left by the
+    axes `dealt`."""
     targets, counted = (own_part(array, dealt, array.ndim - 1).reshape(-1) for array in (targets, counted))
-    rows, cap = x.reshape(-1, x.shape[-1]), forward.model.logit_soft_cap
-    return summed_loss(rows, tables.last, targets, counted, cap, forward.on_tpu), jnp.sum(counted)
+    head = LossHead(forward.model.logit_soft_cap, forward.training.z_loss, forward.on_tpu)
+    loss, z_loss = summed_loss(x.reshape(-1, x.shape[-1]), tables.last, targets, counted, head)
+    return loss, z_loss, jnp.sum(counted)
 
 
 def run_layers(
@@ -227,8 +242,8 @@ def _block(
 def _mlp(x: jax.Array, weights: Tree, forward: Forward) -> jax.Array:
     # A CPU has fast code for products of two dimensions; compiled for TPU they cost a fifth of a step in copies.
     rows, activate = x if forward.on_tpu else x.reshape(-1, x.shape[-1]), ACTIVATIONS[forward.model.activation]
-    gate, up = named(rows @ weights["gate"], PROJECTION), named(rows @ weights["up"], PROJECTION)
-    return (named(activate(gate) * up, PRODUCT) @ weights["down"]).reshape(x.shape)
+    gate, up = (named(product(rows, weights[name]), PROJECTION) for name in ("gate", "up"))
+    return product(named(activate(gate) * up, PRODUCT), weights["down"]).reshape(x.shape)
 
 
 def _all_positions(x: jax.Array) -> jax.Array:

@@ -1,24 +1,39 @@
-"""AdamW with warm-up and cosine decay, as an optax transformation that works on shards.
+"""AdamW or Muon with warm-up and cosine decay, as an optax transformation that works on shards.
 
 Owns the schedule and which weights decay. Clipping needs the norm over the whole mesh, so it is here
 as a function of that norm; `step` computes it.
 """
 
+from operator import not_
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from workloads.spec import OptimizerSpec
+from workloads.spec import ModelSpec, OptimizerSpec
 from workloads.training.layout import KeyPath, Tree
+from workloads.training.muon import is_layer_matrix, muon
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 """The cosine ends at this share of the peak learning rate."""
 
 
-def build_optimizer(spec: OptimizerSpec, steps: int) -> optax.GradientTransformation:
-    """AdamW without clipping, elementwise: it may run on any shard of the weights."""
+def build_optimizer(spec: OptimizerSpec, model: ModelSpec, steps: int) -> optax.GradientTransformation:
+    """Return the optimizer without clipping. AdamW is elementwise and may run on any shard of the weights. Muon needs
+    the mesh around it, see `muon`."""
     rate = learning_rate(spec, steps)
-    return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
+    if spec.kind == "adamw":
+        return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, weight_decay=spec.weight_decay, mask=_decays)
+    return optax.chain(
+        optax.masked(muon(spec.momentum, model), is_layer_matrix),
+        optax.masked(optax.scale_by_adam(spec.beta1, spec.beta2), _is_left_to_adamw),
+        optax.add_decayed_weights(spec.weight_decay, _decays),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def _is_left_to_adamw(parameters: Tree) -> Tree:
+    return jax.tree.map(not_, is_layer_matrix(parameters))
 
 
 def learning_rate(spec: OptimizerSpec, steps: int) -> optax.Schedule:

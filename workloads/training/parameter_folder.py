@@ -19,7 +19,8 @@ from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pydantic import ValidationError
 
-from workloads.spec import ModelSpec, Spec
+from workloads.spec import LoraSpec, ModelSpec, Spec
+from workloads.training.adapters import initial_adapters
 from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import Fingerprints, compile_fingerprints, differing
 from workloads.training.layout import Tree
@@ -106,10 +107,12 @@ def read_whole(folder: epath.Path, about: About) -> Tree:
     return parameters
 
 
-def whole_shapes(model: ModelSpec) -> Tree:
-    """Shapes of the parameters of `model`, all on the first device."""
+def whole_shapes(model: ModelSpec, lora: LoraSpec | None = None) -> Tree:
+    """Shapes of the parameters of `model`, or of its adapters, all on the first device."""
     mesh = Mesh(np.array(jax.devices()[:1]).reshape((1,) * len(AXES)), AXES)
     shapes = jax.eval_shape(lambda: initial_parameters(model, seed=0))
+    if lora:
+        shapes = jax.eval_shape(lambda: initial_adapters(shapes, lora, seed=0))
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, PartitionSpec())), shapes
     )

@@ -7,12 +7,9 @@ loss, for which the last stage deals its positions out over all stages. With M m
 Dimensions: M microbatches, P stages, B sequences of a microbatch, S positions, D embed.
 """
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 
-from workloads.training.layout import BLOCKS, Tree
 from workloads.training.mesh import STAGE, TENSOR
 from workloads.training.model import (
     Forward,
@@ -24,23 +21,23 @@ from workloads.training.model import (
     run_layers,
 )
 from workloads.training.pointwise import Norm
-from workloads.training.weights import EachStep
+from workloads.training.weights import EachStep, WithAdapters
 
 
-def pipelined_loss(weights: EachStep, tokens: jax.Array, forward: Forward) -> Summed:
+def pipelined_loss(weights: EachStep | WithAdapters, tokens: jax.Array, forward: Forward) -> Summed:
     """Of this device's sequences, as microbatches of rows of S + 1 tokens [M, B, S + 1]."""
     inputs, targets, counted = inputs_and_targets(tokens, forward)
     tables = Tables.of(weights, forward.model)
     entering = embed(tables, inputs, forward.model)
-    leaving, balance = _through_stages(_summing_in_float32(weights), entering, inputs, counted, forward)
+    leaving, balance = _through_stages(weights.in_float32, entering, inputs, counted, forward)
     dealt = jax.lax.psum_scatter(leaving, STAGE, scatter_dimension=2, tiled=True)
     x = Norm.of(forward.model)(dealt, weights.small("final_scale"))
-    loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward)
-    return Summed(loss, balance, count)
+    loss, z_loss, count = positions_loss(tables, x, targets, counted, (TENSOR, STAGE), forward)
+    return Summed(loss, z_loss, balance, count)
 
 
 def _through_stages(
-    weights: EachStep, entering: jax.Array, inputs: jax.Array, counted: jax.Array, forward: Forward
+    weights: EachStep | WithAdapters, entering: jax.Array, inputs: jax.Array, counted: jax.Array, forward: Forward
 ) -> tuple[jax.Array, jax.Array]:
     """What leaves the last stage [M, B, S, D], zero on all others, and this stage's balance loss."""
     stage, stages, count = jax.lax.axis_index(STAGE), jax.lax.axis_size(STAGE), entering.shape[0]
@@ -56,9 +53,3 @@ def _through_stages(
 
     _, (outputs, balances) = jax.lax.scan(tick, jnp.zeros_like(entering[0]), jnp.arange(count + stages - 1))
     return jnp.where(stage == stages - 1, outputs[stages - 1 :], 0), jnp.sum(balances)
-
-
-def _summing_in_float32(weights: EachStep) -> EachStep:
-    """The gradient of what a scan uses in every round is summed in the type that it came in with."""
-    blocks: Tree = jax.tree.map(lambda weight: weight.astype(jnp.float32), weights.layers)
-    return replace(weights, parameters={**weights.parameters, BLOCKS: blocks})

@@ -1,14 +1,13 @@
 """Profiles of some steps, for XProf.
 
-Owns which steps are captured, those that the specification names and those asked for by SIGUSR1 to any host, and
-the way of a profile into the run's folder: `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*`, where
-XProf finds all hosts of one capture. One that a stop cuts short is kept, up to the step that began last. Hosts tell
-each other of a request beside the steps, so no step waits for it.
+Captures the steps that the specification names and those that are asked for by a file `profiles/request` in the run's
+folder. The leader looks for that file, removes it and lets the other hosts know, in a thread, so no step waits for it.
+A profile goes to `profiles/plugins/profile/<start>-<first>-<last>/<process>-<host>.*` in the same folder, where XProf
+finds all hosts of one capture. One that a stop cuts short is kept, up to the step that began last.
 """
 
 import json
 import math
-import signal
 import tempfile
 import threading
 import time
@@ -20,11 +19,15 @@ from typing import Self
 import jax
 from etils import epath
 
+from workloads.spec import PROFILE_REQUEST
 from workloads.training.runtime import Processes
 
 STEPS_ON_REQUEST = 5
 
 POLL_SECONDS = 1.0
+
+REQUEST_SECONDS = 5.0
+"""Time between two looks for a request, each of which is a paid operation of a bucket."""
 
 HEARD_SECONDS = 3.0
 """By then every host has heard of a request; one that has not begins later than the others."""
@@ -37,8 +40,10 @@ class StepProfiler:
     """Captures steps on this host; a context manager that listens for requests."""
 
     def __init__(self, steps: Range | None, folder: epath.Path, start: int, processes: Processes):
+        """`folder` is the run's own folder, `start` the ordinal of this start of it."""
         self._wanted = (steps,) if steps else ()
-        self._folder = folder / "plugins" / "profile"
+        self._folder = folder / "profiles" / "plugins" / "profile"
+        self._request = folder / PROFILE_REQUEST
         self._start = start
         self._processes = processes
         self._requested = threading.Event()
@@ -53,10 +58,7 @@ class StepProfiler:
         self._local: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGUSR1, lambda *_: self._requested.set())
-        if self._processes.count > 1:
-            self._listener.start()
+        self._listener.start()
         return self
 
     def __exit__(
@@ -102,10 +104,21 @@ class StepProfiler:
         self._processes.put("profile", json.dumps(wanted))
 
     def _listen(self) -> None:
+        looked = -math.inf
         while not self._closed.wait(POLL_SECONDS):
+            if self._processes.leads and time.monotonic() - looked >= REQUEST_SECONDS:
+                looked = time.monotonic()
+                self._look_for_request()
             with suppress(jax.errors.JaxRuntimeError):
                 told: list[Range] = [(first, last) for first, last in map(json.loads, self._processes.left("profile"))]
                 self._wanted = (*self._wanted, *(each for each in told if each not in self._wanted))
+
+    def _look_for_request(self) -> None:
+        # Each object store has exceptions of its own, and none of them may stop a run: the next look may succeed.
+        with suppress(Exception):
+            if self._request.exists():
+                self._request.unlink()
+                self._requested.set()
 
     def _end(self, local: tempfile.TemporaryDirectory[str]) -> None:
         """Store what was captured. Where that fails, training goes on, or ends for the cause that it has already."""

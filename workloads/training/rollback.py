@@ -1,4 +1,4 @@
-"""Back to an earlier checkpoint when steps stay not finite, and on from there with later data.
+"""Back to an earlier checkpoint when too many steps are skipped, and on from there with later data.
 
 Owns where a run stands in steps and in data, which checkpoint is good enough to go back to, and how often. What
 counts as too many skipped steps is up to `loop`.
@@ -57,7 +57,7 @@ class Rollbacks:
             Diverged: it has gone back as often as it may, or there is no such checkpoint.
             NoCheckpoint: none of these checkpoints can be used.
         """
-        fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite"
+        fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
         advice = (
             "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or look at the"
             " data of these steps"

@@ -39,6 +39,8 @@ class Dataset:
     """Relative to the weights of the job's other datasets."""
     digest: str
     """SHA-256 of the tokens."""
+    marked: bool = False
+    """Whether they are stored with marks, see `workloads.data.packing`."""
 
     @property
     def count(self) -> int:
@@ -56,6 +58,8 @@ class Rows:
     datasets: tuple[Dataset, ...]
     dtype: TokenType
     """What the model's vocabulary needs; the readers' own may be smaller."""
+    marked: bool = False
+    """Whether rows that are read carry marks, see `workloads.data.packing`: without prompts, everything is learned."""
 
     @property
     def row_length(self) -> int:
@@ -94,7 +98,12 @@ class Rows:
         for first, dataset in zip(self.firsts, self.datasets, strict=True):
             (places,) = np.nonzero((first <= wanted) & (wanted < first + dataset.count))
             if len(places):
-                found[places] = dataset.tokens[(wanted[places] - first).tolist()]
+                tokens = dataset.tokens[(wanted[places] - first).tolist()]
+                if dataset.marked and not self.marked:
+                    tokens = tokens >> 1
+                found[places] = tokens
+                if self.marked and not dataset.marked:
+                    found[places] <<= 1
         return found
 
 
@@ -103,8 +112,9 @@ def cache_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"tpu-multislice-{os.getuid()}"
 
 
-def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path) -> Rows:
-    """The rows of `spec` for a model of `vocab_size`; what must be built first is kept in `cache`.
+def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path, marked: bool = False) -> Rows:
+    """The rows of `spec` for a model of `vocab_size`; what must be built first is kept in `cache`. With `marked`, they
+    carry the marks of what is not learned.
 
     Raises:
         InvalidSpec: data is damaged, too small, or of tokens that the model does not know; the message names all
@@ -119,13 +129,18 @@ def load_rows(spec: DataSpec, vocab_size: int, sequence_length: int, cache: Path
         except DataFault as fault:
             faults.append(f"{setting}: {fault}")
     faults += [*_token_faults(sources, vocab_size)]
+    if marked and not faults and not any(source.marked for source in sources):
+        faults.append(
+            "training.loss_on is completions, but no data marks its prompts; prepare it with --prompt-field or"
+            " --messages-field, or set training.loss_on to all"
+        )
     if faults:
         raise InvalidSpec("; ".join(faults))
     datasets = [
-        Dataset(source.setting, source.rows, _training_count(source.rows, spec), weight, source.digest)
+        Dataset(source.setting, source.rows, _training_count(source.rows, spec), weight, source.digest, source.marked)
         for source, weight in zip(sources, _weights(spec), strict=True)
     ]
-    return Rows(tuple(datasets), token_type(vocab_size))
+    return Rows(tuple(datasets), token_type(vocab_size, marked), marked)
 
 
 @dataclass(frozen=True)
@@ -137,6 +152,7 @@ class _Source:
     vocabulary: int
     digest: str
     tokenizer: Tokenizer
+    marked: bool = False
 
 
 def _openers(spec: DataSpec, row_length: int, cache: Path) -> dict[str, Callable[[], _Source]]:
@@ -159,7 +175,14 @@ def _token_folder(setting: str, spec: TokenFolderSpec, row_length: int) -> _Sour
     folder = TokenFolder.open(spec.path)
     folder.check(spec.check)
     manifest = folder.manifest
-    return _Source(setting, folder.rows(row_length), manifest.vocabulary, manifest.sha256, manifest.tokenizer)
+    return _Source(
+        setting,
+        folder.rows(row_length),
+        manifest.vocabulary,
+        manifest.sha256,
+        manifest.tokenizer,
+        marked=manifest.packed is not None,
+    )
 
 
 def _token_faults(sources: Sequence[_Source], vocab_size: int) -> Iterator[str]:

@@ -31,7 +31,7 @@ from typing import Any, TypedDict
 
 from etils import epath
 
-from workloads.spec import LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
+from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runtime import Processes
 
@@ -43,6 +43,9 @@ FIXED_TRAINING_FIELDS = (
     "seed",
     "ignored_token",
     "document_end",
+    "loss_on",
+    "lora",
+    "z_loss",
     "compute_dtype",
 )
 """Fields of the training section that say which rows a step sees, what of them it learns, and in which numbers it
@@ -84,11 +87,6 @@ class Run:
         """Where devices and arrays are in this start."""
         return self.folder / "placement" / f"{self.start}.json"
 
-    @property
-    def profiles(self) -> epath.Path:
-        """Folder of the profiles that were asked for."""
-        return self.folder / "profiles"
-
 
 class DataRecord(TypedDict):
     """What a manifest says of the data."""
@@ -99,12 +97,19 @@ class DataRecord(TypedDict):
 
 
 def manifest(
-    spec: JobSpec, data: DataRecord, image: str | None, compiler_options: Mapping[str, Any], kernel: Kernel
+    spec: JobSpec,
+    data: DataRecord,
+    image: str | None,
+    compiler_options: Mapping[str, Any],
+    kernel: Kernel,
+    frozen: str | None = None,
 ) -> dict[str, Any]:
-    """What one start runs: enough to run it again. `kernel` is the attention kernel that it really computes with."""
+    """What one start runs: enough to run it again. `kernel` is the attention kernel that it really computes with,
+    `frozen` the digest of the weights that it trains adapters for."""
     return {
         "spec": spec.model_dump(),
         "attention": {spec.slices.generation: kernel},
+        **({"frozen_weights": frozen} if frozen else {}),
         **data,
         "image": image,
         "commit": _commit(),
@@ -206,7 +211,7 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
     if "data.order" in changed:
         shuffles = [f"grain {found['versions']['grain']} of {found['image']}" for found in (earlier, now)]
         told += f" (rows of the same seed were shuffled by {shuffles[0]}, and would be otherwise by {shuffles[1]})"
-    optional = all(name.startswith("optimizer.") for name in changed)
+    optional = all(name in CHANGEABLE for name in changed)
     allow = f", allow the change with allow_changes: [{', '.join(changed)}] in the stack file," if optional else ""
     return (
         f"run {run} cannot go on with other settings than it began with: {told};"
@@ -220,12 +225,14 @@ def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
     sections = {
         "model": dict(spec.model) | spec.model.model_dump(),
-        "optimizer": spec.optimizer.model_dump(),
+        "optimizer": dict(spec.optimizer),
         "training": training,
         "data": {"digest": manifest["data_digest"], "order": manifest.get("data_order")},
     }
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
-    return {**named, "initial_weights": spec.initial_weights}
+    frozen = manifest.get("frozen_weights")
+    # Adapters fit these weights and no others, but wherever they are.
+    return {**named, "initial_weights": spec.initial_weights if frozen is None else f"weights with the digest {frozen}"}
 
 
 def _version(package: str) -> str | None:

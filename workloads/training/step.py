@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.data.manifest import token_type
 from workloads.spec import JobSpec
+from workloads.training.adapters import initial_adapters
 from workloads.training.attention import Heads
 from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints
 from workloads.training.gradients import summed, summed_and_gradients
@@ -39,18 +40,31 @@ class TrainState:
     batch: Tree
     """Number of the next batch: those before it were taken, or left out by a rollback."""
     parameters: Tree
+    """The model's weights, or of a job with `training.lora` the adapters."""
     optimizer: Tree
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Held(TrainState):
+    """All that the devices hold between two steps of a job with `training.lora`."""
+
+    frozen: Tree
+    """The model's weights, matrices in the compute type."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class StepResult:
-    """Mean loss over all tokens of the global batch, and the gradient's global norm before clipping."""
+    """Means over all tokens of the global batch, and the gradient's global norm before clipping."""
 
     loss: jax.Array
+    """Cross-entropy."""
+    z_loss: jax.Array
     gradient_norm: jax.Array
     skipped: jax.Array
-    """Whether one of the two is not finite; the weights and the optimizer are then as before the step."""
+    """Whether loss or norm is not finite, or the norm is above `optimizer.skip_norm`; the weights and the optimizer are
+    then as before the step."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +83,10 @@ class CompiledProgram:
 
     def __init__(self, program: "Program", compiler: Executor):
         self.state_shapes = program.state_shapes
+        self.held_shapes = program.held_shapes
+        self.frozen_shapes = program.frozen_shapes
+        self.frozen: Tree | None = None
+        """Weights that are not trained; where there are `frozen_shapes`, they are needed before anything is called."""
         self.batch_sharding = program.batch_sharding
         self.choices = program.choices
         self.compiler_options = program.compiler_options
@@ -86,11 +104,12 @@ class CompiledProgram:
 
     def step(self, state: TrainState, batch: jax.Array) -> tuple[TrainState, StepResult]:
         """One optimizer step; `state` is used up."""
-        return self._step.result().call(state, batch)
+        return self._step.result().call(state, batch, *self._frozen)
 
     def fingerprints(self, state: TrainState) -> list[Fingerprints]:
-        """What `state` holds, for each replica."""
-        return self.prepare_fingerprints().result()(state)
+        """What `state` and the frozen weights hold, for each replica."""
+        held = state if self.frozen is None else Held(**vars(state), frozen=self.frozen)
+        return self.prepare_fingerprints().result()(held)
 
     def prepare_fingerprints(self) -> Future[Take]:
         """What takes them; the first call begins to compile it in the background."""
@@ -98,11 +117,15 @@ class CompiledProgram:
 
     def evaluate(self, parameters: Tree, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Summed loss of one batch, and how many tokens it is of."""
-        return self._evaluation(parameters, batch)
+        return self._evaluation(parameters, batch, *self._frozen)
+
+    @property
+    def _frozen(self) -> tuple[Tree, ...]:
+        return () if self.frozen is None else (self.frozen,)
 
     @cached_property
     def _fingerprints(self) -> Future[Take]:
-        return self._compiler.submit(compile_fingerprints, self.state_shapes)
+        return self._compiler.submit(compile_fingerprints, self.held_shapes)
 
     @cached_property
     def _evaluation(self) -> jax.stages.Compiled:
@@ -118,7 +141,8 @@ class Program:
         self._dtype = jnp.dtype(spec.training.compute_dtype)
         self._stages = spec.mesh.stage
         self._forward = _forward(spec, on_tpu=_on_tpu(mesh))
-        self._optimizer = build_optimizer(spec.optimizer, spec.training.steps)
+        self._optimizer = build_optimizer(spec.optimizer, spec.model, spec.training.steps)
+        self._model_shapes = jax.eval_shape(lambda: initial_parameters(spec.model, spec.training.seed))
         shapes = jax.eval_shape(self._initial)
         self._specs = self._state_specs(shapes)
         self._splits: Tree = splits(shapes.parameters)
@@ -130,6 +154,14 @@ class Program:
             shapes,
             self._specs,
         )
+        self.frozen_shapes: Tree | None = self._shapes_of_frozen() if spec.training.lora else None
+        """Of the third argument of step and evaluation; None: they take two."""
+
+    @property
+    def held_shapes(self) -> TrainState:
+        """Of all that the devices hold between two steps."""
+        state, frozen = self.state_shapes, self.frozen_shapes
+        return state if frozen is None else Held(**vars(state), frozen=frozen)
 
     def compile_initial(self) -> jax.stages.Compiled:
         """() -> TrainState, drawn from the job's seed and born split."""
@@ -138,19 +170,21 @@ class Program:
         return jax.jit(self._initial, out_shardings=shardings).lower().compile({"xla_backend_optimization_level": 1})
 
     def compile_step(self, **more: Any) -> jax.stages.Compiled:
-        """(TrainState, tokens) -> (TrainState, StepResult); the state's memory is reused. `more` are further options of
-        the compiler."""
+        """(TrainState, tokens[, frozen weights]) -> (TrainState, StepResult); the state's memory is reused. `more` are
+        further options of the compiler."""
         return self.lower_step().compile(self.compiler_options | more)
 
     def lower_step(self) -> jax.stages.Lowered:
         """The same before compilation."""
-        step = self._over_mesh(self.local_step, (self._specs, BATCH), (self._specs, PartitionSpec()))
-        return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch)
+        arguments = (self._specs, BATCH, *self._frozen_specs)
+        step = self._over_mesh(self.local_step, arguments, (self._specs, PartitionSpec()))
+        return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch, *self._frozen)
 
     def compile_evaluation(self) -> jax.stages.Compiled:
-        """(parameters, tokens) -> (summed loss, tokens that count)."""
-        evaluate = self._over_mesh(self._local_evaluation, (self._specs.parameters, BATCH), PartitionSpec())
-        lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch)
+        """(parameters, tokens[, frozen weights]) -> (summed loss, tokens that count)."""
+        arguments = (self._specs.parameters, BATCH, *self._frozen_specs)
+        evaluate = self._over_mesh(self._local_evaluation, arguments, PartitionSpec())
+        lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch, *self._frozen)
         return lowered.compile(self.compiler_options)
 
     @property
@@ -165,52 +199,79 @@ class Program:
 
     @property
     def batch(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(
-            self.batch_shape, token_type(self._spec.model.vocab_size), sharding=self.batch_sharding
-        )
+        marked = self._spec.training.loss_on == "completions"
+        dtype = token_type(self._spec.model.vocab_size, marked)
+        return jax.ShapeDtypeStruct(self.batch_shape, dtype, sharding=self.batch_sharding)
 
     def _over_mesh(self, local: Callable[..., Tree], in_specs: Tree, out_specs: Tree) -> Callable[..., Tree]:
         return jax.shard_map(local, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     def _initial(self) -> TrainState:
-        parameters = initial_parameters(self._spec.model, self._spec.training.seed)
+        lora, seed = self._spec.training.lora, self._spec.training.seed
+        if lora:
+            parameters = initial_adapters(self._model_shapes, lora, seed)
+        else:
+            parameters = initial_parameters(self._spec.model, seed)
         return TrainState(jnp.int32(0), jnp.int32(0), parameters, self._optimizer.init(parameters))
+
+    def _shapes_of_frozen(self) -> Tree:
+        def shape(leaf: jax.ShapeDtypeStruct, split: Split) -> jax.ShapeDtypeStruct:
+            dtype = self._dtype if split.is_matrix else leaf.dtype
+            return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=NamedSharding(self._mesh, split.spec))
+
+        return jax.tree.map(shape, self._model_shapes, splits(self._model_shapes))
 
     def _state_specs(self, shapes: TrainState) -> TrainState:
         parameters = partition_specs(shapes.parameters)
         moments = optax.tree.map_params(
             self._optimizer,
-            lambda _, split: split,
+            lambda moment, split: moment if isinstance(moment, optax.MaskedNode) else split,
             shapes.optimizer,
             parameters,
             transform_non_params=lambda _: PartitionSpec(),
+            is_leaf=lambda moment: isinstance(moment, optax.MaskedNode),
         )
         return TrainState(PartitionSpec(), PartitionSpec(), parameters, moments)
+
+    @property
+    def _frozen(self) -> tuple[Tree, ...]:
+        return () if self.frozen_shapes is None else (self.frozen_shapes,)
+
+    @property
+    def _frozen_specs(self) -> tuple[Tree, ...]:
+        return tuple(jax.tree.map(lambda leaf: leaf.sharding.spec, shapes) for shapes in self._frozen)
 
     @property
     def _tokens_per_step(self) -> int:
         return self._spec.training.global_batch * self._spec.training.sequence_length
 
-    def _local_evaluation(self, parameters: Tree, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        own = summed(parameters, self._marked(tokens), self._forward, self._dtype, self._stages)
+    def _local_evaluation(
+        self, parameters: Tree, tokens: jax.Array, frozen: Tree | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        own = summed(parameters, self._marked(tokens), self._forward, self._dtype, self._stages, frozen)
         total = jax.lax.psum(own, AXES)
-        return total.loss, total.counted
+        return total.cross_entropy, total.counted
 
-    def local_step(self, state: TrainState, tokens: jax.Array) -> tuple[TrainState, StepResult]:
+    def local_step(
+        self, state: TrainState, tokens: jax.Array, frozen: Tree | None = None
+    ) -> tuple[TrainState, StepResult]:
         own, gradients = summed_and_gradients(
-            state.parameters, self._marked(tokens), self._forward, self._dtype, self._stages
+            state.parameters, self._marked(tokens), self._forward, self._dtype, self._stages, frozen
         )
         total, gradients = self._reduced(own, gradients)
         norm = self._global_norm(gradients)
         clipped = clip(gradients, norm, self._spec.optimizer.clip_norm)
         updates, optimizer = self._optimizer.update(clipped, state.optimizer, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
-        loss = total.loss / total.counted
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        loss, z_loss = total.cross_entropy / total.counted, total.z_loss / total.counted
+        keeps = jnp.isfinite(loss) & jnp.isfinite(norm)
+        if self._spec.optimizer.skip_norm is not None:
+            keeps &= norm <= self._spec.optimizer.skip_norm
         parameters, optimizer = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
+            lambda new, old: jnp.where(keeps, new, old), (parameters, optimizer), (state.parameters, state.optimizer)
         )
-        return TrainState(state.step + 1, state.batch + 1, parameters, optimizer), StepResult(loss, norm, ~finite)
+        after = TrainState(state.step + 1, state.batch + 1, parameters, optimizer)
+        return after, StepResult(loss, z_loss, norm, ~keeps)
 
     def _marked(self, tokens: jax.Array) -> jax.Array:
         """This device's rows [B, S + 1] as int32, with PADDING in those behind the global batch."""
@@ -232,7 +293,7 @@ class Program:
             group = [index for index in small if self._leaf_splits()[index].repeated_over == axes]
             for index, leaf in zip(group, jax.lax.psum([leaves[index] for index in group], axes), strict=True):
                 leaves[index] = leaf
-        if self._spec.training.ignored_token is not None:
+        if not self._spec.training.counts_all:
             leaves = [leaf * (self._tokens_per_step / total.counted) for leaf in leaves]
         return total, jax.tree.unflatten(structure, leaves)
 

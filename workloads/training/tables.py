@@ -2,9 +2,11 @@
 
 Owns their derivatives. A table's gradient is summed in float32 over the positions of a device. The loss runs in
 chunks of positions, so that full logits never exist, and makes its gradients while a chunk's logits are there.
+A table with `reduce` None is frozen, and no gradient by it is made.
 Dimensions: T positions of a device, D embed, V vocabulary.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +26,7 @@ def look_up(table: Table, tokens: jax.Array) -> jax.Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _look_up(kept: jax.Array, table: jax.Array, tokens: jax.Array, reduce: Reduce) -> jax.Array:
+def _look_up(kept: jax.Array, table: jax.Array, tokens: jax.Array, reduce: Reduce | None) -> jax.Array:
     return table[tokens]
 
 
@@ -35,8 +37,10 @@ def _look_up_forward(
 
 
 def _look_up_backward(
-    reduce: Reduce, residual: tuple[jax.Array, ...], gradient: jax.Array
-) -> tuple[jax.Array, None, None]:
+    reduce: Reduce | None, residual: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array | None, None, None]:
+    if reduce is None:
+        return None, None, None
     tokens, rows = residual
     by_table = jnp.zeros((rows.shape[0], gradient.shape[-1]), jnp.float32)
     return reduce(by_table.at[tokens].add(gradient.astype(jnp.float32))), None, None
@@ -45,32 +49,43 @@ def _look_up_backward(
 _look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
+@dataclass(frozen=True)
+class LossHead:
+    """How the loss is made of logits."""
+
+    soft_cap: float | None
+    """Limit of the logits' size; None: there is none."""
+    z_loss: float
+    """Weight of log(Z)^2, Z being the sum of the exponentials of a position's logits."""
+    on_tpu: bool
+
+
 def summed_loss(
-    x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array, soft_cap: float | None, on_tpu: bool
-) -> jax.Array:
-    """Cross-entropy of x [T, D] for targets [T], summed with weights [T] in float32; logits stay within `soft_cap`."""
+    x: jax.Array, table: Table, targets: jax.Array, weights: jax.Array, head: LossHead
+) -> tuple[jax.Array, jax.Array]:
+    """Return the loss of x [T, D] for targets [T], summed with weights [T] in float32: cross-entropy and z-loss
+    together, and the z-loss in it, which has no gradient of its own."""
     whole = jax.lax.stop_gradient(table.whole)
-    return _summed_loss(x, table.kept, whole, targets, weights, table.reduce, soft_cap, on_tpu)
+    return _summed_loss(x, table.kept, whole, targets, weights, table.reduce, head)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _summed_loss(
     x: jax.Array,
     kept: jax.Array,
     table: jax.Array,
     targets: jax.Array,
     weights: jax.Array,
-    reduce: Reduce,
-    soft_cap: float | None,
-    on_tpu: bool,
-) -> jax.Array:
-    def chunk(total: jax.Array, part: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+    reduce: Reduce | None,
+    head: LossHead,
+) -> tuple[jax.Array, jax.Array]:
+    def chunk(sums: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, None]:
         x, targets, weights = part
-        logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
+        logits = _capped(_logits(x, table).astype(jnp.float32), head.soft_cap)
         normaliser = jax.nn.logsumexp(logits, axis=1)
-        return total + jnp.sum(weights * (normaliser - _picked(logits, _hits(logits, targets)))), None
+        return _added(sums, normaliser, _picked(logits, _hits(logits, targets)), weights, head), None
 
-    return jax.lax.scan(chunk, jnp.float32(0), _chunks(table, x, targets, weights))[0]
+    return jax.lax.scan(chunk, (jnp.float32(0), jnp.float32(0)), _chunks(table, x, targets, weights))[0]
 
 
 def _forward(
@@ -79,36 +94,53 @@ def _forward(
     table: jax.Array,
     targets: jax.Array,
     weights: jax.Array,
-    reduce: Reduce,
-    soft_cap: float | None,
-    on_tpu: bool,
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    def chunk(carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
-        total, by_table = carry
+    reduce: Reduce | None,
+    head: LossHead,
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
+    def chunk(carry: tuple[Any, Any], part: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
+        sums, by_table = carry
         x, targets, weights = part
-        logits = _capped(_logits(x, table).astype(jnp.float32), soft_cap)
-        shares, normaliser = _softmax(logits, on_tpu)
+        logits = _capped(_logits(x, table).astype(jnp.float32), head.soft_cap)
+        shares, normaliser = _softmax(logits, head.on_tpu)
         hits = _hits(logits, targets)
-        total += jnp.sum(weights * (normaliser - _picked(logits, hits)))
+        sums = _added(sums, normaliser, _picked(logits, hits), weights, head)
+        if head.z_loss:
+            shares *= 1 + 2 * head.z_loss * normaliser[:, None]
         by_logits = (shares - hits) * weights[:, None]
-        if soft_cap:
-            by_logits *= 1 - jnp.square(logits / soft_cap)
+        if head.soft_cap:
+            by_logits *= 1 - jnp.square(logits / head.soft_cap)
         by_logits = by_logits.astype(table.dtype)
-        by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
-        return (total, by_table), by_logits @ table
+        if reduce is not None:
+            by_table += jnp.einsum("tv,td->vd", by_logits, x, preferred_element_type=jnp.float32)
+        return (sums, by_table), by_logits @ table
 
-    start = (jnp.float32(0), jnp.zeros(table.shape, jnp.float32))
-    (total, by_table), by_x = jax.lax.scan(chunk, start, _chunks(table, x, targets, weights))
-    return total, (by_x.reshape(x.shape), reduce(by_table))
+    start = ((jnp.float32(0), jnp.float32(0)), None if reduce is None else jnp.zeros(table.shape, jnp.float32))
+    (sums, by_table), by_x = jax.lax.scan(chunk, start, _chunks(table, x, targets, weights))
+    return sums, (by_x.reshape(x.shape), None if reduce is None else reduce(by_table))
 
 
 def _backward(
-    reduce: Reduce, soft_cap: float | None, on_tpu: bool, made: tuple[jax.Array, ...], gradient: jax.Array
+    reduce: Reduce | None,
+    head: LossHead,
+    made: tuple[jax.Array | None, ...],
+    gradients: tuple[jax.Array, jax.Array],
 ) -> tuple[Any, ...]:
-    return *((by * gradient).astype(by.dtype) for by in made), None, None, None
+    return *(None if by is None else (by * gradients[0]).astype(by.dtype) for by in made), None, None, None
 
 
 _summed_loss.defvjp(_forward, _backward)
+
+
+def _added(
+    sums: tuple[jax.Array, jax.Array], normaliser: jax.Array, picked: jax.Array, weights: jax.Array, head: LossHead
+) -> tuple[jax.Array, jax.Array]:
+    """The loss so far and the z-loss in it, with those of a chunk's positions."""
+    loss, z_loss = sums
+    loss += jnp.sum(weights * (normaliser - picked))
+    if not head.z_loss:
+        return loss, z_loss
+    own = head.z_loss * jnp.sum(weights * jnp.square(normaliser))
+    return loss + own, z_loss + own
 
 
 def _logits(x: jax.Array, table: jax.Array) -> jax.Array:

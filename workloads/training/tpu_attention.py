@@ -4,6 +4,7 @@ Owns the layout around them. Dimensions and columns are those of `attention`, wh
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_kernel
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 
+from workloads.training.adapters import Matrix, product
 from workloads.training.attention import HeadNorms, Heads, Sequence, normed
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
@@ -25,24 +27,29 @@ SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
 
 def attend_by_kernel(
     x: jax.Array,
-    query_key_value: jax.Array,
-    out: jax.Array,
+    query_key_value: Matrix,
+    out: Matrix,
     heads: Heads,
     sequence: Sequence,
     norms: HeadNorms | None,
 ) -> jax.Array:
     """As `attention.attend`."""
     # Positions last, as the kernels like it: heads of 64 would fill half of a TPU's 128 lanes.
-    projected = named(jnp.einsum("bsd,df->bfs", x, query_key_value), PROJECTION)
+    turned, back = partial(jnp.einsum, "bsd,df->bfs"), partial(jnp.einsum, "bds,df->bfs")
+    projected = named(product(x, query_key_value, turned, back), PROJECTION)
 
     # Within a jit of its own: of what is kept for the backward pass and used beside it, JAX rounds the values to the
     # type that they have, a pass over memory for nothing. It looks at the outermost level alone.
     @jax.jit
-    def mix(projected: jax.Array, out: jax.Array) -> jax.Array:
+    def mix(projected: jax.Array, out: Matrix) -> jax.Array:
         mixed = mix_by_kernel(projected, heads, sequence, norms)
         if mixed.ndim == 3:
-            return jnp.einsum("bfs,fd->bsd", mixed, out)
-        return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
+            return product(mixed, out, partial(jnp.einsum, "bfs,fd->bsd"))
+
+        def by_heads(mixed: jax.Array, out: jax.Array) -> jax.Array:
+            return jnp.einsum("bkgsh,kghd->bsd", mixed, out.reshape(*mixed.shape[1:3], heads.head_dim, -1))
+
+        return product(mixed, out, by_heads)
 
     return mix(projected, out)
 

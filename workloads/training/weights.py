@@ -5,16 +5,20 @@ Owns the two ways, behind one interface that the model computes with:
     EachLayer  before each layer, and again in the backward pass (ZeRO-3); a layer's gradient is scattered over
                the slice and summed over slices while the backward pass goes on with the layer before
     EachStep   once a step (ZeRO-1)
+
+WithAdapters adds the adapters of a frozen model to either of them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import jax
 import jax.numpy as jnp
 
+from workloads.spec import LoraSpec
+from workloads.training.adapters import adapted, scaled
 from workloads.training.collectives import gather, reduce_scatter, summed_gradient
 from workloads.training.layout import BLOCKS, Split, Tree, splits
 
@@ -50,8 +54,8 @@ class Table:
     """In the compute type; not to be differentiated by."""
     kept: jax.Array
     """What the gradient is by: this device's rows, or all."""
-    reduce: Reduce
-    """A whole gradient of this device's positions, float32, to the one by `kept`."""
+    reduce: Reduce | None
+    """A whole gradient of this device's positions, float32, to the one by `kept`; None: the table is frozen."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,61 @@ class EachStep:
         weight = self.parameters[name]
         return Table(weight.astype(self.dtype), weight, lambda gradient: gradient.astype(weight.dtype))
 
+    @property
+    def in_float32(self) -> Self:
+        """With layers in the type that their gradients are summed in where a scan uses them in every round."""
+        return replace(self, parameters={**self.parameters, BLOCKS: _wide(self.layers)})
+
+
+@dataclass(frozen=True)
+class WithAdapters:
+    """Frozen weights, and the whole adapters of their layers, by which gradients are."""
+
+    frozen: EachLayer | EachStep
+    adapters: Tree
+
+    @property
+    def layers(self) -> Tree:
+        return self.frozen.layers, self.adapters[BLOCKS]
+
+    def layer(self, one: Tree) -> Tree:
+        frozen, adapters = one
+        in_type = jax.tree.map(lambda adapter: adapter.astype(self.frozen.dtype), adapters)
+        return adapted(self.frozen.layer(frozen), in_type)
+
+    def small(self, name: str) -> jax.Array:
+        return self.frozen.small(name)
+
+    def table(self, name: str) -> Table:
+        return replace(self.frozen.table(name), reduce=None)
+
+    @property
+    def in_float32(self) -> Self:
+        """With adapters in the type that their gradients are summed in where a scan uses them in every round."""
+        return replace(self, adapters=_wide(self.adapters))
+
 
 def gather_all(parameters: Tree, dtype: jnp.dtype) -> Tree:
     """All weights of this device's stage, whole; layer by layer, as are the sums of their gradients."""
     shards = EachLayer(parameters, dtype, leaves_slice=True, pending=None)
     blocks = jax.lax.map(lambda one: shards.layer((one, None)), parameters[BLOCKS])
     return {BLOCKS: blocks, **{name: shards.whole(name) for name in sorted(parameters.keys() - {BLOCKS})}}
+
+
+def gather_adapters(shards: Tree, spec: LoraSpec, dtype: jnp.dtype) -> Tree:
+    """All adapters of this device's stage, whole. They are small, so all layers are gathered at once; the sums of their
+    gradients too leave the slice once a step."""
+
+    def whole(shard: jax.Array, split: Split) -> jax.Array:
+        return gather(shard, split.gathered_over, split.gathered_dimension + 1, dtype)
+
+    parts = splits(shards)
+    summed = jax.tree.map(lambda leaf, split: summed_gradient(leaf, None, split.repeated_over, dtype), shards, parts)
+    return jax.tree.map(whole, scaled(summed, spec), parts)
+
+
+def _wide(weights: Tree) -> Tree:
+    return jax.tree.map(lambda weight: weight.astype(jnp.float32), weights)
 
 
 def _reduced(gradient: jax.Array, dtype: jnp.dtype, axes: tuple[str, ...]) -> jax.Array:

@@ -199,7 +199,7 @@ def test_the_list_of_jobs_is_for_people_unless_json_is_asked_for(server: Played)
 def test_an_explanation_is_for_people_unless_json_is_asked_for(server: Played) -> None:
     server.collections[WORKLOADS] = [waiting("tiny")]
     for words in ([], ["tiny"]):
-        assert "-> let it go first: multislice priority high tiny -s dev" in run("explain", *words).stdout
+        assert "-> let it go first: raise its `priority` in the stack file" in run("explain", *words).stdout
         told = answer("explain", *words, "--json")
         assert (told["job"], [finding["cause"] for finding in told["findings"]]) == ("tiny", ["quota taken"])
     assert "got 'other'" in run("explain", "other", exit_status=1).stderr

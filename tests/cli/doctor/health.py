@@ -14,7 +14,7 @@ from infra.cost import BILL_OUTPUT, bill
 from infra.kubernetes import Json
 from infra.operators import JOBSET, KUEUE
 from infra.settings.stack import Settings
-from tests.cli.control.cluster import JOBSETS, WORKLOADS, Cluster, running
+from tests.cli.doctor.cluster import JOBSETS, WORKLOADS, Cluster, running
 
 KUEUE_API = "/apis/kueue.x-k8s.io/v1beta2"
 NODE = "/api/v1/nodes/pool-0-host-0"

@@ -115,7 +115,7 @@ def cordoned(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("breaks", "group", "subject", "says", "fix"),
     [
-        (no_right, "credentials", "namespace research", "may not submit and end jobs", "teams.NAME.members"),
+        (no_right, "credentials", "namespace research", "may not submit jobs", "teams.NAME.members"),
         (no_kueue, "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
         (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower its quota"),
         (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower its quota"),

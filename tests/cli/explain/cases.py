@@ -50,7 +50,7 @@ def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny")
 
 
 ADMITTED = workload(said("QuotaReserved", True), said("Admitted", True), admitted=True)
-JOB = Job(PLACE, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
+JOB = Job(PLACE, declared=True, uid="uid", created=8_000.0, slices=2, hosts=4, max_restarts=3, workload=ADMITTED)
 
 
 def pod(host: str, phase: str = "Running", **changes: object) -> Pod:

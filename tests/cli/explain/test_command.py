@@ -23,7 +23,9 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
     lines = told(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
     assert lines[2].startswith("The job asks for 0 chips and 16 of them are taken. It is number 1 in line.  since ")
-    assert "  -> let it go first: multislice priority high tiny -s dev" in [line.rstrip() for line in lines]
+    assert "  -> let it go first: raise its `priority` in the stack file of dev, then `pulumi up`" in [
+        line.rstrip() for line in lines
+    ]
 
 
 def test_as_json_each_finding_has_its_cause(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_failed_job_is_told_with_its_cause_and_the_way_to_try_again() -> None:
     assert found.cause is Cause.FAILED
     assert found.what.startswith("The job has failed. host slice-0-0 exited 22 (diverged): loss or gradients")
     assert found.evidence == ("slice-0-0: loss is nan", "JobSet: FailJobSetFailurePolicyAction: jobset failed")
-    assert found.next[-1] == "try again from its last checkpoint: multislice retry tiny -s dev"
+    assert found.next[-1] == "try again from its last checkpoint: pulumi up --stack dev --replace '**::job-tiny'"
 
 
 def test_a_job_that_used_up_its_restarts_is_told_so() -> None:
@@ -151,11 +151,11 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
     ]
     assert "host slice-0-0 exited 22: its program ended so, and knows why." in codes[0].what
     assert "host slice-0-0 exited 137 (SIGKILL): it was killed without a word" in codes[1].what
-    assert codes[0].next[-1] == "try again: multislice retry tiny -s dev"
+    assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
 
 
 def test_a_call_that_failed_is_not_submitted_again() -> None:
     raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0, 1)
     found = only(replace(JOB, kind=Kind.FUNCTION, terminal="Failed", files=Files(failures=(raised,))))
     assert "the function of the call raised" in found.what
-    assert [line for line in found.next if "retry" in line] == []
+    assert [line for line in found.next if "--replace" in line] == []

@@ -28,8 +28,23 @@ from tests.cli.explain.cases import (
 
 
 def test_a_job_that_is_not_there_is_submitted_anew() -> None:
-    found = only(Job(PLACE))
-    assert (found.cause, found.next) == (Cause.MISSING, ("submit it: pulumi up --refresh --stack dev",))
+    found = only(Job(PLACE, declared=True))
+    assert (found.cause, found.next) == (Cause.MISSING, ("submit it: pulumi up --stack dev --replace '**::job-tiny'",))
+
+
+def test_a_job_that_somebody_submitted_by_hand_is_submitted_by_hand_again() -> None:
+    (line,) = only(Job(PLACE)).next
+    assert "kubectl delete jobset tiny -n research" in line
+
+
+def test_a_paused_job_is_told_how_to_go_on_and_nothing_else() -> None:
+    evicted = workload(
+        said("Evicted", True, "LocalQueueStopped", "The LocalQueue is stopped"),
+        said("QuotaReserved", False, "Inadmissible", "LocalQueue research.tiny is stopped"),
+    )
+    found = only(replace(JOB, workload=replace(evicted, paused=True)))
+    assert (found.cause, found.evidence) == (Cause.PAUSED, ("LocalQueue research.tiny is stopped",))
+    assert "`paused` to false in the stack file of dev" in found.next[0]
 
 
 def test_a_job_that_names_no_queue_waits_for_ever() -> None:
@@ -49,7 +64,7 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     assert found.cause is Cause.QUOTA_TAKEN
     assert found.what == "The job asks for 16 chips and 8 of them are taken. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("let it go first: multislice priority high tiny -s dev",)
+    assert found.next == ("let it go first: raise its `priority` in the stack file of dev, then `pulumi up`",)
     assert found.since == 9_000.0
 
 
@@ -128,19 +143,19 @@ def test_an_eviction_that_is_over_is_told_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "words"),
+    ("reason", "words", "advice"),
     [
-        ("DeactivatedDueToMaximumExecutionTimeExceeded", "has used up its max_hours"),
-        ("DeactivatedDueToRequeuingLimitExceeded", "as often as scheduling.requeueing.limit allows"),
-        ("Deactivated", "until somebody activates it"),
+        ("DeactivatedDueToMaximumExecutionTimeExceeded", "has used up its max_hours", "raise job.max_hours"),
+        ("DeactivatedDueToRequeuingLimitExceeded", "as often as scheduling.requeueing.limit allows", "--replace"),
+        ("Deactivated", "until its Workload is activated", "kubectl patch workload jobset-tiny -n research"),
     ],
 )
-def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str) -> None:
+def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str, advice: str) -> None:
     held = replace(workload(said("Evicted", True, reason, "The workload is deactivated")), active=False)
     found = only(replace(JOB, workload=held))
     assert (found.cause, words in found.what) == (Cause.DEACTIVATED, True)
-    assert "multislice resume tiny -s dev" in found.next[0]
-    assert "resume" not in only(replace(JOB, kind=Kind.FUNCTION, workload=held)).next[0]
+    assert advice in found.next[0]
+    assert advice not in only(replace(JOB, kind=Kind.FUNCTION, workload=held)).next[0]
 
 
 def test_what_the_scheduler_says_of_hosts_without_a_node_is_told() -> None:

@@ -16,7 +16,7 @@ from cli.observed.observe import Observer, job_of
 from cli.observed.snapshot import State
 from cli.observed.summary import summary
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
@@ -75,6 +75,22 @@ def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Pa
     assert (other.state, other.position, other.place.namespace) == (State.QUEUED, 2, "research")
 
 
+def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(server: Played, tmp_path: Path) -> None:
+    queue = {"metadata": {"name": "research.tiny", "uid": "q"}, "spec": {"stopPolicy": "HoldAndDrain"}}
+    server.collections[LOCAL_QUEUES] = [queue]
+    workload = api_objects.workload(conditions=api_objects.ADMITTED)
+    workload["spec"]["queueName"] = "research.tiny"
+    server.change(WORKLOADS, workload)
+    job = Observer(stack(server, tmp_path)).look("tiny").job("tiny")
+    assert (job.state, job.place.queue, job.declared) == (State.RUNNING, "research", True)
+    del workload["status"]["admission"]
+    assert Observer(stack(server, tmp_path)).look("tiny").job("tiny").state is State.EVICTED
+    server.collections[PODS] = []
+    found = Observer(stack(server, tmp_path)).look()
+    assert (found.job("tiny").state, found.job("tiny").position) == (State.PAUSED, None)
+    assert (found.job("other").position, found.job("other").declared) == (2, False)
+
+
 def test_what_cannot_be_read_is_told_and_all_else_is_there(server: Played, tmp_path: Path) -> None:
     server.refused[QUEUES] = 403
     found = Observer(stack(server, tmp_path)).look("tiny")
@@ -84,7 +100,7 @@ def test_what_cannot_be_read_is_told_and_all_else_is_there(server: Played, tmp_p
 
 def test_a_cluster_that_does_not_answer_is_told_as_such(server: Played, tmp_path: Path) -> None:
     deployed = stack(server, tmp_path)
-    for path in (NODES, QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, api_objects.JOBS):
+    for path in (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, api_objects.JOBS):
         server.refused[path] = 503
     found = Observer(deployed).look("tiny")
     assert (found.answered, found.job("tiny").state) == (False, State.MISSING)

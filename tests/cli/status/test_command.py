@@ -15,12 +15,12 @@ from cli.halt import Halt
 from cli.status.command import Watch, jobs, status
 from infra.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import finish, running, stack, waiting
 from tests.workloads.report.runs import crashed_and_resumed
 
-ALL_PATHS = (NODES, QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
+ALL_PATHS = (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, PODS, JOBS, EVENTS)
 
 
 @pytest.fixture

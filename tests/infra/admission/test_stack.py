@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from infra.admission.manifests import Object
-from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack
+from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack, situation
+from infra.settings import Settings
 from infra.settings.read import parse
-from infra.settings.stack import Settings
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 
@@ -108,3 +108,25 @@ def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(val
     assert [holder.workload for holder in verdicts["second"].holders] == ["research/first"]
     earlier = [_live("research", name, "research", 16, 500, FIRST) for name in values["jobs"]]
     assert rehearse_stack(parse(values), earlier) == verdicts
+
+
+def test_a_paused_job_takes_no_chips_from_those_behind_it(values: Values) -> None:
+    job = values.pop("job")
+    del job["name"]
+    values["jobs"] = {"first": job | {"paused": True}, "second": job}
+    verdicts = rehearse_stack(parse(values), [])
+    assert {name: verdict.outcome for name, verdict in verdicts.items()} == {"first": "paused", "second": "admitted"}
+    (said,) = verdicts["first"].lines
+    assert "is paused and holds no chips" in said
+
+
+def test_a_job_by_hand_waits_in_its_teams_queue_and_the_stacks_in_queues_of_their_own(values: Values) -> None:
+    waiting: list[Object] = []
+    for name, queue in (("by-hand", "research"), ("earlier", "research.earlier")):
+        live = _live("research", name, "research", 16, 500, FIRST)
+        waiting.append({**live, "spec": {**live["spec"], "queueName": queue}, "status": {}})
+    settings = parse(values)
+    removed = settings.jobs["tiny"].model_copy(update={"name": "earlier"})
+    jobs = {**settings.jobs, "earlier": removed}
+    found = situation(settings.model_copy(update={"jobs": jobs}), waiting)
+    assert [workload.name for workload in found.workloads] == ["research/by-hand"]

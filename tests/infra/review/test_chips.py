@@ -54,14 +54,21 @@ def test_where_nothing_helps_more_chips_are_advised(remedies: tuple[Remedy, ...]
 def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_may_continue_with_them() -> None:
     values = stack_values("prod")
     job = values["job"]
-    job["optimizer"] = {"learning_rate": 1e-4, "clip_norm": 0.5}
+    job["optimizer"] = {"learning_rate": 1e-4, "clip_norm": 0.5, "kind": "muon", "skip_norm": 9}
     job["allow_changes"] = ["optimizer.learning_rate"]
     (plan,) = review("prod", parse(values), NOTHING).jobs
     assert plan.plan.training
     found = {value.setting: (value.value, value.preset, value.resumes) for value in plan.plan.training.optimizer}
-    assert found == {"optimizer.learning_rate": (1e-4, 3e-4, True), "optimizer.clip_norm": (0.5, 1.0, False)}
+    assert found == {
+        "optimizer.learning_rate": (1e-4, 3e-4, True),
+        "optimizer.clip_norm": (0.5, 1.0, False),
+        "optimizer.kind": ("muon", "adamw", None),
+        "optimizer.skip_norm": (9.0, None, False),
+    }
     text = as_text(preflight_tables(review("prod", parse(values), NOTHING)))
     assert "optimizer.learning_rate 0.0001, 0.0003 in the preset" in text
+    assert "optimizer.kind muon, adamw in the preset" in text
+    assert "optimizer.skip_norm 9, unset in the preset" in text
 
 
 def test_rows_of_padding_are_told_for_the_slices_that_a_job_may_start_on() -> None:

@@ -95,3 +95,12 @@ def test_an_address_that_gke_would_not_know_is_refused(values: Values, section: 
     else:
         values["cluster"]["security_group"] = value
     assert list(_faults(values)) == [path]
+
+
+def test_names_of_team_and_job_fit_into_one_label_together(values: Values) -> None:
+    team, name = "t" * 40, "j" * 23
+    values["teams"] = {team: values["teams"]["research"]}
+    values["job"] |= {"team": team, "name": name}
+    assert "at most 62 characters together, got 63" in _faults(values)["job"]
+    values["job"]["name"] = name[1:]
+    assert parse(values).jobs

@@ -1,12 +1,12 @@
 """Examples of every rule, by its id."""
 
 from tests.policy.example import Example
-from tests.policy.examples import cost, queue, reliability, security, tpu_shape
+from tests.policy.examples import access, chips, cloud, cluster, pods
 
 EXAMPLES: dict[str, Example] = {
-    **security.EXAMPLES,
-    **cost.EXAMPLES,
-    **reliability.EXAMPLES,
-    **tpu_shape.EXAMPLES,
-    **queue.EXAMPLES,
+    **cluster.EXAMPLES,
+    **access.EXAMPLES,
+    **pods.EXAMPLES,
+    **cloud.EXAMPLES,
+    **chips.EXAMPLES,
 }

@@ -1,7 +1,7 @@
-"""Small plans that keep every rule, to be broken in one place.
+"""Small plans that keep every rule, and ways to break them in one place.
 
-All that a plan holds is named after the rule that it is an example of, so that the examples of several
-rules can stand side by side.
+Everything in a plan is named after the rule that it is an example of, so that the examples of all rules can be in one
+program.
 """
 
 from collections.abc import Callable
@@ -11,96 +11,102 @@ from typing import Any
 
 import yaml
 
-from policy.resources import BUCKET, CLUSTER, JOB_SET, NODE_POOL, REPOSITORY
-from policy.rule import Declared
+from policy.plan import BUCKET, CLUSTER, JOB_SET, NAMESPACE, NODE_POOL, REPOSITORY, Declared
 from tests.policy.example import Example, declared
 
 type Make = Callable[[str], Declared]
-type Path = tuple[str | int, ...]
+type Path = str | tuple[str | int, ...]
+"""Keys with dots between them, or a tuple if a key has dots itself."""
 
 KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
-POD: Path = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
-JOB: Path = ("spec", "replicatedJobs", 0, "template", "spec")
-QUOTA: Path = ("spec", "resourceGroups", 0, "flavors", 0, "resources", 0)
+POD = ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec")
+QUOTA = ("spec", "resourceGroups", 0, "flavors", 0, "resources", 0)
 
 
-def alone(rule: str, make: Make, path: Path, value: Any, says: str) -> dict[str, Example]:
-    """An example of one resource, broken by `value`; None removes what is at the path."""
-    return {rule: Example((make(rule),), (having(make(rule), path, value),), says)}
+def alone(rule: str, make: Make, says: str, *changes: tuple[Path, Any]) -> dict[str, Example]:
+    """Return an example of single resources, each broken by one change; None removes what is at the path."""
+    return {rule: Example((make(rule),), broken(rule, make, *changes), says)}
+
+
+def broken(rule: str, make: Make, *changes: tuple[Path, Any]) -> tuple[Declared, ...]:
+    """Return a resource for each change."""
+    return tuple(having(make(f"{rule}-{index}"), path, value) for index, (path, value) in enumerate(changes))
 
 
 def among(rule: str, makes: tuple[Make, ...], path: Path, value: Any, says: str) -> dict[str, Example]:
-    """An example of several resources, of which the first is broken by `value`."""
+    """Return an example of several resources, of which a change breaks the first."""
     first, *others = (make(rule) for make in makes)
     return {rule: Example((first, *others), (having(first, path, value), *others), says)}
 
 
-def without_option(rule: str, make: Make, option: str, says: str) -> dict[str, Example]:
-    """An example of one resource, broken by the lack of an option."""
-    return {rule: Example((make(rule),), (replace(make(rule), **{option: False}),), says)}
-
-
 def having(resource: Declared, path: Path, value: Any) -> Declared:
-    """The resource with another value at a path."""
+    """Return the resource with another value at a path; None removes the value."""
     properties: Any = deepcopy(dict(resource.properties))
+    *parents, last = path.split(".") if isinstance(path, str) else path
     inner = properties
-    for key in path[:-1]:
+    for key in parents:
         inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
     if value is None:
-        del inner[path[-1]]
+        del inner[last]
     else:
-        inner[path[-1]] = value
+        inner[last] = value
     return replace(resource, properties=properties)
 
 
 def cluster(name: str) -> Declared:
-    """A cluster as a stack for production declares it."""
+    """Return a cluster as a stack for production declares it."""
     properties = {
         "name": name,
         "location": "us-east5",
         "deletionProtection": True,
         "removeDefaultNodePool": True,
-        "releaseChannel": {"channel": "STABLE"},
-        "enableMultiNetworking": True,
-        "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
-        "loggingConfig": {"enableComponents": ["SYSTEM_COMPONENTS", "WORKLOADS"]},
-        "monitoringConfig": {"enableComponents": ["SYSTEM_COMPONENTS", "JOBSET"]},
+        "datapathProvider": "ADVANCED_DATAPATH",
+        "privateClusterConfig": {"enablePrivateNodes": True},
+        "controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enabled": False}},
+        "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
+        "anonymousAuthenticationConfig": {"mode": "LIMITED"},
+        "rbacBindingConfig": {
+            "enableInsecureBindingSystemAuthenticated": False,
+            "enableInsecureBindingSystemUnauthenticated": False,
+        },
+        "databaseEncryption": {"state": "ENCRYPTED", "keyName": "key"},
+        "binaryAuthorization": {"evaluationMode": "PROJECT_SINGLETON_POLICY_ENFORCE"},
         "resourceLabels": {"team": name},
     }
     return declared(CLUSTER, name, properties)
 
 
 def system_pool(name: str) -> Declared:
-    """Nodes without chips."""
+    """Return nodes without chips."""
     properties = {
         "name": f"{name}-system",
         "location": "us-east5",
         "nodeCount": 2,
         "management": {"autoRepair": True, "autoUpgrade": True},
-        "nodeConfig": {"machineType": "e2-standard-8", "resourceLabels": {"team": name}},
+        "networkConfig": {"enablePrivateNodes": True},
+        "nodeConfig": {
+            "machineType": "e2-standard-8",
+            "serviceAccount": "nodes@my-project.iam.gserviceaccount.com",
+            "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+            "shieldedInstanceConfig": {"enableSecureBoot": True, "enableIntegrityMonitoring": True},
+            "resourceLabels": {"team": name},
+        },
     }
     return declared(NODE_POOL, f"{name}-system", properties)
 
 
 def spot_pool(name: str) -> Declared:
-    """A v6e slice of four hosts of four chips."""
+    """Return a v6e slice of four hosts with four chips each."""
     properties = {
         "name": name,
         "location": "us-east5",
-        "nodeLocations": ["us-east5-b"],
         "nodeCount": 4,
         "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
         "management": {"autoRepair": True, "autoUpgrade": True},
         "maintenancePolicies": [{"exclusionUntilEndOfSupports": [{"enabled": True}]}],
-        "upgradeSettings": {"strategy": "SURGE", "maxSurge": 0, "maxUnavailable": 1},
-        "networkConfig": {"additionalNodeNetworkConfigs": [{"network": "second", "subnetwork": "second"}]},
         "nodeConfig": {
             "machineType": "ct6e-standard-4t",
             "spot": True,
-            "bootDisk": {"diskType": "hyperdisk-balanced"},
-            "secondaryBootDisks": [{"diskImage": "image", "mode": "CONTAINER_IMAGE_CACHE"}],
-            "gcfsConfig": {"enabled": True},
-            "gvnic": {"enabled": True},
             "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
             "labels": {"slice-group": name},
             "resourceLabels": {"team": name},
@@ -110,42 +116,40 @@ def spot_pool(name: str) -> Declared:
 
 
 def on_demand_pool(name: str) -> Declared:
-    """The same of chips that are kept."""
-    return having(spot_pool(name), ("nodeConfig", "spot"), False)
+    """Return the same slice with chips on demand."""
+    return having(spot_pool(name), "nodeConfig.spot", False)
 
 
 def reserved_pool(name: str) -> Declared:
-    """The same of reserved chips."""
+    """Return the same slice with reserved chips."""
     affinity = {
         "consumeReservationType": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
         "values": ["chips"],
     }
-    return having(on_demand_pool(name), ("nodeConfig", "reservationAffinity"), affinity)
+    return having(on_demand_pool(name), "nodeConfig.reservationAffinity", affinity)
 
 
 def flex_start_pool(name: str) -> Declared:
-    """The same of chips that come when pods wait for them."""
-    pool = having(having(on_demand_pool(name), ("nodeCount",), None), ("nodeConfig", "flexStart"), True)
-    scaling = {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"}
-    pool = having(having(pool, ("autoscaling",), scaling), ("nodeConfig", "maxRunDuration"), "14400s")
-    return having(having(pool, ("upgradeSettings",), None), ("management", "autoRepair"), False)
+    """Return the same slice with chips that come when pods wait for them."""
+    pool = having(having(on_demand_pool(name), "nodeConfig.flexStart", True), "nodeCount", None)
+    return having(having(pool, "autoscaling", {"maxNodeCount": 4}), "management.autoRepair", False)
 
 
 def queued_pool(name: str) -> Declared:
-    """The same of chips that Kueue asks for."""
-    pool = having(flex_start_pool(name), ("queuedProvisioning",), {"enabled": True})
-    return having(pool, ("nodeConfig", "labels", "cloud.google.com/gke-queued"), "true")
+    """Return the same slice with chips that Kueue asks for."""
+    return having(flex_start_pool(name), "queuedProvisioning", {"enabled": True})
 
 
 def bucket(name: str) -> Declared:
-    """A bucket for checkpoints."""
+    """Return a bucket for checkpoints."""
     properties = {
         "name": f"{name}-checkpoints",
         "location": "US-EAST5",
         "labels": {"team": name},
         "forceDestroy": False,
-        "hierarchicalNamespace": {"enabled": True},
+        "publicAccessPrevention": "enforced",
+        "uniformBucketLevelAccess": True,
         "softDeletePolicy": {"retentionDurationSeconds": 604800},
         "lifecycleRules": [{"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 1}}],
     }
@@ -153,14 +157,14 @@ def bucket(name: str) -> Declared:
 
 
 def repository(name: str) -> Declared:
-    """A repository of images."""
+    """Return a repository of images."""
     policies = [{"id": "old", "action": "DELETE", "condition": {"tagState": "UNTAGGED"}}]
     properties = {"repositoryId": name, "format": "DOCKER", "labels": {"team": name}, "cleanupPolicies": policies}
     return declared(REPOSITORY, name, properties)
 
 
 def job_set(name: str) -> Declared:
-    """A job on one such slice."""
+    """Return a job on one such slice."""
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 60,
@@ -169,8 +173,6 @@ def job_set(name: str) -> Declared:
             "cloud.google.com/gke-tpu-topology": "4x4",
             "slice-group": name,
         },
-        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
-        "volumes": [{"name": "data", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}],
         "containers": [
             {
                 "name": "trainer",
@@ -179,106 +181,53 @@ def job_set(name: str) -> Declared:
             }
         ],
     }
-    job = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimit": 0}
-    return declared(
-        JOB_SET,
-        name,
-        {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {
-                "name": name,
-                "namespace": name,
-                "labels": {
-                    "kueue.x-k8s.io/queue-name": name,
-                    "kueue.x-k8s.io/priority-class": name,
-                    "kueue.x-k8s.io/max-exec-time-seconds": "3600",
-                },
-                "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"},
-            },
-            "spec": {
-                "failurePolicy": {
-                    "maxRestarts": 3,
-                    "restartStrategy": "BlockingRecreate",
-                    "rules": [{"name": "lost", "action": "RestartJobSetAndIgnoreMaxRestarts"}],
-                },
-                "replicatedJobs": [
-                    {"name": "slice", "replicas": 1, "template": {"spec": {**job, "template": {"spec": pod}}}}
-                ],
-            },
+    labels = {"kueue.x-k8s.io/queue-name": name, "kueue.x-k8s.io/max-exec-time-seconds": "3600"}
+    rules = [{"name": "lost", "action": "RestartJobSetAndIgnoreMaxRestarts"}]
+    job = {"name": "slice", "replicas": 1, "template": {"spec": {"parallelism": 4, "template": {"spec": pod}}}}
+    properties = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": name, "labels": labels},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "BlockingRecreate", "rules": rules},
+            "replicatedJobs": [job],
         },
-        delete_before_replace=True,
-    )
+    }
+    return declared(JOB_SET, name, properties, delete_before_replace=True)
 
 
 def flavor(name: str) -> Declared:
-    """The chips of such slices."""
+    """Return the flavor of such slices."""
     labels = {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
         "cloud.google.com/gke-tpu-topology": "4x4",
         "slice-group": name,
     }
-    taints = [
-        {"key": key, "value": "present", "effect": "NoSchedule"}
-        for key in ("google.com/tpu", "cloud.google.com/gke-queued")
-    ]
-    return _kueue("ResourceFlavor", name, {"nodeLabels": labels, "nodeTaints": taints, "topologyName": name})
-
-
-def topology(name: str) -> Declared:
-    """The way from a host to its slice."""
-    return _kueue("Topology", name, {"levels": [{"nodeLabel": "cloud.google.com/gke-nodepool"}]})
+    return _kueue("ResourceFlavor", name, {"nodeLabels": labels})
 
 
 def cluster_queue(name: str) -> Declared:
-    """The quota of a team: one slice."""
-    quota = {"name": "google.com/tpu", "nominalQuota": "16", "lendingLimit": "16"}
-    spec = {
-        "cohortName": name,
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-        "admissionChecksStrategy": {"admissionChecks": [{"name": name, "onFlavors": [name]}]},
-        "resourceGroups": [
-            {"coveredResources": ["google.com/tpu"], "flavors": [{"name": name, "resources": [quota]}]},
-        ],
-    }
-    return _kueue("ClusterQueue", name, spec)
+    """Return the quota of a team: one slice."""
+    quota = {"name": "google.com/tpu", "nominalQuota": "16"}
+    groups = [{"coveredResources": ["google.com/tpu"], "flavors": [{"name": name, "resources": [quota]}]}]
+    return _kueue("ClusterQueue", name, {"cohortName": name, "resourceGroups": groups})
 
 
 def local_queue(name: str) -> Declared:
-    """Where a team submits."""
+    """Return the queue that a team submits to."""
     return _kueue("LocalQueue", name, {"clusterQueue": name}, namespace=name)
 
 
-def admission_check(name: str) -> Declared:
-    """What a job waits for."""
-    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": name}
-    return _kueue("AdmissionCheck", name, {"parameters": parameters})
-
-
-def provisioning(name: str) -> Declared:
-    """How Kueue asks for a slice."""
-    spec = {"managedResources": ["google.com/tpu"], "parameters": {"tpu-topology": "4x4"}}
-    return _kueue("ProvisioningRequestConfig", name, spec)
-
-
-def priority(name: str) -> Declared:
-    """A priority in the queue."""
-    return declared(f"{KUEUE}:WorkloadPriorityClass", name, {"metadata": {"name": name}, "value": 1})
-
-
 def namespace(name: str) -> Declared:
-    """Of a team."""
-    return declared("kubernetes:core/v1:Namespace", name, {"metadata": {"name": name, "labels": {"managed": name}}})
+    """Return the namespace of a team."""
+    return declared(NAMESPACE, name, {"metadata": {"name": name, "labels": {"managed": name}}})
 
 
 def configuration(name: str, **changes: Any) -> Declared:
-    """Kueue's own, as its chart makes it."""
+    """Return Kueue's own configuration, as its chart renders it."""
     settings = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
-        "manageJobsWithoutQueueName": True,
         "managedJobsNamespaceSelector": {"matchLabels": {"managed": name}},
-        "resources": {"excludeResourcePrefixes": ["cpu", "memory"]},
         "waitForPodsReady": {"timeout": "168h"},
     } | changes
     data = {"controller_manager_config.yaml": yaml.safe_dump(settings)}

@@ -26,7 +26,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="module", autouse=True)
 def server(site: Site) -> Iterator[KubeletServer]:
-    made = KubeletServer(site, lambda *_: False, lambda *_: None, LogTimes(site.logs / "pods"))
+    made = KubeletServer(site, lambda *_: False, LogTimes(site.logs / "pods"))
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield made
     made.shutdown()
@@ -58,7 +58,7 @@ def test_a_client_without_certificate_is_refused(site: Site) -> None:
     [
         ("/containerLogs/team/train-0/other", 404),
         ("/containerLogs/team/train-0/jax?previous=true", 404),
-        ("/exec/team/train-0/jax", 400),
+        ("/exec/team/train-0/jax", 501),
         ("/attach/team/train-0/jax", 501),
         ("/containerLogs/team/..%2F..%2Fpki/ca", 501),
     ],

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from sandbox.node_agent.leftovers import FOLDER_VARIABLE, end_leftovers, start_reaper
-from sandbox.node_agent.pod_process import Plan, PodProcess, StartError, Streams
+from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
 from sandbox.node_agent.volumes import Mount
 
 ROOT = Path(__file__).parents[3]
@@ -153,8 +153,7 @@ def run_beside(folder: Path, *command: str) -> str:
     """What a command prints beside a container that sleeps."""
     container = PodProcess.start(plan(folder, "sleep", "600"))
     with (folder / "said").open("w+") as said:
-        streams = Streams(subprocess.DEVNULL, said.fileno(), said.fileno(), terminal=False)
-        container.beside(command, streams).wait()
+        container.beside(command, said.fileno()).wait()
         container.signal(signal.SIGKILL)
         container.wait()
         said.seek(0)
@@ -168,9 +167,8 @@ def test_a_command_beside_a_container_is_in_the_same_place(tmp_path: Path) -> No
 def test_nothing_starts_beside_a_container_that_has_ended(tmp_path: Path) -> None:
     container = PodProcess.start(plan(tmp_path, "true"))
     container.wait()
-    streams = Streams(subprocess.DEVNULL, subprocess.DEVNULL, subprocess.DEVNULL, terminal=False)
     with pytest.raises(StartError, match=f"/proc/{container.pid}/ns/"):
-        container.beside(["true"], streams)
+        container.beside(["true"])
 
 
 @pytest.mark.parametrize("how", ["run", "run_beside"])

@@ -54,7 +54,6 @@ def test_a_tpu_node_offers_its_chips_and_names_its_kubelet() -> None:
     assert status["allocatable"]["google.com/tpu"] == "4"
     assert status["addresses"][0] == {"type": "InternalIP", "address": SITE.address}
     assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == SITE.kubelet_port
-    assert status["declaredFeatures"] == ["ExtendWebSocketsToKubelet"]
 
 
 def test_a_cpu_node_has_nothing_of_a_tpu() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workloads.data import documents
-from workloads.data.documents import Piece, data_files, read_pieces
+from workloads.data.documents import Piece, TextField, data_files, read_pieces
 from workloads.data.manifest import DataFault
 
 
@@ -26,7 +26,7 @@ def test_a_text_file_is_one_document_in_pieces_of_whole_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, size: int
 ) -> None:
     monkeypatch.setattr(documents, "_READ_AT_ONCE_BYTES", size)
-    pieces = list(read_pieces(written(tmp_path / "some.txt", text.encode()), "text"))
+    pieces = list(read_pieces(written(tmp_path / "some.txt", text.encode()), TextField("text")))
     assert "".join(piece.text.decode() for piece in pieces) == text
     assert [piece.ends_document for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert all(len(piece.text) < 2 * size + 4 for piece in pieces)
@@ -36,7 +36,7 @@ def test_a_text_file_is_one_document_in_pieces_of_whole_characters(
 def test_each_json_line_is_a_document_compressed_or_not(tmp_path: Path, name: str) -> None:
     lines = "\n\n".join(json.dumps({"body": text, "id": 7}) for text in ("one\ntwo", "drei €")).encode()
     path = written(tmp_path / name, gzip.compress(lines) if name.endswith(".gz") else lines)
-    assert list(read_pieces(path, "body")) == [Piece(b"one\ntwo", True), Piece("drei €".encode(), True)]
+    assert list(read_pieces(path, TextField("body"))) == [Piece(b"one\ntwo", True), Piece("drei €".encode(), True)]
 
 
 @pytest.mark.parametrize("line", ['{"body": "x"}', '{"text": 3}', "[1]", "not json"])
@@ -45,13 +45,13 @@ def test_a_record_without_text_is_named_by_file_and_line(tmp_path: Path, line: s
     with pytest.raises(
         DataFault, match=r"some.jsonl line 2: expected an object with text in 'text', got .*--text-field"
     ):
-        list(read_pieces(path, "text"))
+        list(read_pieces(path, TextField("text")))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "some.txt.gz", gzip.compress(b"some text" * 1000)[:-20])
     with pytest.raises(DataFault, match=r"some.txt.gz: cannot be read to its end: Compressed file ended"):
-        list(read_pieces(path, "text"))
+        list(read_pieces(path, TextField("text")))
 
 
 class OneColumn:
@@ -69,9 +69,9 @@ def test_each_row_of_parquet_is_a_document(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(ParquetFile=OneColumn))
     path = written(tmp_path / "some.parquet", b"one two")
-    assert list(read_pieces(path, "text")) == [Piece(b"one", True), Piece(b"two", True)]
+    assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
     with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
-        list(read_pieces(path, "body"))
+        list(read_pieces(path, TextField("body")))
 
 
 class Stream(OneColumn):
@@ -87,15 +87,15 @@ class Stream(OneColumn):
 def test_each_row_of_arrow_is_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(ipc=SimpleNamespace(open_stream=Stream)))
     path = written(tmp_path / "some.arrow", b"one two")
-    assert list(read_pieces(path, "text")) == [Piece(b"one", True), Piece(b"two", True)]
+    assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
     with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
-        list(read_pieces(path, "body"))
+        list(read_pieces(path, TextField("body")))
 
 
 def test_zst_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(DataFault, match=r"some.jsonl.zst: zst needs the library zstandard"):
-        list(read_pieces(written(tmp_path / "some.jsonl.zst", b""), "text"))
+        list(read_pieces(written(tmp_path / "some.jsonl.zst", b""), TextField("text")))
 
 
 def test_a_missing_library_is_told_with_the_command_that_installs_it(
@@ -104,7 +104,7 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(DataFault, match=r"some.parquet: parquet needs the library pyarrow.*; pip install pyarrow"):
-        list(read_pieces(written(tmp_path / "some.parquet", b""), "text"))
+        list(read_pieces(written(tmp_path / "some.parquet", b""), TextField("text")))
 
 
 @pytest.mark.parametrize(

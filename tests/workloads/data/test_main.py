@@ -1,5 +1,7 @@
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from workloads.data.__main__ import main
@@ -14,6 +16,21 @@ def test_a_folder_is_prepared_and_checked_from_the_command_line(
     assert "10 tokens of 1 documents in 1 files, uint8, vocabulary 256" in told
     assert main(["check", str(tmp_path / "tokens")]) == 0
     assert capsys.readouterr().out == told
+
+
+def test_conversations_are_prepared_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": messages}))
+    asked = ["prepare", "--input", str(tmp_path / "chat.jsonl"), "--output", str(tmp_path / "tokens")]
+    chat = ["--messages-field", "messages", "--turn", "{role}:{content};", "--begin", "^"]
+    assert main([*asked, *chat]) == 1
+    assert "--sequence-length goes with --prompt-field or --messages-field" in capsys.readouterr().err
+    assert main([*asked, *chat, "--sequence-length", "39"]) == 0
+    assert "40 tokens of 1 documents in 1 files, uint16, vocabulary 256" in (told := capsys.readouterr().out)
+    assert ", 42.5% padding, 0 documents cut" in told
+    stored = np.fromfile(tmp_path / "tokens" / "tokens-00000.bin", "<u2")
+    assert bytes((stored >> 1).astype(np.uint8)) == b"^user:hi;assistant:ho;\n" + bytes(17)
+    assert bytes((stored[stored & 1 == 0] >> 1).astype(np.uint8)) == b"ho;\n"
 
 
 def test_a_fault_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workloads.data.documents import TextField, data_files
 from workloads.data.encoders import ByteEncoder
-from workloads.data.manifest import DataFault, SourceFile
+from workloads.data.manifest import DataFault, PackedRows, SourceFile
 from workloads.data.prepare import Progress, Request, prepare
 from workloads.data.token_folder import TokenFolder
+from workloads.data.turns import Turns
 
 
 def request(tmp_path: Path, *inputs: Path, end_of_document: str = "|") -> Request:
-    return Request(tuple(map(str, inputs)), str(tmp_path / "tokens"), "text", end_of_document)
+    return Request(tuple(map(str, inputs)), str(tmp_path / "tokens"), TextField("text"), end_of_document)
 
 
 def two_files(tmp_path: Path) -> list[Path]:
@@ -109,6 +111,46 @@ def test_an_input_that_cannot_be_used_ends_all_processes(tmp_path: Path) -> None
     with pytest.raises(DataFault, match="broken.jsonl line 1: expected an object with text"):
         prepare(asked, ByteEncoder(), lambda _: None)
     assert not (tmp_path / "tokens" / "manifest.json").exists()
+
+
+QUESTIONS = [("1+1=", "2"), ("who?", "nobody at all"), ("hi", "ho")]
+
+
+def conversations(folder: Path) -> Path:
+    """A folder as the hub of Hugging Face has it, with one file of each split."""
+    (folder / "data").mkdir(parents=True)
+    lines = [json.dumps({"prompt": prompt, "completion": completion}) for prompt, completion in QUESTIONS]
+    (folder / "data" / "train-00000.jsonl").write_text("\n".join(lines))
+    (folder / "data" / "test-00000.jsonl").write_text(lines[0])
+    return folder
+
+
+def test_conversations_are_whole_in_rows_and_their_prompts_are_marked(tmp_path: Path) -> None:
+    files = data_files(str(conversations(tmp_path / "hub")), "train")
+    fields = Turns(("prompt", "completion"), "{content}", begin="")
+    asked = Request(tuple(files), str(tmp_path / "tokens"), fields, "|", sequence_length=11)
+    manifest = prepare(asked, ByteEncoder(), lambda _: None)
+    assert manifest.packed == PackedRows(sequence_length=11, padding=1, cut=1)
+    assert (manifest.documents, manifest.dtype, manifest.tokens) == (3, "uint16", 24)
+    folder = TokenFolder.open(asked.output)
+    folder.check("full")
+    # The second one fills a row and loses its end, so its row is full first.
+    stored = folder.rows(12)[[0, 1]]
+    assert [bytes(row) for row in (stored >> 1).astype(np.uint8)] == [b"who?nobody a", b"1+1=2|hiho|\0"]
+    assert ["".join(map(str, row)) for row in stored & 1] == ["111100000000", "111100110001"]
+    with pytest.raises(DataFault, match="expected training.sequence_length 11, .*, got 5; set it, or prepare"):
+        folder.rows(6)
+
+
+@pytest.mark.costs(cpu_seconds=15)
+def test_several_processes_pack_what_one_packs(tmp_path: Path) -> None:
+    files = data_files(str(conversations(tmp_path / "hub")), "train") * 2
+    fields = Turns(("prompt", "completion"), "{content}", begin="")
+    asked = Request(tuple(files), str(tmp_path / "1"), fields, "|", sequence_length=7, file_bytes=1)
+    one = prepare(asked, ByteEncoder(), lambda _: None)
+    two = prepare(replace(asked, output=str(tmp_path / "2"), processes=2), ByteEncoder(), lambda _: None)
+    assert one == two
+    assert all(file.tokens % 8 == 0 for file in one.files)
 
 
 def test_the_input_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:

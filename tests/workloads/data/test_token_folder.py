@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from workloads.data import token_folder
+from workloads.data.documents import TextField
 from workloads.data.encoders import ByteEncoder
 from workloads.data.manifest import DataFault, token_type
 from workloads.data.prepare import Request, prepare
@@ -37,7 +38,7 @@ def folder(tmp_path: Path) -> str:
     text = tmp_path / "text"
     text.write_bytes(np.random.default_rng(0).bytes(SIZE))
     output = str(tmp_path / "tokens")
-    prepare(Request((str(text),), output, "text", ""), ByteEncoder(), lambda _: None)
+    prepare(Request((str(text),), output, TextField("text"), ""), ByteEncoder(), lambda _: None)
     return output
 
 
@@ -50,7 +51,7 @@ def several(folder: str, tmp_path: Path) -> str:
     for text, start, end in zip(texts, cuts, cuts[1:], strict=False):
         text.write_bytes(stream[start:end])
     output = str(tmp_path / "several")
-    request = Request(tuple(map(str, texts)), output, "text", "", file_bytes=0)
+    request = Request(tuple(map(str, texts)), output, TextField("text"), "", file_bytes=0)
     prepare(request, ByteEncoder(), lambda _: None)
     assert len([*Path(output).iterdir()]) == 6
     return output

@@ -40,16 +40,22 @@ def test_an_array_is_named_by_what_makes_it() -> None:
 
 def test_the_training_state_is_one_row_and_equal_arrays_are_another() -> None:
     state = [f"%p{index} = f32[64] parameter({index}), {named(f'state.optimizer[{index}]')}" for index in range(3)]
+    state.append(f"%w = bf16[64] parameter(3), {named("frozen['blocks']['gate']")}")
     twins = [f"%t{index} = f32[32] negate(%p0), {named('jit(f)/jvp()/neg')}" for index in range(2)]
 
     found = biggest_arrays(
         HEAD + entry(*state, *twins),
-        live_ranges(**{f"p{index}{{}}": GIB for index in range(3)}, **{f"t{index}{{}}": GIB for index in range(2)}),
+        live_ranges(
+            **{f"p{index}{{}}": GIB for index in range(3)},
+            **{f"t{index}{{}}": GIB for index in range(2)},
+            **{"w{}": GIB},
+        ),
     )
 
     assert [(each.what, each.shape, each.gib) for each in found] == [
         ("training state", "3 arrays", 3.0),
         ("forward, neg", "2 x f32[32]", 2.0),
+        ("frozen weights", "1 arrays", 1.0),
     ]
 
 

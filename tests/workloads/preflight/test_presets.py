@@ -8,7 +8,7 @@ from infra.submission import slice_spec
 from infra.tpu import resolve
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight.preflight import compile_step
-from workloads.spec import JobSpec, MeshSpec, load_preset, preset_names
+from workloads.spec import JobSpec, LoraSpec, MeshSpec, load_preset, preset_names
 
 TOPOLOGIES = {"llama-3.1-70b": "16x16", "mixtral-8x7b": "16x16"}
 """Of two v6e slices; 4x4 for all others."""
@@ -31,3 +31,19 @@ def test_it_compiles_and_fits(name: str) -> None:
     compilation = compile_step(job(name))
     assert compilation.excess is None
     assert compilation.complaints == ()
+
+
+@pytest.mark.complete
+@pytest.mark.usefixtures("compiled_quickly")
+def test_llama_8b_with_adapters_fits_and_needs_less_memory_than_without() -> None:
+    whole = job("llama-3.1-8b")
+    training = whole.training.model_copy(update={"lora": LoraSpec(rank=16, alpha=32)})
+    adapted = JobSpec.model_validate(whole.model_dump() | {"training": training, "initial_weights": "gs://bucket/8b"})
+    found = [compile_step(spec) for spec in (adapted, whole)]
+    assert [compilation.complaints for compilation in found] == [(), ()]
+    memory = [compilation.memory for compilation in found]
+    assert memory[0]
+    assert memory[1]
+    # 2 bytes of each weight and 12 of each adapter, against 12 of each weight.
+    assert memory[0].arguments_gib < 0.2 * memory[1].arguments_gib
+    assert memory[0].peak_gib < memory[1].peak_gib - 3

@@ -10,7 +10,8 @@ from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, account
 from workloads.preflight.preflight import compile_step
 from workloads.preflight.traffic import Kind
-from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, WindowSpec, load_preset
+from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec, load_preset
+from workloads.training.flops import adapter_parameters
 from workloads.training.model import initial_parameters
 
 MEGABYTE = 1_000_000
@@ -45,6 +46,20 @@ def assert_gradients_cross_slices_once(spec: JobSpec, done: Account) -> None:
     sent = done.dcn["ALL_REDUCE"].result_bytes
     # Beside the matrices: the norm scales, the loss and the gradient's norm, in float32 on every device.
     assert bfloat16_shards <= sent < 1.02 * bfloat16_shards + 0.1 * MEGABYTE
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize("attention", ["splash", "fused"])
+def test_only_the_gradients_of_adapters_leave_a_device(attention: str) -> None:
+    lora = LoraSpec(rank=8, alpha=16)
+    plain = job(SMALL, MeshSpec(replica=2, fsdp=16), attention=attention, accumulation=2)
+    training = plain.training.model_copy(update={"lora": lora})
+    spec = JobSpec.model_validate(plain.model_dump() | {"training": training, "initial_weights": "unused"})
+    _, done = compiled(spec)
+    adapters = 2 * adapter_parameters(SMALL, lora)
+    assert done.ici[Kind.REDUCE_SCATTER].result_bytes == pytest.approx(adapters / 16, rel=1e-3)
+    assert done.dcn["ALL_REDUCE"].result_bytes == pytest.approx(adapters / 16, abs=1000)
+    assert largest_all_reduce(done) < 1000
 
 
 def largest_all_reduce(done: Account) -> int:

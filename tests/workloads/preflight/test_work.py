@@ -98,6 +98,15 @@ def test_splash_attention_states_none_so_half_the_square_counts(call: str, resul
     assert kernel.flops == matmuls * 2 * (2 * 4 * 1024 * 2048 * 128) // 2
 
 
+def test_splash_attention_of_one_sequence_and_one_key_head_has_keys_without_further_dimensions() -> None:
+    name = 'metadata={op_name="jit(mix)/vmap(x)/splash_mqa_fwd_residuals/pallas_call"}'
+    query, key = "%q = bf16[4,4096,128] parameter(0)", "%k = bf16[4096,128] parameter(1)"
+
+    kernel = only_kernel(query, key, f"%call = bf16[4,4096,128] custom-call(%q, %k, %k), {KERNEL}, {name}")
+
+    assert kernel.flops == 2 * 4 * 4096 * 4096 * 128
+
+
 def test_a_kernel_without_any_estimate_is_not_guessed() -> None:
     assert only_kernel("%a = f32[2] parameter(0)", f"%k = f32[2] custom-call(%a), {KERNEL}").flops is None
 

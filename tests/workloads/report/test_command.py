@@ -63,7 +63,7 @@ def test_a_crashed_and_resumed_run_is_told_on_one_page(tmp_path: Path) -> None:
         "bfloat16",
         "host-1: ValueError: no such row",
         "start 1 at step 2, after CRASH host-1: ValueError: no such row",
-        "step 4 skipped: its loss or gradient is not finite",
+        "step 4 skipped: its loss or gradient is not finite or too large",
         "slice 1, host 0, device 3: replica 1, stage 0, fsdp 3, tensor 0",
         "1.2.3",
     ):

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
-from workloads.spec import JobSpec, MeshSpec, ModelSpec, SliceSpec, TrainingSpec, WindowSpec
+from workloads.spec import JobSpec, LoraSpec, MeshSpec, ModelSpec, SliceSpec, TrainingSpec, WindowSpec
 from workloads.spec.fit import legal_meshes, size_faults
+from workloads.spec.training import LoraTarget
 
 JOB = small_job(Path("somewhere"))
 """Two slices of four devices."""
@@ -70,6 +71,21 @@ def test_accumulation_must_divide_the_batch_of_each_shard() -> None:
     training = EACH_STEP.model_copy(update={"accumulation": 4})
     fault = "training.global_batch must be a multiple of mesh.replica x mesh.fsdp x accumulation (32), got 16"
     assert fault in told(MeshSpec(replica=2, fsdp=4), training=training)
+
+
+def test_adapters_of_queries_keys_and_values_are_split_by_columns_too() -> None:
+    slices, mesh = SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=8), MeshSpec(replica=1, fsdp=8)
+    model = JOB.model.model_copy(update={"query_heads": 4, "kv_heads": 1, "head_dim": 2})
+    assert not size_faults(slices, mesh, model, JOB.training)
+    cases: tuple[tuple[tuple[LoraTarget, ...], bool], ...] = ((("gate", "down"), True), (("query_key_value",), False))
+    for targets, fits in cases:
+        lora = LoraSpec(rank=4, alpha=8, targets=targets)
+        faults = size_faults(slices, mesh, model, JOB.training.model_copy(update={"lora": lora}))
+        fault = (
+            "model.(query_heads + 2 x kv_heads) x head_dim must be a multiple of mesh.fsdp (8) with training.lora,"
+            " got 12"
+        )
+        assert faults[:1] == ([] if fits else [fault])
 
 
 def test_a_pipeline_gathers_its_weights_once_a_step() -> None:

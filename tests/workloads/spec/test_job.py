@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
-from workloads.spec import JobSpec, TokenFileSpec
+from workloads.spec import JobSpec, LoraSpec, TokenFileSpec
 
 JOB = small_job(Path("somewhere"))
 
@@ -41,6 +41,20 @@ def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=rf"training.{name} must be a token, .* \(256\), got 256"):
         four_slices(training={name: 256})
     assert getattr(four_slices(training={name: 255}).training, name) == 255
+
+
+def test_adapters_need_weights_that_they_adapt() -> None:
+    lora: dict[str, Any] = {"rank": 4, "alpha": 8, "targets": ["gate", "down"]}
+    with pytest.raises(ValidationError, match=r"initial_weights must name the weights that training.lora adapts"):
+        four_slices(training={"lora": lora})
+    whole: dict[str, Any] = JOB.model_dump() | {"initial_weights": "gs://bucket/weights"}
+    whole["training"]["lora"] = lora
+    assert JobSpec.model_validate_json(JobSpec.model_validate(whole).model_dump_json()).training.lora == LoraSpec(
+        **lora
+    )
+    whole["training"]["lora"] = lora | {"targets": ["gate", "gate"]}
+    with pytest.raises(ValidationError, match="each target once, got gate, gate"):
+        JobSpec.model_validate(whole)
 
 
 @pytest.mark.parametrize("attention", ["splash", "fused", "reference"])

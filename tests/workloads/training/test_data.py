@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.workloads.jobs import small_job
+from workloads.data.documents import TextField
 from workloads.data.encoders import ByteEncoder
 from workloads.data.prepare import Request, prepare
+from workloads.data.turns import Turns
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec, TrainingSpec
 from workloads.training import read_ahead
 from workloads.training.data import Batches, Order, Part, mixed, require_same_rows, shares
@@ -244,7 +246,7 @@ def test_a_host_with_other_data_is_named() -> None:
 
 def token_folder(tmp_path: Path, text: bytes) -> TokenFileSpec:
     (tmp_path / "text").write_bytes(text)
-    asked = Request((str(tmp_path / "text"),), str(tmp_path / "tokens"), "text", "")
+    asked = Request((str(tmp_path / "text"),), str(tmp_path / "tokens"), TextField("text"), "")
     prepare(asked, ByteEncoder(), lambda _: None)
     return TokenFileSpec(source="token-file", path=asked.output, held_out_fraction=0.05)
 
@@ -354,6 +356,33 @@ def test_all_that_is_wrong_with_a_mixture_is_said_at_once(tmp_path: Path) -> Non
     assert told[0].startswith(f"data.datasets.a: {spec.datasets['a'].path}/tokens-00000.bin: expected 300 bytes, got 0")
     assert any(part.startswith("data.datasets.b: ") and "got no manifest.json" in part for part in told)
     assert "model.vocab_size must be at least the 256 of the data's tokens, got 100" in told
+
+
+def conversations(tmp_path: Path) -> TokenFileSpec:
+    (tmp_path / "chat.jsonl").write_text('{"prompt": "12", "completion": "34"}\n' * 40)
+    fields = Turns(("prompt", "completion"), "{content}", begin="")
+    asked = Request((str(tmp_path / "chat.jsonl"),), str(tmp_path / "chat"), fields, "", sequence_length=3)
+    prepare(asked, ByteEncoder(), lambda _: None)
+    return TokenFileSpec(source="token-file", path=asked.output, held_out_fraction=0.05)
+
+
+def test_rows_of_a_mixture_carry_marks_if_prompts_are_not_learned_and_none_if_they_are(tmp_path: Path) -> None:
+    chat, text = conversations(tmp_path), token_folder(tmp_path, b"abcd" * 30)
+    datasets = {"chat": MixedSpec(path=chat.path, weight=1), "text": MixedSpec(path=text.path, weight=1)}
+    spec = MixtureSpec(source="mixture", datasets=datasets, held_out_fraction=0.05)
+    rows, whole = (load_rows(spec, 256, 3, tmp_path, marked) for marked in (True, False))
+    assert (rows.dtype, whole.dtype) == ("uint16", "uint8")
+    found = rows.read([0, 40])
+    assert (found & 1).tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
+    assert bytes((found >> 1).astype(np.uint8)) == bytes(whole.read([0, 40])) == b"1234abcd"
+
+
+def test_a_loss_on_completions_needs_data_that_marks_its_prompts(tmp_path: Path) -> None:
+    spec = token_folder(tmp_path, b"abcd" * 30)
+    with pytest.raises(InvalidSpec, match="training.loss_on is completions, but no data marks its prompts; prepare"):
+        load_rows(spec, 256, 3, tmp_path, marked=True)
+    with pytest.raises(InvalidSpec, match="expected training.sequence_length 3, .* got 7; set it"):
+        load_rows(conversations(tmp_path), 256, 7, tmp_path, marked=True)
 
 
 def test_datasets_of_several_tokenizers_are_not_mixed(tmp_path: Path) -> None:

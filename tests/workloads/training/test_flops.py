@@ -4,8 +4,16 @@ import jax
 import pytest
 
 from tests.workloads.jobs import small_job
-from workloads.spec import ExpertsSpec, WindowSpec
-from workloads.training.flops import flops_per_token, matrix_parameters, total_parameters, utilisation
+from workloads.spec import ExpertsSpec, LoraSpec, WindowSpec
+from workloads.spec.training import LoraTarget
+from workloads.training.adapters import initial_adapters
+from workloads.training.flops import (
+    adapter_parameters,
+    flops_per_token,
+    matrix_parameters,
+    total_parameters,
+    utilisation,
+)
 from workloads.training.model import initial_parameters
 
 
@@ -29,6 +37,20 @@ def test_the_weights_counted_are_those_of_the_model(tied: bool, parts: dict[str,
     looked_up = 0 if tied else sizes["['embedding']"]
     scales = sum(size for name, size in sizes.items() if "scale" in name)
     assert matrix_parameters(model) == total_parameters(model) - looked_up - scales
+
+
+@pytest.mark.parametrize("experts", [None, ExpertsSpec(count=4, per_token=4, balance_weight=0)])
+@pytest.mark.parametrize("targets", [("query_key_value", "out", "gate", "up", "down"), ("query_key_value", "down")])
+def test_the_adapters_counted_are_those_of_the_model_and_frozen_weights_have_no_gradient_of_their_own(
+    experts: ExpertsSpec | None, targets: tuple[LoraTarget, ...]
+) -> None:
+    model = small_job(Path("somewhere")).model.model_copy(update={"experts": experts})
+    lora = LoraSpec(rank=4, alpha=8, targets=targets)
+    adapters = jax.eval_shape(lambda: initial_adapters(initial_parameters(model, 0), lora, 0))
+    count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
+    assert adapter_parameters(model, lora) == count
+    spared = flops_per_token(model, 64) - flops_per_token(model, 64, lora)
+    assert spared == 2 * matrix_parameters(model) - 6 * count
 
 
 def test_a_token_is_multiplied_with_its_own_experts_only() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.workloads.jobs import small_job
 from workloads.progress import (
@@ -21,7 +22,7 @@ from workloads.progress import (
     SettingsChanged,
     StepProgress,
 )
-from workloads.spec import JobSpec, Kernel
+from workloads.spec import JobSpec, Kernel, TrackersSpec
 from workloads.training import attention_trial, loop
 from workloads.training.attention import Heads, Sequence, mix_plainly
 from workloads.training.attention_trial import Mix
@@ -259,13 +260,47 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
 
 def test_steps_that_are_not_finite_are_skipped_until_there_are_too_many(tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(
-        Diverged, match=r"step 5: .* 4 steps in a row was not finite, after 0 of at most 0 rollbacks; set"
+        Diverged, match=r"step 5: .* 4 steps in a row was not finite or too large, after 0 of at most 0 rollbacks; set"
     ):
         trained(exploding(small_job(tmp_path, max_skipped_steps=3)), capsys)
     steps = step_metrics(tmp_path)
     assert [step["skipped"] for step in steps] == [False, True, True, True, True]
     assert [step["gradient_norm"] is None for step in steps] == [False, True, True, True, True]
     assert capsys.readouterr().out.count("the step is skipped and changes nothing") == 4
+
+
+def test_a_step_with_too_large_a_gradient_is_skipped_and_recorded(tmp_path: Path, capsys: Capture) -> None:
+    job = small_job(tmp_path / "all", steps=4)
+    trained(job, capsys)
+    norms = sorted(step["gradient_norm"] for step in step_metrics(tmp_path / "all"))
+    limit = (norms[0] + norms[-1]) / 2
+    limited = small_job(tmp_path / "limited", steps=4).model_copy(
+        update={"optimizer": job.optimizer.model_copy(update={"skip_norm": limit})}
+    )
+    lines = trained(limited, capsys)
+    steps = step_metrics(tmp_path / "limited")
+    assert [step["skipped"] for step in steps] == [step["gradient_norm"] > limit for step in steps]
+    skipped = steps[-1]["skipped_steps"]
+    assert skipped > 0
+    assert sum("the step is skipped" in line for line in lines) == skipped
+    warnings = [event for event in ledger(tmp_path / "limited") if event["event"] == "warning"]
+    assert sum("job.optimizer.skip_norm" in event["message"] for event in warnings) == skipped
+
+
+def test_the_curves_of_a_run_go_to_tensorboard_only_if_its_job_asks_for_it(tmp_path: Path, capsys: Capture) -> None:
+    job = small_job(tmp_path, steps=2, z_loss=1e-3)
+    trained(job, capsys)
+    assert not (tmp_path / "runs/run-1/tensorboard").exists()
+    longer = small_job(tmp_path, steps=4, z_loss=1e-3)
+    trained(longer.model_copy(update={"trackers": TrackersSpec(tensorboard=True)}), capsys)
+    curves = EventAccumulator(str(tmp_path / "runs/run-1/tensorboard")).Reload()
+    told = json.loads((tmp_path / "runs/run-1/steps/1-0.jsonl").read_text().splitlines()[-1])
+    for name in ("loss", "z_loss", "gradient_norm"):
+        points = curves.Scalars(name)
+        assert [point.step for point in points] == [3, 4]
+        assert points[-1].value == pytest.approx(told[name])
+    assert told["z_loss"] > 0
+    assert [point.step for point in curves.Scalars("held_out_loss")] == [4]
 
 
 def test_the_leader_writes_a_line_of_metrics_for_each_step(tmp_path: Path, capsys: Capture) -> None:

@@ -29,6 +29,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "stretched": ({"rope_scaling": LONG, "norm_epsilon": 1e-3}, {}),
     "experts": ({"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0)}, {}),
     "documents": ({}, {"document_end": 7, "ignored_token": 3}),
+    "completions": ({}, {"loss_on": "completions", "document_end": 7, "ignored_token": 3}),
+    "z-loss": ({"logit_soft_cap": 0.5}, {"z_loss": 0.1, "ignored_token": 3}),
     "query and key norms": ({"query_key_norm": True, "score_dim": 5}, {}),
     "soft caps": ({"attention_soft_cap": 0.3, "logit_soft_cap": 0.5}, {}),
     "output norms, gelu": (
@@ -45,7 +47,13 @@ def job(model: dict[str, Any], training: dict[str, Any]) -> JobSpec:
     return small.model_copy(update={"model": SPEC.model_copy(update=model)})
 
 
-def plain_loss(weights: Any, rows: jax.Array, spec: JobSpec) -> jax.Array:
+def plain_loss(
+    weights: Any, rows: jax.Array, spec: JobSpec, marks: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Cross-entropy and z-loss together, and the z-loss.
+
+    `marks` [batch, position] are 1 at tokens whose prediction counts for nothing.
+    """
     inputs, targets = rows[:, :-1], rows[:, 1:]
     segments = None
     if spec.training.document_end is not None:
@@ -53,26 +61,34 @@ def plain_loss(weights: Any, rows: jax.Array, spec: JobSpec) -> jax.Array:
     counts = jnp.ones(targets.shape)
     if spec.training.ignored_token is not None:
         counts = jnp.where(targets == spec.training.ignored_token, 0.0, 1.0)
-    likelihoods = jax.nn.log_softmax(plain_logits(weights, inputs, spec.model, segments))
-    picked = jnp.take_along_axis(likelihoods, targets[..., None], axis=-1)[..., 0]
-    return -jnp.sum(counts * picked) / jnp.sum(counts)
+    if marks is not None:
+        counts *= 1 - marks[:, 1:]
+    logits = plain_logits(weights, inputs, spec.model, segments)
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)[..., 0]
+    squares = jnp.log(jnp.sum(jnp.exp(logits), axis=-1)) ** 2
+    z_loss = spec.training.z_loss * jnp.sum(counts * squares) / jnp.sum(counts)
+    return z_loss - jnp.sum(counts * picked) / jnp.sum(counts), z_loss
 
 
-@pytest.mark.parametrize(("variant", "logits_bytes"), [*((name, 1 << 30) for name in VARIANTS), ("tied", 32 * 4 * 8)])
+@pytest.mark.parametrize(
+    ("variant", "logits_bytes"), [*((name, 1 << 30) for name in VARIANTS), ("tied", 32 * 4 * 8), ("z-loss", 32 * 4 * 8)]
+)
 def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
     variant: str, logits_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "LOGITS_BYTES_PER_CHUNK", logits_bytes)
     spec = job(*VARIANTS[variant])
     rows = np.random.default_rng(0).integers(0, 32, (16, 13))
+    marks = prompts(rows) if spec.training.loss_on == "completions" else None
     weights = initial_parameters(spec.model, spec.training.seed)
-    expected, gradients = jax.value_and_grad(plain_loss)(weights, jnp.asarray(rows), spec)
+    (both, z_loss), gradients = jax.value_and_grad(plain_loss, has_aux=True)(weights, jnp.asarray(rows), spec, marks)
     norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))
 
     program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()))
-    state, result = program.compile_step()(program.compile_initial()(), program_batch(program, rows))
+    state, result = program.compile_step()(program.compile_initial()(), program_batch(program, rows, marks))
 
-    assert float(result.loss) == pytest.approx(float(expected), rel=1e-6)
+    assert float(result.loss) == pytest.approx(float(both - z_loss), rel=1e-6)
+    assert float(result.z_loss) == pytest.approx(float(z_loss), rel=1e-6)
     assert float(result.gradient_norm) == pytest.approx(float(norm), rel=1e-6)
     # AdamW's first moment after one step is (1 - beta1) x the clipped gradient.
     scale = (1 - spec.optimizer.beta1) * min(1, spec.optimizer.clip_norm / norm)
@@ -80,5 +96,11 @@ def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
         assert np.linalg.norm(found - wanted * scale) < 3e-6 * np.linalg.norm(wanted * scale)
 
 
-def program_batch(program: Program, rows: np.ndarray) -> jax.Array:
-    return jax.device_put(rows.astype(np.uint8), program.batch_sharding)
+def prompts(rows: np.ndarray) -> np.ndarray:
+    """Marks at the beginning of each row, of another length in each: the slices have unequal numbers that count."""
+    return (np.arange(rows.shape[1]) < np.arange(len(rows))[:, None] * rows.shape[1] // len(rows)).astype(np.int32)
+
+
+def program_batch(program: Program, rows: np.ndarray, marks: np.ndarray | None = None) -> jax.Array:
+    stored = rows if marks is None else 2 * rows + marks
+    return jax.device_put(stored.astype(program.batch.dtype), program.batch_sharding)

@@ -15,17 +15,20 @@ def test_gradients_are_scaled_down_to_the_limit_and_never_up(norm: float, factor
 
 
 def test_matrices_decay_and_norm_scales_do_not() -> None:
-    spec = small_job(Path("unused")).optimizer.model_copy(update={"warmup_steps": 0})
-    optimizer = build_optimizer(spec, steps=10)
+    job = small_job(Path("unused"))
+    spec = job.optimizer.model_copy(update={"warmup_steps": 0})
+    optimizer = build_optimizer(spec, job.model, steps=10)
     weights: Tree = {"blocks": {"gate": jnp.ones((2, 3, 4)), "mlp_scale": jnp.ones((2, 4))}}
     updates: Tree = optimizer.update(jax.tree.map(jnp.zeros_like, weights), optimizer.init(weights), weights)[0]
     assert (updates["blocks"]["gate"] < 0).all()
     assert (updates["blocks"]["mlp_scale"] == 0).all()
 
 
-def test_the_optimizer_counts_the_updates_that_its_schedule_goes_by() -> None:
-    optimizer = build_optimizer(small_job(Path("unused")).optimizer, steps=10)
-    weights: Tree = {"gate": jnp.ones((2, 3))}
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_the_optimizer_counts_the_updates_that_its_schedule_goes_by(kind: str) -> None:
+    job = small_job(Path("unused"))
+    optimizer = build_optimizer(job.optimizer.model_copy(update={"kind": kind}), job.model, steps=10)
+    weights: Tree = {"embedding": jnp.ones((2, 3))}
     state = optimizer.init(weights)
     for _ in range(3):
         state = optimizer.update(weights, state, weights)[1]

@@ -36,6 +36,7 @@ PARTS: dict[str, dict[str, Any]] = {
     },
 }
 PARTS["gemma of six layers"] = PARTS["gemma"] | {"layers": 6}
+PARTS["muon, experts"] = PARTS["experts"]
 """What of the model a variant changes."""
 
 ONE_DEVICE = MeshSpec(replica=1, fsdp=1)
@@ -82,19 +83,22 @@ LAYOUTS = {
 class Trained:
     losses: list[float]
     gradient: dict[str, np.ndarray]
-    """Of the first step, clipped, as AdamW's first moment holds it."""
+    """Of the first step, clipped, as AdamW's first moment or Muon's momentum holds it."""
 
 
 def job(layout: Layout, variant: str) -> JobSpec:
     common: dict[str, Any] = {"steps": STEPS, "global_batch": 16, "sequence_length": 32}
     if variant == "documents":
         common |= {"document_end": ord("\n"), "ignored_token": ord(" ")}
+    if variant == "z-loss":
+        common |= {"z_loss": 1e-2, "ignored_token": ord(" ")}
     slices = layout.slices or layout.mesh.replica
     plain = small_job(Path("unused"), slices, layout.mesh.devices // slices, min_count=layout.min_count, **common)
-    parts = PARTS.get(variant, {})
+    parts, optimizer = PARTS.get(variant, {}), {"kind": "muon"} if variant.startswith("muon") else {}
     return plain.model_validate(
         plain.model_dump()
         | {"mesh": layout.mesh, "model": plain.model.model_copy(update=parts)}
+        | {"optimizer": plain.optimizer.model_copy(update=optimizer)}
         | {"training": plain.training.model_copy(update=layout.training)}
     )
 
@@ -110,7 +114,10 @@ def trained(spec: JobSpec, folder: Path) -> Trained:
         state, result = step(state, batches.training(number))
         losses.append(float(result.loss))
         if number == 0:
-            moments = jax.tree_util.tree_leaves_with_path(state.optimizer[0].mu)
+            first = state.optimizer[0]
+            moments = jax.tree_util.tree_leaves_with_path(
+                first.mu if spec.optimizer.kind == "adamw" else first.inner_state[0].trace
+            )
             gradient = {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in moments}
     return Trained(losses, gradient)
 
@@ -128,7 +135,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TENSOR, STAGES = "replica 2 x fsdp 2 x tensor 2", "replica 2 x stage 2 x tensor 2"
 UNEVEN, UNEVEN_STAGES = "replica 3 x fsdp 2, accumulation 2", "replica 3 x stage 2"
 QUICK = {("replica 2 x fsdp 4", "dense"), (TENSOR, "documents"), (STAGES, "experts"), (UNEVEN, "experts")} | {
-    (TENSOR, "qwen3")
+    (TENSOR, "qwen3"),
+    (TENSOR, "muon"),
 }
 CASES = [
     *((name, "dense") for name in LAYOUTS),
@@ -136,6 +144,9 @@ CASES = [
     *((name, "documents") for name in (TENSOR, STAGES, UNEVEN, UNEVEN_STAGES)),
     *((name, variant) for name in (TENSOR, "accumulation 4") for variant in ("qwen3", "gemma")),
     (STAGES, "gemma of six layers"),
+    *((name, "muon") for name in (TENSOR, STAGES, "fsdp 8", UNEVEN)),
+    *((name, "muon, experts") for name in (TENSOR, STAGES)),
+    *((name, "z-loss") for name in (TENSOR, STAGES, UNEVEN, "accumulation 4, weights gathered once")),
 ]
 MARKED = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.complete) for case in CASES]
 

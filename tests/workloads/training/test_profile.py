@@ -1,6 +1,5 @@
 """Profiles on request, with two processes as on a cluster, and those that a stop cuts short."""
 
-import signal
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ from etils import epath
 from tests.processes import running_hosts
 from tests.workloads.jobs import small_job
 from workloads.progress import RunSummary, StepProgress
+from workloads.spec import PROFILE_REQUEST
 from workloads.training.failures import Preempted
 from workloads.training.profile import StepProfiler
 from workloads.training.runtime import Processes
@@ -19,21 +19,24 @@ TIMEOUT_SECONDS = 600
 
 @pytest.mark.complete
 @pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_a_signal_to_one_host_makes_all_record_the_same_steps(tmp_path: Path) -> None:
+def test_a_request_in_the_runs_folder_makes_all_hosts_record_the_same_steps(tmp_path: Path) -> None:
     steps = 100_000
     job = small_job(tmp_path / "storage", replica=1, fsdp=4, hosts=2, steps=steps, save_every_steps=steps)
     lines: list[str] = []
+    request = tmp_path / "storage/runs/run-1" / PROFILE_REQUEST
     with running_hosts(job, 0, tmp_path / "logs", TIMEOUT_SECONDS, {}) as hosts:
         for line in hosts.follow():
             lines.append(line)
             step = StepProgress.parse(line)
             if step and step.step == 3:
-                hosts.all[1].process.send_signal(signal.SIGUSR1)
+                request.parent.mkdir(parents=True)
+                request.write_text("")
             if line.startswith("profile of steps"):
                 hosts.stop(grace_seconds=20)
     (told,) = [line for line in lines if line.startswith("profile of steps")]
     assert not any(RunSummary.parse(line) for line in lines)
     (session,) = (tmp_path / "storage/runs/run-1/profiles/plugins/profile").iterdir()
+    assert not request.exists()
     assert told.endswith(f"saved to {session}")
     recorded = sorted(path.name for path in session.iterdir() if path.name.endswith(".xplane.pb"))
     assert recorded == [f"{index:05d}-{host.address}.xplane.pb" for index, host in enumerate(hosts.all)]
@@ -60,7 +63,7 @@ def test_what_was_recorded_until_a_stop_is_kept(
             stopped_in_step_3(tmp_path, stop)
     else:
         stopped_in_step_3(tmp_path, stop)
-    session = tmp_path / "plugins" / "profile" / "0-2-3"
+    session = tmp_path / "profiles" / "plugins" / "profile" / "0-2-3"
     assert (session / "00000-host-0.xplane.pb").stat().st_size > 0
     assert f"profile of steps 2 to 3 saved to {session}" in capsys.readouterr().out
 
@@ -68,7 +71,7 @@ def test_what_was_recorded_until_a_stop_is_kept(
 def test_storage_that_takes_no_profile_does_not_hide_why_training_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "plugins").write_text("a file in the way")
+    (tmp_path / "profiles").write_text("a file in the way")
     with pytest.raises(Preempted):
         stopped_in_step_3(tmp_path, Preempted("SIGTERM"))
     assert "profile of steps 2 to 3 is lost: " in capsys.readouterr().out

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.workloads.jobs import small_job
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runs import DataRecord, Run, manifest, open_run, recorded_kernel
 from workloads.training.runtime import Processes
@@ -84,6 +85,27 @@ def test_a_run_cannot_go_on_with_another_optimizer(tmp_path: Path) -> None:
         InvalidSpec, match=r"optimizer.beta2: expected 0.95, got 0.5; .*allow_changes: \[optimizer.beta2\]"
     ):
         started(other, "second")
+
+
+def test_a_run_keeps_its_kind_of_optimizer_and_no_job_can_allow_a_change(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    started(job, "first")
+    muon = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"kind": "muon"})})
+    with pytest.raises(InvalidSpec, match=r"optimizer.kind: expected adamw, got muon; restore them or begin"):
+        started(muon, "second")
+    with pytest.raises(ValidationError, match="one of optimizer.learning_rate"):
+        StorageSpec(path="unused", existing_run="resume", allow_changes=("optimizer.kind",))
+
+
+def test_a_run_may_begin_to_skip_steps_by_their_norm_where_its_job_allows_that(tmp_path: Path) -> None:
+    job = small_job(tmp_path)
+    started(job, "first")
+    optimizer = job.optimizer.model_copy(update={"skip_norm": 20.0})
+    limited = job.model_copy(update={"optimizer": optimizer})
+    with pytest.raises(InvalidSpec, match=r"expected None, got 20.0; .*allow_changes: \[optimizer.skip_norm\]"):
+        started(limited, "second")
+    storage = job.storage.model_copy(update={"allow_changes": ("optimizer.skip_norm",)})
+    assert started(limited.model_copy(update={"storage": storage}), "second").id == "first"
 
 
 def with_rate(job: JobSpec, learning_rate: float, *allowed: str) -> JobSpec:

@@ -10,9 +10,10 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.training.data import Batches
+from workloads.training.layout import Tree
 from workloads.training.mesh import build_mesh
 from workloads.training.rows import load_rows
-from workloads.training.step import Program, TrainState
+from workloads.training.step import Program, StepResult, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
 """Without a compilation cache."""
@@ -101,6 +102,28 @@ def test_a_step_that_is_not_finite_changes_nothing_but_step_and_batch(tmp_path: 
     jax.tree.map(
         np.testing.assert_array_equal, (after.parameters, after.optimizer), (before.parameters, before.optimizer)
     )
+
+
+@pytest.mark.parametrize(("times", "skipped"), [(0.999, True), (1.001, False)])
+def test_a_step_whose_gradient_norm_is_above_the_limit_changes_no_weight(
+    tmp_path: Path, times: float, skipped: bool
+) -> None:
+    job = small_job(tmp_path)
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+
+    def stepped(limit: float | None) -> tuple[Tree, TrainState, StepResult]:
+        limited = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"skip_norm": limit})})
+        program = Program(limited, build_mesh(job.mesh, job.slices, jax.devices()))
+        state = program.compile_initial()()
+        before = jax.tree.map(np.array, (state.parameters, state.optimizer))
+        return before, *program.compile_step()(state, Batches(rows, job.training, program.batch_sharding).training(0))
+
+    _, usual, unlimited = stepped(None)
+    before, after, result = stepped(times * float(unlimited.gradient_norm))
+    assert (bool(unlimited.skipped), bool(result.skipped)) == (False, skipped)
+    assert (int(after.step), int(after.batch)) == (1, 1)
+    expected = before if skipped else (usual.parameters, usual.optimizer)
+    jax.tree.map(np.testing.assert_array_equal, (after.parameters, after.optimizer), expected)
 
 
 def test_a_batch_in_which_nothing_counts_changes_no_weight(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from workloads.training.tables import summed_loss
+from workloads.training.tables import LossHead, summed_loss
 from workloads.training.weights import Table
 
 
@@ -18,7 +18,7 @@ def test_no_loss_is_negative_for_a_rounding_of_the_target_s_logit_that_its_norma
 
     def loss(x: jax.Array, target: jax.Array) -> jax.Array:
         rows = Table(table, table, lambda gradient: gradient)
-        return summed_loss(x[None], rows, target[None], jnp.ones(1), None, on_tpu=False)
+        return summed_loss(x[None], rows, target[None], jnp.ones(1), LossHead(None, z_loss=0, on_tpu=False))[0]
 
     each = jax.vmap(loss)(x, targets)
     with_gradients, _ = jax.vmap(jax.value_and_grad(loss))(x, targets)

@@ -1,0 +1,105 @@
+"""`multislice cancel`: end a job; its checkpoints stay.
+
+The JobSet is deleted. Pulumi's state still holds it, so `up` does not submit it again before a setting of the job
+changes. To stop a job for a while there is `paused` in the stack file.
+"""
+
+import sys
+import time
+from dataclasses import replace
+
+from rich.console import Console
+
+from cli.answer import tell
+from cli.deployed import Deployed
+from cli.explain.finding import submit_again
+from cli.halt import Halt
+from cli.observed.files import read_files
+from cli.observed.observe import Observer, folder_of, job_of, named
+from cli.observed.snapshot import Job, State
+from cli.status.command import answered
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer
+from infra.names import JOBSETS
+from infra.settings.jobs import MOST_GRACE_SECONDS
+from workloads.spec import Spec
+
+REFUSED = 2
+"""Exit status when the job's state does not allow what was asked."""
+
+_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = MOST_GRACE_SECONDS + 60.0
+"""The hosts of a job may take their grace to save; the rest is for the controllers."""
+
+
+class Cancelled(Spec):
+    """A job that has been cancelled."""
+
+    job: str
+    namespace: str
+    checkpoint_step: int | None
+    """Step of the last checkpoint; `None` if there is none, or it cannot be read."""
+    notes: tuple[str, ...]
+
+
+def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool, as_json: bool) -> int:
+    """End a job and wait until its hosts have ended; return the exit status.
+
+    Raises:
+        Halt: there is no such job, it has ended, the user did not confirm, or the cluster refuses.
+    """
+    snapshot = answered(Observer(deployed).look(*named(deployed, name)))
+    job = job_of(deployed, snapshot, name)
+    place = job.place
+    if job.state in (State.MISSING, State.COMPLETED, State.FAILED):
+        raise Halt(f"expected a job that waits or runs, but {place.name} is {job.state}; nothing was changed", REFUSED)
+    if not yes:
+        _agree(f"Cancel job {place.name}, which is {job.state}? {_last_checkpoint(job)}.")
+    _end(deployed.api, job)
+    folder = folder_of(deployed, job)
+    job = replace(job, files=read_files(folder)) if folder else job
+    again = f"submit it again: {submit_again(snapshot, job)}"
+    notes = (_last_checkpoint(job), *((again,) if job.declared else ()))
+    cancelled = Cancelled(
+        job=place.name,
+        namespace=place.namespace,
+        checkpoint_step=job.files.training.checkpoint_step,
+        notes=notes,
+    )
+    json = cancelled.model_dump_json(indent=1) if as_json else None
+    tell(json, f"job {place.name}", "cancelled", notes, console)
+    return 0
+
+
+def _last_checkpoint(job: Job) -> str:
+    step = job.files.training.checkpoint_step
+    if step is not None:
+        return f"its last checkpoint is step {step}"
+    return "; ".join(job.files.notes) or "it has saved no checkpoint"
+
+
+def _agree(question: str) -> None:
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise Halt(f"{question}\nThis needs a confirmation, and stdin is not a terminal; pass --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Halt("nothing was changed")
+
+
+def _end(api: ApiServer, job: Job) -> None:
+    path = f"{JOBSETS.format(job.place.namespace)}/{job.place.name}"
+    options = {"kind": "DeleteOptions", "propagationPolicy": "Foreground", "preconditions": {"uid": job.uid}}
+    try:
+        api.delete(path, options)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (found := api.find(path)) and found["metadata"]["uid"] == job.uid:
+            if time.monotonic() > deadline:
+                raise Halt(
+                    f"job {job.place.name} is being deleted, but was not gone after {_PATIENCE_SECONDS:.0f} s; look"
+                    f" at its pods: kubectl get pods -n {job.place.namespace}"
+                )
+            time.sleep(_POLL_SECONDS)
+    except UNREACHABLE as error:
+        forbidden = isinstance(error, ApiError) and error.status == 403
+        advice = "docs/security.md says what members of a team may do" if forbidden else "see `multislice doctor`"
+        raise Halt(f"the cluster did not delete job {job.place.name}: {error}; {advice}") from None

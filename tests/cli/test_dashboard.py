@@ -1,0 +1,164 @@
+import http.client
+import io
+import json
+import socket
+import threading
+from collections.abc import Generator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cli.dashboard.pages import Pages
+from cli.dashboard.server import Dashboard, dashboard
+from cli.deployed import Deployed
+from cli.halt import Halt
+from cli.observed.observe import Observer
+from tests.cli import api_objects
+from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_server import Played, playing
+from tests.cli.standing import running, stack
+from tests.workloads.report.runs import crashed_and_resumed
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def played() -> Generator[Played]:
+    with playing(running()) as found:
+        yield found
+
+
+@pytest.fixture
+def deployed(played: Played, tmp_path: Path) -> Deployed:
+    crashed_and_resumed(tmp_path / "tiny", 3600.0, 7200.0)
+    return stack(played, tmp_path)
+
+
+@pytest.fixture
+def server(deployed: Deployed) -> Generator[Dashboard]:
+    made = Dashboard(Pages(Observer(deployed)), 0)
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def ask(server: Dashboard, path: str, host: str | None = None, method: str = "GET") -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request(method, path, headers={"Host": host} if host else {})
+    return connection.getresponse()
+
+
+def shown(server: Dashboard, name: str = "") -> str:
+    answer = ask(server, f"{server.root}{name}")
+    assert answer.status == 200
+    return answer.read().decode()
+
+
+def test_the_stack_is_on_one_page_with_a_link_to_each_job(server: Dashboard) -> None:
+    page = shown(server)
+    for part in ("<h1>dev</h1>", "$21.60 an hour", 'href="research/tiny"', "5 of 5", "$54.00", "2 of 2", "admits jobs"):
+        assert part in page
+
+
+def test_the_page_of_a_job_says_what_happens_now_and_has_the_report_of_its_run(server: Dashboard) -> None:
+    page = shown(server, "research/tiny")
+    for part in ("tiny: running", "All hosts run", "gke-slice-0-0", "Where the time went", "Starts"):
+        assert part in page
+
+
+def test_a_job_without_a_run_has_a_page(server: Dashboard, played: Played) -> None:
+    played.change(JOBSETS, api_objects.jobset(name="other"))
+    assert "The job has no run yet." in shown(server, "research/other")
+
+
+def test_the_page_follows_the_stack(server: Dashboard, played: Played) -> None:
+    answer = ask(server, server.root)
+    assert int(answer.getheader("Refresh") or "0") >= 5
+    played.change(JOBSETS, api_objects.jobset(name="new"))
+    assert 'href="research/new"' in shown(server)
+
+
+def test_what_the_cluster_says_is_text_and_never_markup(server: Dashboard, played: Played) -> None:
+    about = {"kind": "JobSet", "name": "tiny"}
+    event = {"metadata": {"name": "e", "uid": "e"}, "involvedObject": about, "reason": EVIL, "message": EVIL}
+    played.collections[EVENTS] = [event]
+    page = shown(server, "research/tiny")
+    assert EVIL not in page
+    assert page.count("&lt;script&gt;") == 2
+
+
+def test_a_cluster_that_does_not_answer_leaves_what_was_seen_last(server: Dashboard, played: Played) -> None:
+    shown(server)
+    for path in (NODES, QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, JOBS, LOCAL_QUEUES):
+        played.refused[path] = 503
+    page = shown(server)
+    assert "The cluster does not answer" in page
+    assert "tiny" in page
+
+
+def test_a_request_by_another_name_is_refused(server: Dashboard) -> None:
+    assert ask(server, server.root, "attacker.example").status == 421
+    assert ask(server, server.root, f"attacker.example:{server.port}").status == 421
+    assert ask(server, server.root, f"localhost:{server.port}").status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/research/tiny", "//", "/wrong/research/tiny", "/../server.py"])
+def test_somebody_who_does_not_know_the_address_sees_nothing(server: Dashboard, path: str) -> None:
+    answer = ask(server, path)
+    assert (answer.status, b"tiny" in answer.read()) == (404, False)
+
+
+@pytest.mark.parametrize("name", ["research/gone", "favicon.ico", "../server.py", "%2e%2e/server.py"])
+def test_nothing_but_pages_is_served(server: Dashboard, name: str) -> None:
+    assert ask(server, f"{server.root}{name}").status == 404
+
+
+def test_only_loopback_is_listened_on_and_nothing_changes_anything(server: Dashboard) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    assert ask(server, server.root, method="POST").status == 501
+
+
+def test_every_answer_forbids_scripts_and_what_comes_from_elsewhere(server: Dashboard) -> None:
+    for path in (server.root, f"{server.root}research/tiny", "/missing"):
+        policy = ask(server, path).getheader("Content-Security-Policy") or ""
+        assert policy.startswith("default-src 'none';")
+        assert "script-src" not in policy
+
+
+class _Addresses(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_a_page_loads_nothing(server: Dashboard) -> None:
+    addresses = _Addresses()
+    addresses.feed(shown(server) + shown(server, "research/tiny"))
+    assert addresses.found == ["research/tiny", ".."]
+
+
+def test_a_port_that_is_taken_is_named(deployed: Deployed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Halt, match=f"--port must be a free one on 127.0.0.1, got {port}"):
+            dashboard(deployed, port, Console(file=io.StringIO()), json=False)
+
+
+def test_as_json_it_says_where_it_is_served_until_it_is_interrupted(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Dashboard) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Dashboard, "serve_forever", interrupted)
+    written = io.StringIO()
+    assert dashboard(deployed, 0, Console(file=written, width=200), json=True) == 0
+    assert json.loads(written.getvalue())["url"].startswith("http://127.0.0.1:")

@@ -1,0 +1,111 @@
+import io
+import json
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from etils import epath
+from rich.console import Console
+
+from cli.halt import Halt
+from cli.profile import captures, download, profile
+from tests.cli.api_objects import HOSTS, JOBSETS
+from tests.cli.api_server import Played, playing
+from tests.cli.standing import finish, running, stack
+from tests.workloads.report.runs import crashed_and_resumed
+from workloads.spec import PROFILE_REQUEST
+
+
+@pytest.fixture
+def server() -> Generator[Played]:
+    with playing(running()) as played:
+        yield played
+
+
+def recorded(server: Played, storage: Path, wait_seconds: float = 60) -> dict[str, object]:
+    written = io.StringIO()
+    console = Console(file=written, width=200)
+    assert profile(stack(server, storage), None, storage / "here", wait_seconds, console, as_json=True) == 0
+    return json.loads(written.getvalue())
+
+
+def test_a_request_is_left_in_the_runs_folder_and_what_all_hosts_record_is_downloaded(
+    server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.profile._POLL_SECONDS", 0.05)
+    run = crashed_and_resumed(tmp_path / "tiny")
+    left(run, "0-1-5", "00000-a.xplane.pb")
+
+    def train() -> None:
+        while not (run / PROFILE_REQUEST).exists():
+            time.sleep(0.02)
+        (run / PROFILE_REQUEST).unlink()
+        left(run, "1-12-16", *(f"{index:05}-a.xplane.pb" for index in range(len(HOSTS))))
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    told = recorded(server, tmp_path)
+    trainer.join()
+    assert (told["steps"], told["hosts"]) == ([12, 16], 4)
+    assert len(list((tmp_path / "here").glob("plugins/profile/1-12-16/*.xplane.pb"))) == 4
+
+
+def test_a_request_that_no_host_answers_is_taken_back(server: Played, tmp_path: Path) -> None:
+    run = crashed_and_resumed(tmp_path / "tiny")
+    with pytest.raises(Halt, match=r"profiles of 4 hosts within 0 s, got 0"):
+        recorded(server, tmp_path, 0.1)
+    assert not (run / PROFILE_REQUEST).exists()
+
+
+def test_a_job_that_has_ended_is_not_asked(server: Played, tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path / "tiny")
+    finish(server)
+    with pytest.raises(Halt, match="but tiny is completed; nothing was recorded") as halted:
+        recorded(server, tmp_path)
+    assert halted.value.exit_status == 2
+
+
+def test_a_job_of_another_program_is_not_asked(server: Played, tmp_path: Path) -> None:
+    (job,) = server.collections[JOBSETS][0]["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
+    with pytest.raises(Halt, match="but tiny runs another program"):
+        recorded(server, tmp_path)
+
+
+def test_a_job_without_a_run_is_not_asked(server: Played, tmp_path: Path) -> None:
+    with pytest.raises(Halt, match="a profile takes a job that trains"):
+        recorded(server, tmp_path)
+
+
+def left(run: Path, name: str, *files: str) -> None:
+    folder = run / "profiles" / "plugins" / "profile" / name
+    folder.mkdir(parents=True)
+    for file in files:
+        (folder / file).write_text(file)
+
+
+def test_a_capture_tells_its_steps_and_whose_traces_are_there(tmp_path: Path) -> None:
+    left(tmp_path, "0-12-16", "00000-a.xplane.pb", "00001-b.xplane.pb", "00000-a.trace.json.gz")
+    left(tmp_path, "1-40-44")
+    found = captures(epath.Path(tmp_path))
+    assert (found["0-12-16"].steps, found["0-12-16"].hosts) == ((12, 16), 2)
+    assert (found["1-40-44"].steps, found["1-40-44"].hosts) == ((40, 44), 0)
+
+
+def test_what_other_tools_leave_there_is_no_capture(tmp_path: Path) -> None:
+    left(tmp_path, "2026_01_05_12_00_00", "host.xplane.pb")
+    assert captures(epath.Path(tmp_path)) == {}
+
+
+def test_a_run_without_profiles_has_none(tmp_path: Path) -> None:
+    assert captures(epath.Path(tmp_path)) == {}
+
+
+def test_a_capture_is_brought_to_where_xprof_looks_for_it(tmp_path: Path) -> None:
+    left(tmp_path / "run", "0-12-16", "00000-a.xplane.pb")
+    run = epath.Path(tmp_path / "run")
+    copy = download(run, captures(run)["0-12-16"], epath.Path(tmp_path / "here"))
+    assert Path(copy) == tmp_path / "here" / "plugins" / "profile" / "0-12-16"
+    assert (tmp_path / "here/plugins/profile/0-12-16/00000-a.xplane.pb").read_text() == "00000-a.xplane.pb"

@@ -1,0 +1,68 @@
+"""Conversations of a record as pieces of text, of which only the answers are learned.
+
+A record holds a list of messages with `role` and `content`, or a prompt and its completion, which are one message of a
+user and one of an assistant.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.data.documents import Piece, text_of
+from workloads.data.manifest import DataFault
+
+ANSWERING = frozenset({"assistant", "model"})
+"""Roles whose messages are learned."""
+
+ROLE, CONTENT = "{role}", "{content}"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How records become conversations."""
+
+    columns: tuple[str, ...]
+    """Field of the messages, or fields of prompt and completion."""
+    template: str
+    """What a message becomes, with `{role}` and `{content}`. Of an answer, the content and what follows it in the
+    template are learned. Special tokens count in the template and not in the content."""
+    begin: str
+    """Text before the first message, where special tokens count."""
+
+    def __post_init__(self) -> None:
+        if self.template.count(CONTENT) != 1:
+            raise DataFault(f"--turn: expected a text with {CONTENT} once, got {self.template!r}")
+
+    def pieces(self, record: object, place: str) -> Iterator[Piece]:
+        """The conversation of a record.
+
+        Raises:
+            DataFault: the record has none; the message names its `place`.
+        """
+        if self.begin:
+            yield Piece(self.begin.encode(), learned=False, special=True)
+        learned = False
+        for role, content in self._messages(record, place):
+            learned = role in ANSWERING
+            head, tail = (part.replace(ROLE, role).encode() for part in self.template.split(CONTENT))
+            yield Piece(head, learned=False, special=True)
+            yield Piece(content, learned=learned)
+            yield Piece(tail, learned=learned, special=True)
+        yield Piece(b"", ends_document=True, learned=learned)
+
+    def _messages(self, record: object, place: str) -> list[tuple[str, bytes]]:
+        column, *completion = self.columns
+        if completion:
+            texts = (text_of(record, name, place) for name in self.columns)
+            return [*zip(("user", "assistant"), texts, strict=True)]
+        messages = record.get(column) if isinstance(record, Mapping) else None
+        if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+            raise DataFault(
+                f"{place}: expected an object with a list of messages in {column!r}, got {str(record)[:80]}; name the"
+                " field by --messages-field or repair the record"
+            )
+        return [(_role(message, place), text_of(message, "content", place)) for message in messages]
+
+
+def _role(message: Any, place: str) -> str:
+    return text_of(message, "role", place).decode()

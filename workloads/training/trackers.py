@@ -1,0 +1,181 @@
+"""A run's curves on their way to the trackers that its job names, written by the leader.
+
+Each has a thread of its own, so that none of them can hold up or end training or the others. One that fails is dropped
+for the rest of the start, and that is said once.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from queue import Full, Queue, ShutDown
+from typing import NamedTuple, Protocol
+
+from workloads.spec import JobSpec, TrackersSpec
+from workloads.training.failures import InvalidSpec
+from workloads.training.runs import Run
+from workloads.training.runtime import Processes
+
+CURVES = ("loss", "z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_per_second", "mfu")
+"""Fields of a step's line that are plotted. A curve has a gap where its field is `null`."""
+
+CLOSE_SECONDS = 10.0
+"""Longest wait for trackers at the end of a start. Spot capacity that is taken back leaves 15 seconds for all."""
+
+WAITING_POINTS = 10_000
+"""Most points that wait for a tracker which does not answer."""
+
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+
+
+class Point(NamedTuple):
+    """Values by curve, after one step."""
+
+    step: int
+    values: Mapping[str, float]
+    again: bool
+    """Whether what a tracker has of this step and later ones no longer holds."""
+
+
+class Tracker(Protocol):
+    """One service that shows curves. Its methods may raise anything, and are called from one thread."""
+
+    def log(self, point: Point) -> None:
+        """Show `point`."""
+        ...
+
+    def close(self, completed: bool) -> None:
+        """Show what is not shown yet; `completed`: the run has reached its last step."""
+        ...
+
+
+def require_packages(spec: TrackersSpec) -> None:
+    """Check that this image has what the job's trackers need.
+
+    Raises:
+        InvalidSpec: a package is missing. The message names all of them.
+    """
+    missing = [f"job.trackers.{name} needs {_PACKAGES[name]}" for name in _asked(spec) if not _has(_PACKAGES[name])]
+    if missing:
+        raise InvalidSpec(
+            f"the image lacks packages: {', '.join(missing)}; name an image that has them, see docs/metrics.md,"
+            " or remove these trackers"
+        )
+
+
+def trackers_of(spec: JobSpec, run: Run, processes: Processes) -> "Trackers":
+    """Return the trackers of the job; all processes but the leader have none."""
+    makers = {"tensorboard": partial(_tensorboard, run), "wandb": partial(_wandb, spec, run)}
+    return Trackers({name: makers[name] for name in _asked(spec.trackers) if processes.leads})
+
+
+def _asked(spec: TrackersSpec) -> list[str]:
+    return [name for name in _PACKAGES if getattr(spec, name)]
+
+
+def _has(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+# Imported late, since most jobs need neither library.
+
+
+def _tensorboard(run: Run) -> Tracker:
+    from workloads.training.tensorboard import TensorBoard
+
+    return TensorBoard(run.tensorboard, run.start)
+
+
+def _wandb(spec: JobSpec, run: Run) -> Tracker:
+    from workloads.training.weights_and_biases import WeightsAndBiases
+
+    assert spec.trackers.wandb
+    return WeightsAndBiases(spec.trackers.wandb, spec.name, run, CLOSE_SECONDS / 2)
+
+
+class Trackers:
+    """The trackers of one start."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Tracker]]):
+        self._makers = makers
+        self._served: list[_Served] = []
+        self._last_step: int | None = None
+
+    def open(self, warn: Callable[[str], None]) -> None:
+        """Begin to serve them; `warn` is told of each that fails."""
+        self._served = [_Served(name, make, warn) for name, make in self._makers.items()]
+        for served in self._served:
+            served.start()
+
+    def step(self, step: int, line: Mapping[str, object]) -> None:
+        """Show what `step` gave, as its line says it."""
+        again = self._last_step is None or step <= self._last_step
+        self._last_step = step
+        values = {name: float(one) for name in CURVES if isinstance(one := line[name], int | float)}
+        self._show(Point(step, values, again))
+
+    def held_out(self, step: int, loss: float) -> None:
+        """Show the loss on the held-out rows after `step`."""
+        if math.isfinite(loss):
+            self._show(Point(step, {"held_out_loss": loss}, again=False))
+
+    def close(self, completed: bool) -> None:
+        """Wait a short time for what is not shown yet."""
+        for served in self._served:
+            served.end(completed)
+        latest = time.monotonic() + CLOSE_SECONDS
+        for served in self._served:
+            served.wait_until(latest)
+
+    def _show(self, point: Point) -> None:
+        for served in self._served:
+            served.show(point)
+
+
+class _Served(threading.Thread):
+    """One tracker, which is made and used in this thread."""
+
+    def __init__(self, name: str, make: Callable[[], Tracker], warn: Callable[[str], None]):
+        super().__init__(name=f"tracker {name}", daemon=True)
+        self._setting, self._make, self._warn = f"job.trackers.{name}", make, warn
+        self._points: Queue[Point] = Queue(WAITING_POINTS)
+        self._completed = self._is_dropped = False
+
+    def show(self, point: Point) -> None:
+        """Have the tracker show `point`, unless it was dropped."""
+        with suppress(ShutDown):
+            try:
+                self._points.put_nowait(point)
+            except Full:
+                self._drop(f"it has not taken the last {WAITING_POINTS} points")
+
+    def end(self, completed: bool) -> None:
+        """Have the tracker close once it has all points."""
+        self._completed = completed
+        self._points.shutdown()
+
+    def wait_until(self, latest: float) -> None:
+        """Wait for its end, but not beyond `latest` of `time.monotonic()`."""
+        self.join(max(0.0, latest - time.monotonic()))
+        if self.is_alive():
+            self._drop("it has not taken the last points in time")
+
+    def run(self) -> None:
+        """Serve the tracker to its end."""
+        try:
+            tracker = self._make()
+            with suppress(ShutDown):
+                while True:
+                    tracker.log(self._points.get())
+            tracker.close(self._completed)
+        except Exception as error:  # noqa: BLE001 - each library has exceptions of its own
+            self._drop(f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _drop(self, why: str) -> None:
+        self._points.shutdown(immediate=True)
+        if not self._is_dropped:
+            self._is_dropped = True
+            self._warn(f"{self._setting} fails and is left out until the next start: {why}")
