@@ -47,7 +47,7 @@ TRAINING = "tests/workloads/training"
 PROGRAM = (
     *_of(
         "infra/plan.py",
-        "tests/infra/test_shapes.py",
+        "tests/infra/test_plan.py",
         {
             "shapes-mfu-of-other-slices": Change("mfu=quoted.mfu * quoted.seconds / seconds", "mfu=quoted.mfu"),
             "shapes-dcn-share-of-one-slice": Change(
@@ -69,7 +69,7 @@ PROGRAM = (
     ),
     *_of(
         "infra/cost.py",
-        "tests/infra/test_bill.py",
+        "tests/infra/test_cost.py",
         {
             "bill-slices-of-a-job": Change("job.slices.count * group.chips // group.slices", "group.chips"),
             "bill-when-chips-are-billed": Change("return group.chips, group.billed, ", "return group.chips, "),
@@ -77,7 +77,7 @@ PROGRAM = (
     ),
     *_of(
         "infra/settings/rules_teams.py",
-        "tests/infra/rules/test_budget.py",
+        "tests/infra/settings/test_rules_teams.py",
         {"budget-dearest-group": Change("max(known)", "min(known)")},
     ),
     *_of(

@@ -12,7 +12,7 @@ from infra.settings.read import parse
 from infra.submission import submission
 from infra.tpu import all_shapes
 from tests.infra.recording import ROOT, Values, run_program
-from tests.infra.test_jobs import CONTAINER
+from tests.infra.settings.test_jobs import CONTAINER
 
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
 GOOGLES = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways"

@@ -14,7 +14,7 @@ from chaos.field import NAMESPACE
 from infra.names import NODE_POOL_LABEL
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
-from tests.infra.test_jobs import CONTAINER
+from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.test_pathways import PATHWAYS, SINGLE_HOST, rendered
 
 pytestmark = pytest.mark.complete

@@ -6,8 +6,8 @@ import pytest
 
 from infra.admission.manifests import Object
 from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack, situation
-from infra.settings import Settings
 from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 

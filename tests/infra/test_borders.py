@@ -1,4 +1,4 @@
-"""Which namespaces the admission policies are for. What they refuse is asked of a real API server in tests/chain."""
+"""Admission policies."""
 
 from infra.borders import HOST_NETWORK
 from infra.names import NO_FOREIGN, NO_JOB_RUNS

@@ -1,4 +1,4 @@
-"""Stack files: what is refused, in which words, and what every accepted one guarantees."""
+"""Reading a stack file: what is valid, and every error of what is not."""
 
 from typing import get_args
 
@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from pulumi import runtime
 
 from infra import queues
-from infra.settings import SettingsError
+from infra.settings.errors import SettingsError
 from infra.settings.jobs import Priority
 from infra.settings.read import load, parse
 from infra.settings.values import HIDDEN
@@ -21,7 +21,6 @@ from workloads.spec import JobSpec, ModelSpec, TrackersSpec, WandbSpec, load_pre
 
 _OTHER_TEAM = {"namespace": "research", "quota": {"trillium": 0}}
 _LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
-
 _CPUS = "a machine type of Compute Engine without accelerators, such as e2-standard-4"
 
 

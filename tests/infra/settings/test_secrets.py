@@ -1,4 +1,4 @@
-"""The section of secrets: what may stand in it, what may stand nowhere else, and that no fault shows a value."""
+"""Secrets in a stack file."""
 
 import json
 from typing import Any

@@ -19,7 +19,7 @@ from infra.settings.read import parse
 from infra.submission import job_specs
 from tests.infra.recording import Values, run_program
 from tests.infra.review.known import NOTHING
-from tests.infra.test_jobs import CONTAINER
+from tests.infra.settings.test_jobs import CONTAINER
 
 JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 ONE_SLICE = {"group": "trillium", "count": 1}

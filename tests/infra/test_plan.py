@@ -1,10 +1,79 @@
-import pytest
+"""The plan of slices, and the table of compiled steps that it is made from."""
 
-from infra.plan import Goal, Option, Plan, Row, plan
+from math import isclose
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.preflight_table import job
+from infra.plan import TABLE, Design, Goal, Option, Plan, Row, ScaledStep, plan, read_rows
 from tests.infra.preflight_rows import design, fitting, unfit
 
-GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
 
+def test_every_row_that_ships_is_a_job_that_can_be_had() -> None:
+    shipped = read_rows(TABLE.read_text())
+    assert shipped
+    for each in shipped:
+        spec = job(each.design)
+        assert spec.training.global_batch == each.design.sequences_per_chip * spec.slices.chips
+        assert each.step is None or each.needed_gib is not None
+        assert each.step is None or sorted(each.step.steps, key=lambda step: -step.seconds) == [*each.step.steps]
+
+
+def test_a_row_that_was_compiled_again_stands_for_the_one_before() -> None:
+    lines = [fitting(design(), 3.0), unfit(design(sequences=4)), fitting(design(), 2.5)]
+    table = read_rows("".join(f"{each.model_dump_json()}\n" for each in lines))
+    assert [each.step and each.step.quoted.seconds for each in table] == [2.5, None]
+
+
+def test_a_design_is_written_as_it_is_read() -> None:
+    written = "llama-3.2-1b:v5p:4x4x8:2:6:full"
+    made = Design.parse(written)
+    assert str(made) == written
+    assert (made.sequence_length, made.attention) == (8192, "splash")
+
+
+@pytest.mark.parametrize(
+    "written", ["", "llama-3.2-1b:v5p:4x4x8:2:6", "llama-3.2-1b:v5p:4x4x8:2:0:full", "none:v5p:4x4x8:2:6:full"]
+)
+def test_what_names_no_design_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a design; write PRESET:|sequences_per_chip|is not a preset"):
+        Design.parse(written)
+
+
+def _scaled(slices: int, exposed: float, dcn: float) -> ScaledStep:
+    made = fitting(design(slices=slices), exposed=exposed, dcn=dcn)
+    assert made.step
+    return ScaledStep(made.design, made.step)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 8), st.integers(1, 500), st.floats(0, 1), st.floats(0, 10))
+def test_more_slices_wait_longer_but_never_for_twice_the_bytes_of_two(
+    compiled: int, slices: int, exposed: float, dcn: float
+) -> None:
+    scaled = _scaled(compiled, exposed * dcn, dcn)
+    waits = [scaled.exposed_seconds(count) for count in (1, slices, slices + 1)]
+    assert waits == sorted(waits)
+    assert waits[0] == 0
+    assert waits[-1] <= (1 + exposed) * dcn + 1e-9
+    assert isclose(scaled.exposed_seconds(compiled), exposed * dcn, abs_tol=1e-9)
+
+
+def test_a_step_is_longer_by_what_it_waits_for() -> None:
+    scaled = _scaled(2, 0.01, 0.1)
+    # Four slices send 3/2 of what two do.
+    assert [round(scaled.seconds(count), 6) for count in (1, 2, 4)] == [3.0, 3.01, 3.06]
+
+
+def test_a_batch_allows_so_many_slices() -> None:
+    scaled = _scaled(2, 0.01, 0.1)
+    assert scaled.batch_tokens == 16 * 3 * 8192
+    assert [scaled.most_slices(count * scaled.batch_tokens + 1) for count in (0, 1, 5)] == [0, 1, 5]
+
+
+GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
 prices = {"v6e": 2.0, "v5p": 4.0}.get
 
 

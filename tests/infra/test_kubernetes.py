@@ -1,3 +1,5 @@
+"""The Kubernetes client."""
+
 import json
 import ssl
 import threading

@@ -1,4 +1,4 @@
-"""Faults of a stack file: what was probably meant, and values of another kind in the words of a stack file."""
+"""Errors of a stack file say where, what was expected and what to do."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a user is told when the delete of an object fails; who holds what is asked of a real cluster in tests/chain."""
+"""What is reported when the delete of an object fails."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from infra.tpu import SliceShape, all_shapes, dimensions, generation_names, meant, resolve, shape_of
 
 _ROWS = list(csv.DictReader((Path(__file__).parent / "tpu-slices.csv").open()))
-
 shapes = st.sampled_from(all_shapes())
 
 

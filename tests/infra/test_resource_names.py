@@ -1,4 +1,4 @@
-"""The longest names that a stack file may hold become names that Google Cloud takes."""
+"""The longest names of a stack file become names that Google Cloud accepts."""
 
 import re
 from typing import Any

@@ -1,15 +1,71 @@
-"""ClusterQueues: quota, limits, order of flavors, policies."""
+"""Flavors and queues of Kueue."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
 from infra.names import QUEUE_LABEL
-from infra.queues import amount, quantity
+from infra.queues import amount, flavor_name, quantity, resource_flavor
+from infra.settings.read import parse
+from infra.settings.schema import Placement, SliceGroup
+from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group
 from tests.infra.recording import Recording, Values, run_program
+
+KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
+_FLAVORS = st.builds(
+    lambda values, placement: (*next(iter(parse(values).slices.items())), placement),
+    legal_values(),
+    st.sampled_from(get_args(Placement)),
+)
+
+
+def _fixed(name: str, group: SliceGroup, placement: Placement) -> tuple[object, object]:
+    """What Kueue 0.19 does not let change in a flavor that has a topology."""
+    spec: Any = resource_flavor(name, group, placement)["spec"]
+    return spec["nodeLabels"], spec.get("topologyName")
+
+
+@pytest.mark.costs(cpu_seconds=8)
+@hypothesis_settings(deadline=None)
+@given(_FLAVORS, _FLAVORS)
+def test_flavors_that_cannot_become_each_other_have_names_of_their_own(
+    one: tuple[str, SliceGroup, Placement], other: tuple[str, SliceGroup, Placement]
+) -> None:
+    assert len(flavor_name(*one)) <= 63
+    assert flavor_name(*one) != flavor_name(*other) or _fixed(*one) == _fixed(*other)
+
+
+def test_a_group_whose_name_begins_like_a_capacity_shares_no_flavor_with_another(values: Values) -> None:
+    spot, on_demand = (
+        only_group(parse(values | {"slices": {"trillium": values["slices"]["trillium"] | {"capacity": capacity}}}))
+        for capacity in ("spot", "on-demand")
+    )
+    names = {
+        flavor_name(name, group, placement)
+        for name in ("a", "tas-a", "spot-a", "on-demand-a", "tas-spot-a")
+        for group in (spot, on_demand)
+        for placement in ("exclusive-topology", "topology-aware")
+    }
+    assert len(names) == 20
+
+
+def test_topology_aware_flavors_know_the_way_from_host_to_slice(values: Values) -> None:
+    recording = run_program(values | {"scheduling": {"placement": "topology-aware"}})
+    topology = recording.named(f"{KUEUE}:Topology", "topology")
+    flavor = recording.named(f"{KUEUE}:ResourceFlavor", "flavor-trillium")
+    assert flavor.inputs["spec"]["topologyName"] == topology.inputs["metadata"]["name"]
+    assert topology.urn in recording.closure(flavor)
+    assert [level["nodeLabel"] for level in topology.inputs["spec"]["levels"]] == [
+        "cloud.google.com/gke-nodepool",
+        "kubernetes.io/hostname",
+    ]
+    assert not run_program(values).of_type(f"{KUEUE}:Topology")
+
 
 TRILLIUM, IRONWOOD = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"
 

@@ -1,4 +1,6 @@
-"""Addresses that cannot be had, or do not suffice, are refused with the numbers."""
+"""Rules of place and slices."""
+
+from copy import deepcopy
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,6 @@ from infra.settings.rules_cloud import narrowest_prefix, pod_addresses, pod_bloc
 from tests.infra.recording import Values, stack_values
 
 PRIVATE = "a part of one of the private blocks 10.0.0.0/8, 172.16.0.0/12"
-
 _REFUSED: list[tuple[Values, Values, str, str]] = [
     ({"nodes": "10.0.0.1/18"}, {}, "network.nodes", "whose first address is its network, got '10.0.0.1/18'"),
     (
@@ -135,3 +136,99 @@ def test_a_maintenance_window_ends_after_it_starts(values: Values) -> None:
     assert "a window that ends after it starts" in faults_of(values)["cluster.maintenance"]
     values["cluster"]["maintenance"] = window | {"recurrence": "weekly"}
     assert list(faults_of(values)) == ["cluster.maintenance.recurrence"]
+
+
+def told_of_slices(values: Values) -> dict[str, str]:
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    return {fault.path: str(fault) for fault in raised.value.errors}
+
+
+def test_a_second_network_needs_a_second_interface(values: Values) -> None:
+    values["slices"]["trillium"] |= {"generation": "v5e", "second_network": True}
+    values["job"]["host_network"] = True
+    machines = "ct6e-standard-1t, ct6e-standard-4t, ct6e-standard-8t, tpu7x-standard-4t"
+    assert f"{machines}, got ct5lp-hightpu-4t" in told_of_slices(values)["slices.trillium.second_network"]
+
+
+def test_a_second_network_needs_a_job_that_sees_it(values: Values) -> None:
+    values["slices"]["trillium"]["second_network"] = True
+    assert "got job tiny without host_network; write job.host_network: true" in str(told_of_slices(values))
+    values["slices"]["other"] = values["slices"]["trillium"] | {"second_network": False}
+    values["job"]["slices"]["group"] = "other"
+    values["teams"]["research"]["quota"]["other"] = 16
+    assert parse(values).second_network
+
+
+def test_a_disk_image_is_named_in_full(values: Values) -> None:
+    values["slices"]["trillium"]["image_disk"] = "trainer-images"
+    assert "projects/PROJECT/global/images/IMAGE" in told_of_slices(values)["slices.trillium.image_disk"]
+
+
+def _fault(values: Values, machine_type: str, nodes: int) -> str | None:
+    changed = deepcopy(values)
+    changed["cluster"] |= {"system_machine_type": machine_type, "system_nodes": nodes}
+    try:
+        parse(changed)
+    except SettingsError as error:
+        return next((str(fault) for fault in error.errors if fault.path == "cluster.system_machine_type"), None)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("stack", "machine_type", "nodes", "fits"),
+    [
+        ("dev", "e2-standard-2", 1, True),
+        ("scale", "e2-standard-4", 3, False),
+        ("scale", "e2-standard-8", 3, True),
+        ("scale", "e2-standard-8", 1, False),
+        ("scale", "e2-highcpu-8", 3, False),
+        ("scale", "m1-megamem-96", 1, True),
+        ("dev", "e2-medium", 1, False),
+        ("dev", "n2-custom-4-8192", 1, True),
+        ("dev", "n2-custom-2-2048", 1, False),
+        ("scale", "c3-standard-8-lssd", 3, True),
+        ("scale", "c3-standard-4-lssd", 3, False),
+    ],
+)
+def test_a_machine_is_refused_where_the_controllers_would_take_more_than_half_of_it(
+    stack: str, machine_type: str, nodes: int, fits: bool
+) -> None:
+    """Nothing is known of a machine whose name does not tell its size."""
+    assert (_fault(stack_values(stack), machine_type, nodes) is None) == fits
+
+
+def test_the_fault_tells_what_is_needed() -> None:
+    told = _fault(stack_values("scale"), "e2-standard-4", 3)
+    assert told is not None
+    assert "at least 5 vCPUs and 9.0 GiB" in told
+    assert "4096 TPU hosts, got e2-standard-4" in told
+
+
+SECTION = {"source": "dev", "expires_at": "2026-03-01T18:00:00Z"}
+
+
+def told(values: Values) -> dict[str, str]:
+    try:
+        parse(values | {"environment": values.get("environment", SECTION)})
+    except SettingsError as error:
+        return {fault.path: str(fault) for fault in error.errors}
+    return {}
+
+
+def test_its_namespaces_are_those_of_no_other_cluster(values: Values) -> None:
+    assert told(values)["teams.research.namespace"].endswith("write multislice-dev-research")
+    values["teams"]["research"]["namespace"] = "multislice-dev-research"
+    assert told(values) == {}
+
+
+def test_it_is_neither_protected_nor_on_reserved_chips() -> None:
+    faults = told(stack_values("prod"))
+    assert "got true; set it false" in faults["cluster.deletion_protection"]
+    assert "the reservation v5p-cubes, which others count on" in faults["slices.cubes.capacity"]
+
+
+@pytest.mark.parametrize("end", ["2026-03-01", "2026-13-01T00:00:00Z", "2026-03-01 18:00:00 +0000 UTC"])
+def test_its_end_is_a_time(end: str, values: Values) -> None:
+    values["environment"] = SECTION | {"expires_at": end}
+    assert "expected a time in UTC, such as" in told(values)["environment.expires_at"]
