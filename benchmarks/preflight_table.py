@@ -108,8 +108,8 @@ def row(design: Design, report: Mapping[str, Any]) -> Row:
 
 def compile_alone(design: Design) -> Row:
     """Compile in this process, which then should do nothing else."""
-    from workloads.preflight.chips import chip_of
     from workloads.preflight.preflight import compile_step, report_on
+    from workloads.spec.chips import chip_of
 
     spec = job(design)
     compilation = compile_step(spec)

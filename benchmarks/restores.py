@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from infra.submission import slice_spec
 from infra.tpu import resolve
-from workloads.preflight.chips import dcn_bytes_per_second
 from workloads.spec import SliceSpec, load_preset
+from workloads.spec.chips import dcn_bytes_per_second
 from workloads.training.flops import total_parameters
 
 BUCKET_BYTES_PER_SECOND = 25e9

@@ -1,16 +1,17 @@
-"""What the compiler's target and the estimate need to know of a TPU generation, beyond the JobSpec.
+"""What the compiler's target and the estimate need to know of a TPU generation in addition to the JobSpec.
 
-Owns the names of libtpu's topologies and the rates of links; peak FLOP/s come with the JobSpec.
+These are the names of libtpu's topologies and the rates of links. Peak FLOP/s and memory come with the JobSpec, from the
+table in `infra.tpu`.
 """
 
 from dataclasses import dataclass
 from functools import cache
 
-from workloads.spec import SliceSpec
+from workloads.spec.slices import SliceSpec
 
 
 class Unsupported(Exception):
-    """The preflight cannot say anything about this; the message names what it can do, or what to install."""
+    """Raised for what the preflight cannot compile; the message says what it can, or what to install."""
 
 
 _LINKS_OF_3D = 6
