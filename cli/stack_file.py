@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from cli.halt import Halt
-from infra.settings.errors import FieldError, nearest, shown
+from infra.settings.errors import FieldError, nearest, show
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def content(path: Path) -> dict[str, Any]:
     if isinstance(config, dict):
         return cast(dict[str, Any], found)
     keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
-    got = f"config: {shown(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else shown(found)
+    got = f"config: {show(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else show(found)
     meant = "did you mean config? " if nearest("config", keys) else ""
     raise Halt(f"{meant}{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
 

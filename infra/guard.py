@@ -25,7 +25,7 @@ import pulumi_gcp as gcp
 from infra import borders, live
 from infra.kubernetes import UNREACHABLE, ApiServer
 from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
-from infra.objects import OURS, KubernetesObject, Manifest, manifest, owned
+from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
 from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
 
@@ -148,7 +148,7 @@ class Guard:
     def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
         """Declare what a destroy deletes first: `declared` is everything else, `kubernetes` the cluster's provider."""
         policies: list[pulumi.Resource] = [
-            KubernetesObject(name, owned(rendered), kubernetes)
+            KubernetesObject(name, mark_ours(rendered), kubernetes)
             for name, rendered in destroy_policies(self._settings).items()
         ]
         first = pulumi.ResourceOptions(

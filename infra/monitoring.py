@@ -24,7 +24,7 @@ from infra.names import (
     METRICS_PORT_NAME,
     RBAC_GROUP,
 )
-from infra.objects import KubernetesObject, Manifest, manifest, owned
+from infra.objects import KubernetesObject, Manifest, manifest, mark_ours
 from infra.pods import admitted_pods
 from infra.settings.stack import Settings
 from workloads.spec import Spec
@@ -106,7 +106,7 @@ class Declared(Spec):
 
 
 @cache
-def declared() -> Declared:
+def load_declared() -> Declared:
     """Return the alerts and panels of every stack."""
     return Declared.model_validate(yaml.safe_load((files("infra") / "monitoring.yaml").read_text()))
 
@@ -142,7 +142,7 @@ class Monitoring(pulumi.ComponentResource):
     def _declare(
         self, name: str, rendered: Mapping[str, object], after: Sequence[pulumi.Resource] = ()
     ) -> KubernetesObject:
-        return KubernetesObject(name, owned(rendered), pulumi.ResourceOptions(parent=self, depends_on=list(after)))
+        return KubernetesObject(name, mark_ours(rendered), pulumi.ResourceOptions(parent=self, depends_on=list(after)))
 
 
 def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
@@ -236,7 +236,7 @@ def alert_rules() -> dict[str, Manifest]:
     """Return the ClusterRules, which see the metrics of their own cluster only, by what they are about."""
     return {
         about: manifest(API_VERSION, "ClusterRules", f"multislice-{about}", spec={"groups": rule_groups(about, alerts)})
-        for about, alerts in declared().alerts.items()
+        for about, alerts in load_declared().alerts.items()
     }
 
 
@@ -278,7 +278,7 @@ def dashboard() -> Manifest:
         "refresh": "1m",
         "time": {"from": "now-6h", "to": "now"},
         "templating": {"list": [source, *(_choice(*choice) for choice in choices)]},
-        "panels": [_panel(number, panel) for number, panel in enumerate(declared().panels)],
+        "panels": [_panel(number, panel) for number, panel in enumerate(load_declared().panels)],
     }
 
 

@@ -58,7 +58,7 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def owned(manifest: Mapping[str, object]) -> Manifest:
+def mark_ours(manifest: Mapping[str, object]) -> Manifest:
     """Return the object with the annotation `OURS`."""
     metadata = cast(dict[str, Any], manifest["metadata"])
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **OURS}}}

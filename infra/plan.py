@@ -352,8 +352,8 @@ def _notes(goal: Goal, rows: Sequence[Row]) -> Iterator[str]:
     if untried := [row.design.words for row in fitting if not _next_larger(row.design, rows)]:
         yield f"whether one sequence more would fit was not tried: {', '.join(untried)}"
     if large := [scaled for scaled in _scaled(rows) if not scaled.most_slices(goal.most_batch_tokens)]:
-        told = ", ".join(f"{scaled.design.words} ({scaled.batch_tokens:,})" for scaled in large)
-        yield f"more tokens a step on one slice than the batch allows: {told}"
+        words = ", ".join(f"{scaled.design.words} ({scaled.batch_tokens:,})" for scaled in large)
+        yield f"more tokens a step on one slice than the batch allows: {words}"
 
 
 def _unknown(preset: str, ours: Sequence[Row]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from infra.names import (
     SERVICE_ACCOUNT,
     TPU_RESOURCE,
 )
-from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, owned
+from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours
 from infra.pods import admitted_pods, node_labels
 from infra.settings.jobs import AnyJob, Job, PodLevel
 from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
@@ -294,7 +294,7 @@ class Queues(pulumi.ComponentResource):
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
     def _declare(self, name: str, rendered: Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, owned(rendered), self._after(after))
+        return KubernetesObject(name, mark_ours(rendered), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -24,7 +24,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def expired(budget: Budget | None, environment: Environment | None, at: datetime) -> list[FieldError]:
+def expiry_errors(budget: Budget | None, environment: Environment | None, at: datetime) -> list[FieldError]:
     """Return the errors of a stack whose time is over."""
     errors: list[FieldError] = []
     if budget and budget.expires_on and at.date() > budget.expires_on:
@@ -54,7 +54,7 @@ def require_time_left(budget: Budget | None, environment: Environment | None, at
     ends |= {"expires_at": environment.expires_at} if environment else {}
     if not ends:
         return []
-    errors = expired(budget, environment, at)
+    errors = expiry_errors(budget, environment, at)
 
     def refuse(_: pulumi.ResourceHookArgs) -> None:
         if errors:

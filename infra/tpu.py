@@ -309,7 +309,7 @@ def resolve(generation: str, topology: str, machine_type: str | None = None) -> 
     return max(found, key=lambda shape: shape.hosts)
 
 
-def meant(generation: str, topology: str) -> tuple[str, str]:
+def interpret(generation: str, topology: str) -> tuple[str, str]:
     """Return generation and topology for what others call `trillium`, `v5litepod-16`, `2X4` or 16 (chips of a slice).
 
     Words that are not understood are returned as they are.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from infra.admission.rehearsal import Verdict, rehearse_stack
 from infra.cost import Bill, bill
-from infra.readiness import doubts, expired, placeholders
+from infra.readiness import doubts, expiry_errors, placeholders
 from infra.settings.jobs import AnyJob, TrainingJob
 from infra.settings.stack import Settings
 from infra.submission import job_specs
@@ -136,7 +136,9 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
     return Review(
         stack=stack,
         made_on=known.at.date(),
-        refused=tuple(map(str, (*expired(settings.budget, settings.environment, known.at), *placeholders(settings)))),
+        refused=tuple(
+            map(str, (*expiry_errors(settings.budget, settings.environment, known.at), *placeholders(settings)))
+        ),
         doubts=tuple(map(str, doubts(settings))),
         bill=costs,
         jobs=tuple(

@@ -161,7 +161,7 @@ def _queue(review: Review, job: JobReview) -> Table:
     verdict = job.admission
     headline, *details = verdict.lines
     return Table(
-        title=titled("Queue", review, job),
+        title=job_title("Queue", review, job),
         verdict=headline,
         state=_QUEUE_STATES[verdict.outcome],
         columns=(),
@@ -206,7 +206,7 @@ def preflight_tables(review: Review) -> list[Table]:
     return [*found, *([_calibration(review)] if estimated else ())]
 
 
-def titled(title: str, review: Review, job: JobReview) -> str:
+def job_title(title: str, review: Review, job: JobReview) -> str:
     """Return the title of a table about one job, with the job's name if there are several."""
     return title if len(review.jobs) == 1 else f"{title} of {job.plan.name}"
 
@@ -222,7 +222,7 @@ def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
     found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
     return Table(
-        title=titled("Chips", review, job),
+        title=job_title("Chips", review, job),
         verdict=_fit(found) if found else f"not compiled yet: run bin/multislice preflight -s {review.stack}",
         state="good" if found and found.fits else "bad" if found and found.fits is False else "notable",
         columns=("largest arrays of a device", "shape", "GiB"),
@@ -293,7 +293,7 @@ def _remedies(review: Review, job: JobReview) -> Iterable[Table]:
         return
     helps = any(remedy.fits for remedy in found.remedies)
     yield Table(
-        title=titled("Instead", review, job),
+        title=job_title("Instead", review, job),
         verdict="these would fit" if helps else "nothing that was tried fits: use larger slices",
         state="notable" if helps else "bad",
         columns=("tried, each compiled", "fits", "GiB", "ESTIMATED step s"),
@@ -313,7 +313,7 @@ def _pace(review: Review, job: JobReview) -> Iterable[Table]:
     cost = "at an unknown price" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.plan.groups[0]}"
     (costs,) = (costs for costs in review.bill.jobs if costs.name == job.plan.name)
     yield Table(
-        title=titled("Pace", review, job),
+        title=job_title("Pace", review, job),
         verdict=f"ESTIMATE: {plan.steps:,} steps, {plan.tokens:.3g} tokens in {quoted.days:,.1f} days {cost}",
         state="good",
         columns=("attention kernels at", "step s", "MFU", "tokens/s/chip", "tokens a day", "days", "$"),
@@ -348,7 +348,7 @@ def _traffic(review: Review, job: JobReview, found: PreflightResult) -> Table:
     exposed = found.dcn_exposed_seconds
     waited = "" if exposed is None else f", {exposed * 1e3:.1f} ms of DCN not hidden and not in the estimate"
     return Table(
-        title=titled("Traffic", review, job),
+        title=job_title("Traffic", review, job),
         verdict=f"of a device in a step{waited}",
         state="good",
         columns=("sent", "by", "MB"),

@@ -92,10 +92,10 @@ def missing_key(path: str) -> FieldError:
 
 def no_entries(name: str, got: object) -> FieldError:
     """Return the error of a section that needs at least one named entry and has none."""
-    return FieldError(name, "a mapping with at least one entry by name", shown(got), f"add one to {name}")
+    return FieldError(name, "a mapping with at least one entry by name", show(got), f"add one to {name}")
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """Return a value as a stack file has it, cut if it is long."""
     match value:
         case None:
@@ -112,7 +112,7 @@ def shown(value: object) -> str:
 def _translated(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:
     keys, known = _followed(model, detail["loc"])
     place = _joined(path, *keys)
-    got, change = shown(detail["input"]), f"change {place} in the stack file"
+    got, change = show(detail["input"]), f"change {place} in the stack file"
     match detail:
         case {"type": "missing"}:
             return missing_key(place)

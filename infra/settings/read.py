@@ -21,7 +21,7 @@ from infra.settings.errors import (
     missing_key,
     nearest,
     no_entries,
-    shown,
+    show,
     unknown_key,
 )
 from infra.settings.jobs import (
@@ -178,7 +178,7 @@ def check(draft: Draft) -> Iterator[FieldError]:
     """Yield every error between the sections of a stack file."""
     shapes: dict[str, SliceShape] = {}
     for name, group in draft.written_slices.items():
-        error = rules_cloud.unoffered(f"slices.{name}", group)
+        error = rules_cloud.check_offered(f"slices.{name}", group)
         if error:
             yield error
         elif name in draft.slices:
@@ -229,7 +229,7 @@ def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
         return tuple(_short_form(sections))
     if not isinstance(raw[JOBS], Mapping):
         fix = "write jobs by name, or {} for a stack without any"
-        sections.errors.append(FieldError(JOBS, "a mapping by name", shown(raw[JOBS]), fix))
+        sections.errors.append(FieldError(JOBS, "a mapping by name", show(raw[JOBS]), fix))
     found = [
         job
         for name, value in sorted(_entries(raw[JOBS]).items(), key=lambda item: str(item[0]))

@@ -8,8 +8,8 @@ from itertools import combinations
 from infra.controllers import controller_request, machine_size
 from infra.settings.errors import FieldError
 from infra.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, SliceGroup
-from infra.settings.stack import Draft, Section, Shapes, listed
-from infra.tpu import BLOCK_GENERATION, FLEX_START_GENERATIONS, all_shapes, meant, nearest_with_flex_start, resolve
+from infra.settings.stack import Draft, Section, Shapes, join_names
+from infra.tpu import BLOCK_GENERATION, FLEX_START_GENERATIONS, all_shapes, interpret, nearest_with_flex_start, resolve
 
 type _Ranges = Mapping[str, IPv4Network]
 """The ranges that the stack uses, by setting."""
@@ -46,7 +46,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     yield from _environment(draft)
 
 
-def unoffered(path: str, group: Section) -> FieldError | None:
+def check_offered(path: str, group: Section) -> FieldError | None:
     """Return the error of a group whose slices do not exist, or are written in other words than GKE's."""
     generation, topology, machine_type = (group.get(key) for key in ("generation", "topology", "machine_type"))
     if not isinstance(generation, str) or not isinstance(topology, str | int):
@@ -54,7 +54,7 @@ def unoffered(path: str, group: Section) -> FieldError | None:
     if isinstance(topology, bool) or not isinstance(machine_type, str | None):
         return None
     got = " ".join(filter(None, (generation, str(topology), machine_type)))
-    understood = meant(generation, str(topology))
+    understood = interpret(generation, str(topology))
     words = zip(("generation", "topology"), understood, (generation, topology), strict=True)
     other = ", ".join(f"{key}: {word}" for key, word, written in words if word != written)
     try:
@@ -242,9 +242,9 @@ def _placement(draft: Draft) -> Iterator[FieldError]:
     if placement == "topology-aware" and on_request:
         yield FieldError(
             "scheduling.placement",
-            f"exclusive-topology, since nodes of {listed(on_request)} come on request and Kueue counts existing ones",
+            f"exclusive-topology, since nodes of {join_names(on_request)} come on request and Kueue counts what exists",
             placement,
-            f"write exclusive-topology, or another capacity for {listed(on_request)}",
+            f"write exclusive-topology, or another capacity for {join_names(on_request)}",
         )
 
 

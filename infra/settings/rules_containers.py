@@ -15,7 +15,7 @@ from infra.programs import (
 from infra.settings.errors import FieldError
 from infra.settings.jobs import ContainerJob, Job, Pathways
 from infra.settings.schema import DATASETS_FOLDER
-from infra.settings.stack import Draft, listed
+from infra.settings.stack import Draft, join_names
 from infra.tpu import SliceShape, all_shapes
 
 _FREE = ("HOME", "PATH", "TMPDIR")
@@ -96,7 +96,7 @@ def _heartbeat(path: str, job: ContainerJob) -> Iterator[FieldError]:
         return
     port, file = job.heartbeat.port, job.heartbeat.file
     if port and port not in job.ports:
-        expected = f"one of the job's ports, {listed(job.ports)}"
+        expected = f"one of the job's ports, {join_names(job.ports)}"
         yield FieldError(f"{path}.heartbeat.port", expected, repr(port), f"rename it or add it to {path}.ports")
     folders = [*_TAKEN_FOLDERS, *(volume.path for volume in job.volumes.values())]
     if file and not any(file.startswith(f"{folder}/") for folder in folders):

@@ -12,7 +12,7 @@ from infra.settings import rules_containers
 from infra.settings.errors import FieldError, expectation, from_validation, nearest
 from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
 from infra.settings.schema import SliceGroup
-from infra.settings.stack import Draft, DraftJob, Shapes, listed
+from infra.settings.stack import Draft, DraftJob, Shapes, join_names
 from infra.settings.values import SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.submission import assemble, optimizer_spec, training_spec
 from infra.tpu import SliceShape
@@ -60,7 +60,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
         fix = "remove one of them; a trainer reads gs:// paths without a mount"
         yield FieldError("datasets.mount", expected, "both", fix)
     if unknown := sorted(set(job.secrets or ()) - set(draft.secrets)):
-        expected = f"names of the section secrets: {listed(draft.secrets)}"
+        expected = f"names of the section secrets: {join_names(draft.secrets)}"
         yield FieldError(f"{path}.secrets", expected, ", ".join(unknown), "rename it or add the secret")
     groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
     for name, group in groups.items():
@@ -83,11 +83,11 @@ def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
     """Yield the errors of what a job refers to, even if something else of the job could not be read."""
     team, slices = entry.written.get("team"), entry.written.get("slices")
     if isinstance(team, str) and draft.written_teams and team not in draft.written_teams:
-        expected, meant = f"one of the teams {listed(draft.written_teams)}", nearest(team, draft.written_teams)
+        expected, meant = f"one of the teams {join_names(draft.written_teams)}", nearest(team, draft.written_teams)
         yield FieldError(f"{entry.path}.team", expected, repr(team), "rename it or add the team", meant)
     for path, group in _written_groups(entry.path, slices) if isinstance(slices, Mapping) else ():
         if isinstance(group, str) and draft.written_slices and group not in draft.written_slices:
-            expected = f"one of the slice groups {listed(draft.written_slices)}"
+            expected = f"one of the slice groups {join_names(draft.written_slices)}"
             meant = nearest(group, draft.written_slices)
             yield FieldError(path, expected, repr(group), "rename it or add the group", meant)
 
@@ -156,7 +156,7 @@ def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldEr
             f"{path}.slices.fallback",
             "either queued or flex-start groups: pods that wait together request flex-start slices, and a queued"
             " request knows no other pods",
-            f"{listed(queued)} (queued) beside {listed(flexible)} (flex-start)",
+            f"{join_names(queued)} (queued) beside {join_names(flexible)} (flex-start)",
             "remove one of the two kinds",
         )
 
@@ -191,7 +191,7 @@ def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Co
         yield FieldError(
             f"{path}.trackers.wandb",
             f"the secret {WANDB_KEY_VARIABLE} among those of the job, since the trainer logs in with it",
-            listed(own),
+            join_names(own),
             f"pulumi config set --secret --path 'tpu-multislice:secrets.{WANDB_KEY_VARIABLE}', and add the name to"
             f" {path}.secrets if the job has that list",
         )

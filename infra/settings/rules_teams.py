@@ -10,7 +10,7 @@ from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.settings.errors import FieldError, nearest
 from infra.settings.jobs import HOURS_PER_YEAR, Job, JobSlices
 from infra.settings.schema import Cloud, Quota, Team
-from infra.settings.stack import Draft, Shapes, listed
+from infra.settings.stack import Draft, Shapes, join_names
 
 _RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, JOBSET_NAMESPACE})
 _DECIMALS = 4
@@ -49,7 +49,7 @@ def _quotas(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
         for group, share in team.quota.items():
             given[group] += share.chips
             if draft.written_slices and group not in draft.written_slices:
-                expected = f"slice groups among {listed(draft.written_slices)}"
+                expected = f"slice groups among {join_names(draft.written_slices)}"
                 meant = nearest(group, draft.written_slices)
                 yield FieldError(f"teams.{name}.quota", expected, repr(group), "rename it", meant)
     for group in shapes:
@@ -136,7 +136,7 @@ def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
     `infra.readiness` judges it."""
     for name in draft.prices.usd_per_chip_hour:
         if draft.written_slices and name not in draft.written_slices:
-            expected = f"one of the slice groups {listed(draft.written_slices)}"
+            expected = f"one of the slice groups {join_names(draft.written_slices)}"
             meant = nearest(name, draft.written_slices)
             yield FieldError("prices.usd_per_chip_hour", expected, repr(name), "rename it or remove it", meant)
     if draft.cloud:
@@ -249,5 +249,5 @@ def _unknown(setting: str, groups: Sequence[str]) -> Iterator[FieldError]:
     if groups:
         fix = f"write what a chip hour costs you: {', '.join(f'prices.usd_per_chip_hour.{name}' for name in groups)}"
         yield FieldError(
-            f"budget.{setting}", "a price of every slice group that it limits", f"none of {listed(groups)}", fix
+            f"budget.{setting}", "a price of every slice group that it limits", f"none of {join_names(groups)}", fix
         )

@@ -73,7 +73,7 @@ class Draft:
         return ((entry.path, entry.job) for entry in self.jobs if entry.job)
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return names as text for an error."""
     return ", ".join(sorted(names)) or "(there are none)"
 

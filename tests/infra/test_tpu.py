@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.tpu import SliceShape, all_shapes, dimensions, generation_names, meant, resolve, shape_of
+from infra.tpu import SliceShape, all_shapes, dimensions, generation_names, interpret, resolve, shape_of
 
 _ROWS = list(csv.DictReader((Path(__file__).parent / "tpu-slices.csv").open()))
 shapes = st.sampled_from(all_shapes())
@@ -113,10 +113,10 @@ def test_every_generation_can_be_joined_over_the_data_center_network() -> None:
     ],
 )
 def test_the_words_of_others_for_a_slice_are_understood(written: tuple[str, str], words: tuple[str, str]) -> None:
-    assert meant(*written) == words
+    assert interpret(*written) == words
 
 
 @given(shapes)
 def test_a_slice_is_understood_by_its_accelerator_type(shape: SliceShape) -> None:
-    found = resolve(*meant(shape.accelerator_type, ""))
+    found = resolve(*interpret(shape.accelerator_type, ""))
     assert (found.generation, found.chips) == (shape.generation, shape.chips)

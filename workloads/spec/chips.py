@@ -1,8 +1,7 @@
 """What the compiler's target and the estimate need to know of a TPU generation in addition to the JobSpec.
 
-These are the names of libtpu's topologies and the rates of links. Peak FLOP/s and memory come with the JobSpec, from the
-table in `infra.tpu`.
-"""
+These are the names of libtpu's topologies and the rates of links. Peak FLOP/s and memory come with the JobSpec, from
+the table in `infra.tpu`."""
 
 from dataclasses import dataclass
 from functools import cache

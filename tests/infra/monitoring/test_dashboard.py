@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from infra import monitoring
-from infra.monitoring import JOBSET, SIDECAR_LABEL, dashboard_config, declared
+from infra.monitoring import JOBSET, SIDECAR_LABEL, dashboard_config, load_declared
 
 _IN_PLACE = {"__rate_interval": "5m", "__interval": "1m", "__range": "6h", "namespace": "(one|two)", "jobset": ".+"}
 """What Grafana writes for variables: spans of time for its own, regular expressions for those of the dashboard."""
@@ -40,7 +40,7 @@ def test_grafanas_sidecar_finds_it() -> None:
 
 def test_panels_lie_beside_each_other_in_the_24_units_of_a_row() -> None:
     panels: Any = monitoring()["panels"]
-    assert len(panels) == len(declared().panels)
+    assert len(panels) == len(load_declared().panels)
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
     assert all(place["x"] + place["w"] <= 24 for place in places)
@@ -51,7 +51,7 @@ def test_queries_use_the_variables_that_there_are() -> None:
     variables: Any = monitoring()["templating"]
     names = {variable["name"] for variable in variables["list"]}
     assert names == {"datasource", "namespace", JOBSET}
-    queries = " ".join(query.expression for panel in declared().panels for query in panel.queries)
+    queries = " ".join(query.expression for panel in load_declared().panels for query in panel.queries)
     assert all(f"${name}" in queries for name in names - {"datasource"})
 
 
@@ -60,7 +60,7 @@ def test_prometheus_itself_can_read_every_query(promtool: Path, tmp_path: Path) 
     queries = {
         f"panel_{panel['id']}:{target['refId']}": target["expr"] for panel in panels for target in panel["targets"]
     }
-    assert len(queries) == sum(len(panel.queries) for panel in declared().panels)
+    assert len(queries) == sum(len(panel.queries) for panel in load_declared().panels)
     assert faults_of(promtool, tmp_path, queries) == ""
 
 

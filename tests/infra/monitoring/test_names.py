@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.monitoring import declared
+from infra.monitoring import load_declared
 from infra.operators import JOBSET, KUEUE
 from sandbox.catalog import TOOLS
 from workloads.report.goodput import Cause
@@ -17,8 +17,11 @@ from workloads.training.exposition import FAMILIES
 
 _OF_PROMETHEUS = {"up"}
 _ASKED = {
-    **{f"alert {alert.name}": alert.expression for alert in declared().every_alert},
-    **{f"panel {panel.title}": " ".join(query.expression for query in panel.queries) for panel in declared().panels},
+    **{f"alert {alert.name}": alert.expression for alert in load_declared().every_alert},
+    **{
+        f"panel {panel.title}": " ".join(query.expression for query in panel.queries)
+        for panel in load_declared().panels
+    },
 }
 
 
