@@ -22,7 +22,7 @@ from benchmarks.kueue_situations import Trial, varied
 from benchmarks.kueue_trials import Result, carry_out
 from infra.admission.rehearsal import rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine

@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from cli.preflight import run
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from workloads.calibration import Calibration, Recipe, load_calibration
 from workloads.preflight_result import PreflightResult
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import preflight_table
-from infra.preflights import Design, Row
+from infra.plan import Design, Row
 from workloads.spec import CompilerSpec, JobSpec
 
 
@@ -54,9 +54,9 @@ def job(variant: Variant) -> JobSpec:
 def compile_alone(name: str) -> dict[str, Any]:
     """Compile in this process, which then should do nothing else."""
     from benchmarks.automatic_sharding import compile_automatic
-    from workloads.preflight.chips import chip_of
     from workloads.preflight.compilation import compile_for_account
     from workloads.preflight.preflight import compile_step, report_on
+    from workloads.spec.chips import chip_of
 
     variant = VARIANTS[name]
     spec = job(variant)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kueue_situations import NAMESPACE
-from infra.admission.rehearsal import rehearse
+from infra.admission.rehearsal import Verdict, rehearse
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
-from infra.admission.verdict import Verdict
 from sandbox.programs import PROGRAMS, version_of
 from workloads.spec.base import Spec
 

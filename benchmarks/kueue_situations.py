@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from infra.admission import manifests
-from infra.admission.cycles import Scheduler
-from infra.admission.rehearsal import rehearse
+from infra.admission.rehearsal import Verdict, rehearse
+from infra.admission.scheduler import Scheduler
 from infra.admission.situation import Situation, Workload
-from infra.admission.verdict import Verdict
+from infra.names import TPU_RESOURCE
 
 type Manifest = dict[str, Any]
 
@@ -23,7 +23,6 @@ OF_TRIALS = {"labelSelector": "kueue-trial"}
 """Query for objects of trials."""
 
 _API = "kueue.x-k8s.io/v1beta2"
-_TPU = "google.com/tpu"
 _PRIORITIES = (100, 500, 1000)
 _NEWCOMERS_PRIORITIES = (100, 500, 500, 1000, 1000, 1000)
 """Mostly high, so that many push others out."""
@@ -209,7 +208,7 @@ def _object(kind: str, name: str, spec: Manifest, **metadata: str) -> Manifest:
 
 
 def _flavor(name: str) -> Manifest:
-    taint = {"key": _TPU, "value": "present", "effect": "NoSchedule"}
+    taint = {"key": TPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
     return _object("ResourceFlavor", name, {"nodeLabels": {_LABEL: name}, "nodeTaints": [taint]})
 
 
@@ -244,9 +243,9 @@ def _queue(
         },
         "resourceGroups": [
             {
-                "coveredResources": [_TPU],
+                "coveredResources": [TPU_RESOURCE],
                 "flavors": [
-                    {"name": flavor, "resources": [{"name": _TPU, **_quota(random, cohort, style)}]}
+                    {"name": flavor, "resources": [{"name": TPU_RESOURCE, **_quota(random, cohort, style)}]}
                     for flavor in offered
                 ],
             }
@@ -291,10 +290,10 @@ def _pod(suitable: list[str]) -> Manifest:
     one_of = {"key": _LABEL, "operator": "In", "values": suitable}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}
     node = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    chips = {_TPU: str(_CHIPS_PER_POD)}
+    chips = {TPU_RESOURCE: str(_CHIPS_PER_POD)}
     return {
         "restartPolicy": "Never",
-        "tolerations": [{"key": _TPU, "operator": "Exists", "effect": "NoSchedule"}],
+        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
         **({"affinity": node} if suitable else {}),
         "containers": [{"name": "main", "image": "none", "resources": {"requests": chips, "limits": chips}}],
     }

@@ -15,7 +15,8 @@ from benchmarks.kueue_decisions import Decision, Seen
 from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, begun, expected
 from infra.admission import manifests
 from infra.admission.situation import Situation
-from infra.api_server import ApiError, ApiServer
+from infra.kubernetes import ApiError, ApiServer
+from infra.names import TPU_RESOURCE
 
 _API = "/apis/kueue.x-k8s.io/v1beta2"
 _THREADS = 8
@@ -229,7 +230,7 @@ def _seen(item: Manifest, pushed: dict[str, str]) -> Seen:
     conditions = {condition["type"]: condition for condition in item.get("status", {}).get("conditions", [])}
     admitted = conditions.get("QuotaReserved", {}).get("status") == "True"
     assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
-    flavors = tuple(assignment["flavors"]["google.com/tpu"] for assignment in assignments)
+    flavors = tuple(assignment["flavors"][TPU_RESOURCE] for assignment in assignments)
     if pushed:
         outcome = "preempts"
     elif admitted:

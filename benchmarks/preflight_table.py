@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
-from infra.preflights import TABLE, CompiledStep, Design, Row, rows
+from infra.plan import TABLE, CompiledStep, Design, Row, read_rows
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from workloads.preflight_result import versions
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, TokenFileSpec, load_preset
 
@@ -108,8 +108,8 @@ def row(design: Design, report: Mapping[str, Any]) -> Row:
 
 def compile_alone(design: Design) -> Row:
     """Compile in this process, which then should do nothing else."""
-    from workloads.preflight.chips import chip_of
     from workloads.preflight.preflight import compile_step, report_on
+    from workloads.spec.chips import chip_of
 
     spec = job(design)
     compilation = compile_step(spec)
@@ -173,7 +173,7 @@ def main() -> None:
     if options.alone:
         print(compile_alone(options.alone).model_dump_json())
         return
-    known = rows(TABLE.read_text())
+    known = read_rows(TABLE.read_text())
     if options.show:
         print(HEAD, *(line(str(each.design), each) for each in known), sep="\n")
         return

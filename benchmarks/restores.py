@@ -6,10 +6,10 @@ of a chip between slices is that of the preflight.
 
 from dataclasses import dataclass
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
-from workloads.preflight.chips import dcn_bytes_per_second
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from workloads.spec import SliceSpec, load_preset
+from workloads.spec.chips import dcn_bytes_per_second
 from workloads.training.flops import total_parameters
 
 BUCKET_BYTES_PER_SECOND = 25e9

@@ -14,9 +14,11 @@ import yaml
 from etils import epath
 
 from chaos.verdict import ClusterView, Expected, Observed, observe
-from infra.api_server import UNREACHABLE, ApiServer, Json
+from infra import names
 from infra.jobset import render
-from infra.settings import Settings, parse
+from infra.kubernetes import UNREACHABLE, ApiServer, Json
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from infra.submission import Submission, submission
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
@@ -82,9 +84,9 @@ JOB: Mapping[str, object] = {
 """Settings of every job, over those of the stack."""
 
 BUCKET = "sandbox-local-checkpoints"
-JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+JOBSETS = names.JOBSETS.format(NAMESPACE)
 """API path of the jobs."""
-_WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
+_WORKLOADS = names.WORKLOADS.format(NAMESPACE)
 _POLL_SECONDS = 0.2
 END_SECONDS = 600
 """Time in which any job of the catalogue ends, struck or not."""
@@ -118,7 +120,7 @@ class Target:
         return self.api.request("GET", path, query={"labelSelector": selector} if selector else None)["items"]
 
     def pods(self, job: str) -> list[Json]:
-        return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods", f"jobset.sigs.k8s.io/jobset-name={job}")
+        return self.objects(f"/api/v1/namespaces/{NAMESPACE}/pods", f"{names.JOBSET_LABEL}={job}")
 
     def pid(self, pod: str) -> int:
         """Process of the running pod whose name begins with `pod`.

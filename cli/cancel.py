@@ -17,9 +17,9 @@ from cli.halt import Halt
 from cli.observed.files import read_files
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import Job
-from infra.api_server import UNREACHABLE, ApiError, ApiServer
-from infra.job_state import JOBSETS
-from infra.jobs import MOST_GRACE_SECONDS
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer
+from infra.names import JOBSETS
+from infra.settings.jobs import MOST_GRACE_SECONDS
 from workloads.spec import Spec
 
 REFUSED = 2

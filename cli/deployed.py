@@ -8,10 +8,10 @@ from typing import Any
 
 from cli.halt import Halt
 from cli.sandbox_folder import SANDBOX
-from infra import folders
-from infra.api_server import ApiError, ApiServer
-from infra.cluster_queues import QUEUE_LABEL, team_of
-from infra.job_state import JOBSETS, Object
+from infra import names
+from infra.job_state import Object
+from infra.kubernetes import ApiError, ApiServer
+from infra.names import JOBSETS, QUEUE_LABEL, team_of
 from infra.stacks import Stacks, StacksError
 from sandbox.stacks import stacks_in
 
@@ -96,7 +96,7 @@ class Deployed:
 
     def call_folder(self, job: JobPlace) -> str:
         """Return the folder of what the hosts of a call write; the call is the job."""
-        return f"{self.storage}/{folders.of_call(job.namespace, job.name)}"
+        return f"{self.storage}/{names.call_folder(job.namespace, job.name)}"
 
     def _submitted(self, namespace: str, name: str) -> JobPlace | None:
         try:

@@ -19,7 +19,7 @@ from cli.halt import Halt, exit_status
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
 from cli.sandbox_folder import SANDBOX, changing
-from infra.teardown import NO_FOREIGN, NO_JOB_RUNS
+from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
 from workloads.terminal import Terminal

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from cli import engines, stack_file
 from cli.answer import Form, write
-from infra.review.drift import Difference, Drift, Drifted, drift_tables
-from infra.review.previewed import Change
+from infra.review.preview import Difference, Drift, Drifted, drift_tables
+from infra.review.review import Change
 from workloads.terminal import Terminal
 
 DRIFTED = 2

@@ -15,7 +15,7 @@ from pulumi.automation.events import StepEventMetadata
 from cli import stack_file
 from cli.halt import Halt
 from cli.sandbox_folder import changing, existing
-from infra.review.previewed import Change, Finding
+from infra.review.review import Change, Finding
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, PolicyPack

@@ -15,10 +15,10 @@ from rich.text import Text
 from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.sandbox_folder import existing
-from infra.api_server import UNREACHABLE, ApiError
 from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
-from infra.job_state import JOBSETS, LEADER, Object, Outcome, leader_of, newest, outcome_of, pods_of
-from infra.placement import HEAD
+from infra.job_state import LEADER, Object, Outcome, leader_of, newest, outcome_of, pods_of
+from infra.kubernetes import UNREACHABLE, ApiError
+from infra.names import HEAD, JOBSETS
 from sandbox.site import Site
 from workloads.terminal import inert
 

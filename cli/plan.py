@@ -9,12 +9,11 @@ from rich.console import Console
 
 from cli.answer import Form, write
 from cli.halt import Halt
-from infra.faults import from_validation, nearest
-from infra.preflights import TABLE, rows
-from infra.pricing import ListedKind, Rate, cheapest_rate, list_rate, price_table
+from infra.cost import ListedKind, Rate, cheapest_rate, list_rate, price_table
+from infra.plan import TABLE, Goal, Option, Order, Plan, read_rows
+from infra.plan import plan as planned
 from infra.review.table import UNKNOWN, Table
-from infra.shapes import Goal, Option, Order, Plan
-from infra.shapes import plan as planned
+from infra.settings.errors import from_validation, nearest
 from workloads.report.chart import HEIGHT, WIDTH, Line, Mark, amount, line_chart
 from workloads.report.svg import document
 from workloads.spec import TrainingSpec, preset_names
@@ -91,7 +90,7 @@ def plan(goal: Goal, prices: ChipPrices, order: Order, svg: Path | None, form: F
         Halt: nothing is known about the preset, or a chart is wanted and no price is known; says what to do.
     """
     try:
-        found = planned(rows(TABLE.read_text()), goal, prices.usd)
+        found = planned(read_rows(TABLE.read_text()), goal, prices.usd)
         drawn = chart(found, prices.words) if svg else ""
     except (ValueError, OSError) as error:
         raise Halt(str(error)) from None

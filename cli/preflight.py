@@ -19,9 +19,9 @@ from cli import stack_file
 from cli.answer import Form, write
 from cli.halt import Halt
 from cli.review import DOES_NOT_GO
-from infra.job_spec import job_specs
-from infra.review.chips import preflight_tables
 from infra.review.review import Known, review
+from infra.review.tables import preflight_tables
+from infra.submission import job_specs
 from sandbox.daemon import CHECKOUT
 from workloads.preflight_result import PreflightResult, cache_folder, cached
 from workloads.spec import JobSpec

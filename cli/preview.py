@@ -22,11 +22,8 @@ from cli.answer import Form, write
 from cli.environments.files import OURS, POLICY
 from cli.halt import Halt
 from cli.review import DOES_NOT_GO
-from infra.review.comment import comment
-from infra.review.preview import REVIEW_FILE
-from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Previewed
-from infra.review.review import Review
+from infra.review.preview import comment, preview_tables
+from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.exceptions import unknown_rules
 from policy.rules import ALL_POLICIES
 from sandbox import programs

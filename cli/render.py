@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cli.observed.files import Training
 from infra.job_state import Kind, Pod
-from infra.placement import HEAD
+from infra.names import HEAD
 from workloads.spec import ExitCode
 
 WIDTH = 100

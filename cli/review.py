@@ -16,11 +16,11 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Form, write
 from cli.halt import Halt
-from infra.bill import OUTPUT, Bill, read_bill
-from infra.job_spec import job_specs
+from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.review import Known
 from infra.review.review import review as made
 from infra.review.tables import tables
+from infra.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
 DOES_NOT_GO = 2
@@ -48,16 +48,16 @@ def review(stack: str, outputs: Path | None, workloads: Path | None, form: Form,
     )
     found = made(stack_file.stack_name(path), settings, known)
     write(found.model_dump_json(indent=1), tables(found), form, console)
-    return 0 if found.goes and not found.refused else DOES_NOT_GO
+    return 0 if found.can_run and not found.refused else DOES_NOT_GO
 
 
 def _deployed(path: Path) -> Bill:
     content = _object(path, _MAKE_OUTPUTS)
-    found = read_bill(content.get(OUTPUT))
+    found = read_bill(content.get(BILL_OUTPUT))
     if found is None:
         raise Halt(
-            f"{path} must hold the output {OUTPUT!r} as this version of the program writes it, got"
-            f" {'another form of it' if OUTPUT in content else _listed(content)}; bring the stack up, or omit this"
+            f"{path} must hold the output {BILL_OUTPUT!r} as this version of the program writes it, got"
+            f" {'another form of it' if BILL_OUTPUT in content else _listed(content)}; bring the stack up, or omit this"
         )
     return found
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from cli.halt import Halt
-from infra.faults import Fault, nearest, shown
+from infra.settings.errors import FieldError, nearest, show
 from sandbox.daemon import CHECKOUT
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings.stack import Settings
 
 FOLDER = CHECKOUT / "stacks"
 """Folder of the stack files."""
@@ -89,31 +89,34 @@ def read(path: Path) -> "Settings":
         Halt: they are not valid; lists every error.
     """
     # Imports Pulumi's SDK, which takes a second; `make down` does not need it.
-    from infra.hidden import of_file
-    from infra.settings import KEYS, SettingsError, parse
+    from infra.settings.errors import SettingsError
+    from infra.settings.read import KEYS, parse
+    from infra.settings.values import hide_encrypted
 
     config: dict[str, Any] = content(path)["config"]
     faults = list(_without_prefix(config, KEYS))
     prefixed = {fault.path: fault.meant for fault in faults}
     whole = sections({prefixed.get(key, key): value for key, value in config.items()})
     try:
-        settings = parse({name: of_file(value) for name, value in whole.items()})
+        settings = parse({name: hide_encrypted(value) for name, value in whole.items()})
     except SettingsError as error:
-        faults += error.faults
+        faults += error.errors
     else:
         if not faults:
             return settings
     raise Halt(f"{path}: {SettingsError(faults)}\n{_ADVICE}")
 
 
-def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[Fault]:
+def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
     """Sections that lack the prefix, which tells the program's keys from those of providers, or misspell it."""
     for key in config:
         prefix, _, name = str(key).rpartition(":")
         meant = f"{PREFIX}{name}"
         ours = not prefix or nearest(prefix, [PREFIX.removesuffix(":")])
         if name in known and ours and key != meant and meant not in config:
-            yield Fault(str(key), f"{PREFIX} before the name of a section", repr(key), f"rename it to {meant}", meant)
+            yield FieldError(
+                str(key), f"{PREFIX} before the name of a section", repr(key), f"rename it to {meant}", meant
+            )
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -127,7 +130,7 @@ def content(path: Path) -> dict[str, Any]:
     if isinstance(config, dict):
         return cast(dict[str, Any], found)
     keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
-    got = f"config: {shown(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else shown(found)
+    got = f"config: {show(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else show(found)
     meant = "did you mean config? " if nearest("config", keys) else ""
     raise Halt(f"{meant}{path} must be YAML with a mapping `config`, got {got}; see {FOLDER} for examples\n{_ADVICE}")
 

@@ -24,8 +24,8 @@ from cli.progress import UP_PHASES, Phase, Progress, named_rows, times
 from cli.render import exit_words
 from cli.sandbox_folder import SANDBOX, changing
 from cli.status import Watch, restart_lines
-from infra.cluster_queues import QUEUE_LABEL
 from infra.job_state import DELETED, Outcome, Pod, State
+from infra.names import QUEUE_LABEL
 from sandbox import daemon
 from sandbox.programs import Programs
 from sandbox.site import Site, create, pod_folder

@@ -1,24 +1,15 @@
-"""Where the chips of a slice group come from.
+"""Where the chips of a slice group come from: each kind of capacity answers what the rest of the program asks of it."""
 
-Owns the kinds of capacity, their settings, and what Compute Engine asks of each. How a kind is
-declared is the business of `infra.slices`; what Kueue has to do for it, of `infra.flavors`.
-
-Source: https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-all-capacity-mode for blocks of a reservation.
-"""
-
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from infra.accelerators import SliceShape, all_shapes
-from infra.generations import FLEX_START_GENERATIONS
-from infra.names import DnsLabel, ProjectName
+from infra.names import QUEUED_LABEL, TPU_RESOURCE
+from infra.settings.values import DnsLabel, ProjectName
+from infra.tpu import CHIPS_PER_BLOCK, CHIPS_PER_SUB_BLOCK
 from workloads.spec import Number, Spec
-
-CHIPS_OF_A_SUB_BLOCK = 64
-CHIPS_OF_A_BLOCK = 144 * CHIPS_OF_A_SUB_BLOCK
-GENERATION_WITH_BLOCKS = "7x"
 
 _SECONDS_PER_HOUR = 3600
 _LEAST_RUN_SECONDS = 600
@@ -34,29 +25,89 @@ def _run_time(hours: float) -> float:
 RunHours = Annotated[Number, AfterValidator(_run_time)]
 
 
-class OnDemand(Spec):
+class _Kind(Spec):
+    """A kind of capacity. Unless it says otherwise, its chips are there and billed from `up` to `destroy`."""
+
+    on_request: ClassVar[bool] = False
+    """Whether chips come when a job asks for them, are billed while they are there, and go after a set time."""
+    queued: ClassVar[bool] = False
+    """Whether Kueue asks for the chips, by an admission check, and starts no pod before it has all hosts of a slice."""
+    spot: ClassVar[bool] = False
+    full_price: ClassVar[bool] = False
+    """Whether the price must be known, since the chips are bought on demand without a contract."""
+    quota: ClassVar[Literal["on-demand", "preemptible"] | None] = None
+    """Compute Engine quota that the chips count against."""
+    no_list_price: ClassVar[str | None] = None
+    """Why the table of list prices cannot have it; `None` if it can."""
+
+    @property
+    def billed(self) -> Literal["standing", "on-request"]:
+        return "on-request" if self.on_request else "standing"
+
+    @property
+    def requested_by_pods(self) -> bool:
+        """Whether waiting pods are the request for chips, so that they must not be evicted while they wait."""
+        return self.on_request and not self.queued
+
+    @property
+    def node_labels(self) -> Mapping[str, str]:
+        """Labels that its nodes need and that GKE does not set."""
+        return {QUEUED_LABEL: "true"} if self.queued else {}
+
+    @property
+    def taints(self) -> Mapping[str, str]:
+        """Values of the taints that GKE gives its nodes, by key; the effect is `NoSchedule`."""
+        return {TPU_RESOURCE: "present", **self.node_labels}
+
+    @property
+    def run_seconds(self) -> int | None:
+        """Seconds after which a node is taken back; `None` if it stays."""
+        return None
+
+    @property
+    def reserved(self) -> str | None:
+        """Name of the reservation that the chips are part of."""
+        return None
+
+    @property
+    def part(self) -> tuple[Literal["block", "sub_block"], int] | None:
+        """The part of a reservation that all slices of the group are in, and its chips."""
+        return None
+
+    def reservation(self, own_project: str) -> str | None:
+        """Return the reservation as a node pool names it."""
+        return None
+
+
+class OnDemand(_Kind):
     """Chips of the common stock, kept as long as the pool exists."""
 
     kind: Literal["on-demand"]
+    full_price: ClassVar = True
+    quota: ClassVar = "on-demand"
 
 
-class Spot(Spec):
+class Spot(_Kind):
     """Idle chips at a lower price, which Google may take back at any time."""
 
     kind: Literal["spot"]
+    spot: ClassVar = True
+    quota: ClassVar = "preemptible"
 
 
-class Reservation(Spec):
+class Reservation(_Kind):
     """Chips that are reserved already. Nothing falls back to other capacity when they are used up."""
 
     kind: Literal["reservation"]
     name: DnsLabel
     project: ProjectName | None = None
-    """Owner of a shared reservation. Unset: the stack's own project."""
+    """Owner of a shared reservation. Default: the stack's own project."""
     block: DnsLabel | None = None
-    """Part of the reservation that all slices of the group lie in."""
+    """Block of the reservation that all slices of the group are in. Default: any."""
     sub_block: DnsLabel | None = None
-    """Part of the block: one cube of 64 chips."""
+    """Part of the block: one cube of 64 chips. Default: any."""
+    # Only with a commitment, at its discount: https://docs.cloud.google.com/tpu/docs/consumption-options.
+    no_list_price: ClassVar = "what a reservation costs is agreed with Google"
 
     @model_validator(mode="after")
     def _sub_block_lies_in_a_block(self) -> Self:
@@ -64,8 +115,18 @@ class Reservation(Spec):
             raise ValueError("a block to which the sub_block belongs")
         return self
 
-    def resource(self, own_project: str) -> str:
-        """The reservation as a node pool names it."""
+    @property
+    def reserved(self) -> str:
+        return self.name
+
+    @property
+    def part(self) -> tuple[Literal["block", "sub_block"], int] | None:
+        if self.sub_block:
+            return "sub_block", CHIPS_PER_SUB_BLOCK
+        return ("block", CHIPS_PER_BLOCK) if self.block else None
+
+    def reservation(self, own_project: str) -> str:
+        """Return the reservation as a node pool names it."""
         if not self.project and not self.block:
             return self.name
         parts = [f"projects/{self.project or own_project}/reservations/{self.name}"]
@@ -74,28 +135,32 @@ class Reservation(Spec):
         return "/".join(parts)
 
 
-class _FromZero(Spec):
-    """Chips that are asked for when a job needs them and are given back after a set time."""
+class _OnRequest(_Kind):
+    """Chips that are requested when a job needs them and are given back after a set time."""
 
     max_run_hours: RunHours
-    """Each node is taken back this long after it came; the job then waits for new ones."""
+    """Hours after which each node is taken back. The job then waits for new ones."""
+    on_request: ClassVar = True
+    quota: ClassVar = "preemptible"
 
     @property
-    def max_run_seconds(self) -> int:
-        """The time in the unit of the APIs."""
+    def run_seconds(self) -> int:
         return round(self.max_run_hours * _SECONDS_PER_HOUR)
 
 
-class FlexStart(_FromZero):
+class FlexStart(_OnRequest):
     """The autoscaler asks for chips as soon as pods wait for them."""
 
     kind: Literal["flex-start"]
+    no_list_price: ClassVar = "no list price of flex-start is known"
 
 
-class Queued(_FromZero):
+class Queued(_OnRequest):
     """Flex-start, but Kueue asks, and starts no pod before it has all hosts of a slice."""
 
     kind: Literal["queued"]
+    queued: ClassVar = True
+    no_list_price: ClassVar = "no list price of flex-start, by which queued chips come, is known"
 
 
 _OTHER_WORDS = {
@@ -106,14 +171,12 @@ _OTHER_WORDS = {
     "reserved": "{kind: reservation, name: NAME}",
     "dws": "{kind: flex-start, max_run_hours: HOURS}",
 }
-"""Kinds by the words that Google's other products and documents have for them."""
-
-
-_KINDS: tuple[type[Spec], ...] = (OnDemand, Spot, Reservation, FlexStart, Queued)
+"""Kinds by the words that other Google products and documents use for them."""
+_KINDS: tuple[type[_Kind], ...] = (OnDemand, Spot, Reservation, FlexStart, Queued)
 
 
 def _as_mapping(written: object) -> object:
-    """A capacity that needs no settings may be written as a word."""
+    """A capacity that needs no settings may be written as one word."""
     kind = written.get("kind") if isinstance(written, dict) else written
     if isinstance(kind, str) and (meant := _OTHER_WORDS.get(kind.lower())):
         kinds = ", ".join(repr(get_args(model.model_fields["kind"].annotation)[0]) for model in _KINDS)
@@ -124,17 +187,3 @@ def _as_mapping(written: object) -> object:
 Capacity = Annotated[
     OnDemand | Spot | Reservation | FlexStart | Queued, Field(discriminator="kind"), BeforeValidator(_as_mapping)
 ]
-
-
-def offers_flex_start(shape: SliceShape) -> bool:
-    """Whether Compute Engine grants such slices by flex-start, queued or not."""
-    return shape.generation in FLEX_START_GENERATIONS
-
-
-def nearest_with_flex_start(shape: SliceShape) -> SliceShape:
-    """The slice most like `shape` that can be had by flex-start."""
-    offered = (other for other in all_shapes() if offers_flex_start(other) and other.multi_host == shape.multi_host)
-    return min(
-        offered,
-        key=lambda other: (other.topology != shape.topology, abs(other.chips - shape.chips), -other.chips_per_host),
-    )

@@ -1,41 +1,151 @@
-"""The GKE cluster and the CPU nodes for its controllers.
+"""The GKE cluster, its networks, and the CPU nodes for its controllers. TPU nodes are in `infra.slices`.
 
-Owns the control plane's settings and the system pool. TPU nodes are the business of `infra.slices`.
+GKE creates firewall rules for the cluster and deletes them with it, but not those for load balancers of Services that
+still exist then, and a network with a rule left cannot be deleted. The cluster's settings keep GKE from creating such
+rules. `destroy` cannot know rules that people or an organization's automation added: its error names them, and it
+continues once they are deleted.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import stack_file
-from infra.addresses import SYSTEM_PODS_PER_NODE
-from infra.network import POD_RANGE, SERVICE_RANGE, Network
-from infra.placement import SYSTEM_POOL
+from infra.names import SYSTEM_POOL
+from infra.settings import schema
+from infra.settings.schema import SYSTEM_PODS_PER_NODE
+from infra.settings.stack import Settings
+
+POD_RANGE, SERVICE_RANGE = "pods", "services"
+_JUMBO_FRAME_MTU = 8896
+"""The largest of Google Cloud, which makes traffic between slices faster."""
+
+
+@dataclass(frozen=True)
+class NetworkArgs:
+    """Name of the network, region of its subnets, and their ranges."""
+
+    name: str
+    region: str
+    ranges: schema.Network
+    second_network: bool
+    """Whether hosts use their second network interface."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the networks of a stack."""
+        return cls(settings.cluster.name, settings.cloud.region, settings.network, settings.second_network)
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """A network and the subnet of its nodes."""
+
+    network: gcp.compute.Network
+    subnetwork: gcp.compute.Subnetwork
+
+
+class Network(pulumi.ComponentResource):
+    """The networks of one cluster, whose private nodes reach the internet through NAT."""
+
+    first: Subnet
+    second: Subnet | None
+    """A VPC of its own, because each interface of a machine needs one. It has no way out: hosts use it only among
+    themselves."""
+
+    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:Network", name, None, opts)
+        inside = pulumi.ResourceOptions(parent=self)
+        ranges = args.ranges
+        secondary = {POD_RANGE: ranges.pods, SERVICE_RANGE: ranges.services}
+        second = NetworkArgs(f"{args.name}-second", args.region, ranges, second_network=False)
+        self.first = _subnet(name, args, ranges.nodes, secondary, inside)
+        self.second = (
+            _subnet(f"{name}-second", second, ranges.second_nodes, {}, inside) if args.second_network else None
+        )
+        router = gcp.compute.Router(
+            f"{name}-router", name=f"{args.name}-router", network=self.first.network.id, region=args.region, opts=inside
+        )
+        gcp.compute.RouterNat(
+            f"{name}-nat",
+            name=f"{args.name}-nat",
+            router=router.name,
+            region=args.region,
+            nat_ip_allocate_option="AUTO_ONLY",
+            source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+            opts=inside,
+        )
+        self.register_outputs({})
+
+
+def _subnet(
+    name: str,
+    args: NetworkArgs,
+    nodes: str,
+    secondary: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> Subnet:
+    """Declare a VPC with one subnet, whose members reach each other on every port.
+
+    Hosts of different slices use ports of the TPU runtime and of JAX that no document lists completely, and requests of
+    the API server to webhooks come from a pod or from the control plane's address, which is in the subnet of the nodes.
+    """
+    network = gcp.compute.Network(name, name=args.name, auto_create_subnetworks=False, mtu=_JUMBO_FRAME_MTU, opts=opts)
+    subnetwork = gcp.compute.Subnetwork(
+        f"{name}-nodes",
+        name=f"{args.name}-nodes",
+        network=network.id,
+        region=args.region,
+        ip_cidr_range=nodes,
+        secondary_ip_ranges=[
+            gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=range_name, ip_cidr_range=cidr)
+            for range_name, cidr in secondary.items()
+        ],
+        private_ip_google_access=True,
+        opts=opts,
+    )
+    gcp.compute.Firewall(
+        f"{name}-inside",
+        name=f"{args.name}-inside",
+        network=network.id,
+        direction="INGRESS",
+        source_ranges=[nodes, *(cidr for range_name, cidr in secondary.items() if range_name == POD_RANGE)],
+        allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
+        opts=opts,
+    )
+    return Subnet(network, subnetwork)
+
 
 CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-"""The service account's roles say what a node may do; scopes only repeat it less well."""
+"""The roles of the service account limit what a node may do. Scopes would only repeat that less precisely."""
 
 
 @dataclass(frozen=True)
 class ClusterArgs:
-    """Settings of the cluster, where it lies, and who its nodes are."""
+    """Settings of the cluster, its place, and the account of its nodes."""
 
-    cloud: stack_file.Cloud
-    settings: stack_file.Cluster
+    cloud: schema.Cloud
+    settings: schema.Cluster
     network: Network
     node_account: pulumi.Input[str]
     labels: Mapping[str, str]
     mounts_datasets: bool
     """Whether pods see a bucket as a folder."""
 
+    @classmethod
+    def of(cls, settings: Settings, network: Network, node_account: pulumi.Input[str]) -> Self:
+        """Return the cluster of a stack."""
+        mounts = settings.mounted_bucket is not None
+        return cls(settings.cloud, settings.cluster, network, node_account, settings.resource_labels, mounts)
+
 
 class Cluster(pulumi.ComponentResource):
-    """A regional control plane reached by its DNS endpoint, with private nodes. The system nodes are in one zone."""
+    """A regional control plane with a DNS endpoint and private nodes. The system nodes are in one zone."""
 
     resource: gcp.container.Cluster
-    """Objects in the cluster need not be deleted one by one when this one is."""
+    """When it is deleted, objects in the cluster need not be deleted one by one."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     """Host name of the DNS endpoint."""
@@ -45,11 +155,11 @@ class Cluster(pulumi.ComponentResource):
         cluster = gcp.container.Cluster(
             name,
             _cluster_args(args),
-            # The first pool lives for minutes only; afterwards the field shows some other pool.
+            # The first pool exists only for minutes; afterwards the field shows some other pool.
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=["nodeConfig"]),
         )
-        gone_with_it = pulumi.ResourceOptions(parent=self, deleted_with=cluster)
-        gcp.container.NodePool(f"{name}-system", _system_pool_args(args, cluster), opts=gone_with_it)
+        inside = pulumi.ResourceOptions(parent=self, deleted_with=cluster)
+        gcp.container.NodePool(f"{name}-system", _system_pool_args(args, cluster), opts=inside)
         self.resource = cluster
         self.name = cluster.name
         self.endpoint = cluster.control_plane_endpoints_config.apply(_dns_endpoint)
@@ -64,7 +174,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         node_locations=[args.cloud.zone],
         deletion_protection=args.settings.deletion_protection,
         release_channel=container.ClusterReleaseChannelArgs(channel=args.settings.release_channel),
-        # GKE makes no cluster without a pool: one node comes first and goes at once.
+        # GKE creates no cluster without a pool: one node is created and deleted at once.
         initial_node_count=1,
         remove_default_node_pool=True,
         node_config=container.ClusterNodeConfigArgs(
@@ -79,8 +189,8 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         ),
         datapath_provider="ADVANCED_DATAPATH",
         enable_multi_networking=args.network.second is not None,
-        # Nothing in the cluster is reached from outside: no load balancer, and so none whose firewall
-        # rules outlive the cluster and keep its network from being deleted.
+        # Nothing in the cluster is reached from outside. So there is no load balancer whose firewall rules would
+        # outlive the cluster and keep its network from being deleted.
         disable_l4_lb_firewall_reconciliation=True,
         addons_config=container.ClusterAddonsConfigArgs(
             http_load_balancing=container.ClusterAddonsConfigHttpLoadBalancingArgs(disabled=True),
@@ -96,7 +206,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
             workload_pool=f"{args.cloud.project}.svc.id.goog"
         ),
         authenticator_groups_config=_groups(args.settings),
-        # Without signing in one sees whether the control plane is well, and no binding changes that.
+        # Anonymous users see whether the control plane is healthy and nothing else, whatever is bound to them.
         anonymous_authentication_config=container.ClusterAnonymousAuthenticationConfigArgs(mode="LIMITED"),
         rbac_binding_config=container.ClusterRbacBindingConfigArgs(
             enable_insecure_binding_system_authenticated=False, enable_insecure_binding_system_unauthenticated=False
@@ -115,8 +225,8 @@ def _monitoring() -> gcp.container.ClusterMonitoringConfigArgs:
     )
 
 
-def _endpoints(settings: stack_file.Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgs:
-    """The DNS endpoint, and the IP endpoint where there are networks that may use it."""
+def _endpoints(settings: schema.Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgs:
+    """Return the DNS endpoint, and the IP endpoint if there are networks that may use it."""
     container = gcp.container
     return container.ClusterControlPlaneEndpointsConfigArgs(
         dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
@@ -129,9 +239,9 @@ def _endpoints(settings: stack_file.Cluster) -> gcp.container.ClusterControlPlan
 
 
 def _authorized_networks(
-    settings: stack_file.Cluster,
+    settings: schema.Cluster,
 ) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgs | None:
-    """Who may use the IP endpoint. Once declared it stays when it is removed here; the endpoint does not."""
+    """Return who may use the IP endpoint. GKE keeps the list when it is removed here, but not the endpoint."""
     container = gcp.container
     if not settings.authorized_networks:
         return None
@@ -140,24 +250,24 @@ def _authorized_networks(
             container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(display_name=name, cidr_block=cidr)
             for name, cidr in settings.authorized_networks.items()
         ],
-        # Any machine that anyone rents from Google Cloud would be let in besides.
+        # Otherwise every machine of every Google Cloud customer could connect.
         gcp_public_cidrs_access_enabled=False,
     )
 
 
-def _encryption(settings: stack_file.Cluster) -> gcp.container.ClusterDatabaseEncryptionArgs | None:
+def _encryption(settings: schema.Cluster) -> gcp.container.ClusterDatabaseEncryptionArgs | None:
     if settings.encryption_key is None:
         return None
     return gcp.container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=settings.encryption_key)
 
 
-def _groups(settings: stack_file.Cluster) -> gcp.container.ClusterAuthenticatorGroupsConfigArgs | None:
+def _groups(settings: schema.Cluster) -> gcp.container.ClusterAuthenticatorGroupsConfigArgs | None:
     if settings.security_group is None:
         return None
     return gcp.container.ClusterAuthenticatorGroupsConfigArgs(security_group=settings.security_group)
 
 
-def _maintenance(settings: stack_file.Cluster) -> gcp.container.ClusterMaintenancePolicyArgs | None:
+def _maintenance(settings: schema.Cluster) -> gcp.container.ClusterMaintenancePolicyArgs | None:
     container, window = gcp.container, settings.maintenance
     if window is None:
         return None
@@ -196,6 +306,6 @@ def _dns_endpoint(endpoints: gcp.container.outputs.ClusterControlPlaneEndpointsC
     dns = endpoints.dns_endpoint_config
     if dns is None or dns.endpoint is None:
         raise ValueError(
-            "expected GKE to give the cluster a DNS endpoint, got none; run `pulumi refresh` and look at it"
+            "expected GKE to give the cluster a DNS endpoint, got none; run `pulumi refresh` and check the cluster"
         )
     return dns.endpoint

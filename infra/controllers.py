@@ -57,7 +57,7 @@ def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
 
 
 def machine_size(machine_type: str) -> Resources | None:
-    """Return the size of a CPU machine, if its name tells it, as that of n2-standard-8 does."""
+    """Return the size of a CPU machine, if its name contains it, as in n2-standard-8."""
     if machine_type in _SHARED_CORE:
         return _SHARED_CORE[machine_type]
     if custom := _CUSTOM_MACHINE.search(machine_type):

@@ -6,9 +6,11 @@ comes before its slices and is replaced together with them. It takes the stack's
 they still have their hosts. Hooks run in previews as well. Hooks on the node pools would come too late, because the
 engine deletes a job before them.
 
-A destroy does not run the program, so hooks cannot guard it; `infra.teardown` does.
+`pulumi destroy` does not run the program, so no hook can guard it. The API server does: one ConfigMap depends on
+everything else, so the engine deletes it first, and admission policies refuse that while there is something to lose. A
+destroy that is refused has deleted nothing.
 
-`allow_interruption` agrees to the loss.
+`allow_interruption` accepts the loss.
 """
 
 import asyncio
@@ -20,23 +22,34 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import live_jobs, teardown
-from infra.kubernetes_objects import KubernetesObject, owned
-from infra.stack_file import Cloud, Settings, SliceGroup
+from infra import borders, live
+from infra.kubernetes import UNREACHABLE, ApiServer
+from infra.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.objects import OURS, KubernetesObject, Manifest, manifest, mark_ours
+from infra.settings.schema import Cloud, SliceGroup
+from infra.settings.stack import Settings
 
 type Texts = Mapping[str, str]
 """Values of settings, as text, by path."""
 
-_AGREE = "agree to stop it: pulumi config set allow_interruption true"
+_ACCEPT = "accept the loss: pulumi config set allow_interruption true"
 _WIDENED_IN_PLACE = "network.nodes"
+_ALWAYS_SEARCHED = ["default"]
+"""Namespaces in which jobs can run although they belong to no team."""
+_NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
+"""Names that Kubernetes and GKE give their own namespaces."""
+_WAYS = (
+    "wait until it has ended, set its `paused` or allow_interruption and run `pulumi up`, or delete it: kubectl delete"
+    " jobset"
+)
 
 
 class InterruptionError(Exception):
-    """The change would stop a running job, or it is unknown whether one runs."""
+    """Raised when a change would stop a running job, or if it is unknown whether one runs."""
 
 
 class NewClusterError(Exception):
-    """The change needs another cluster."""
+    """Raised when a change needs another cluster."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +58,11 @@ class Loss:
 
     reasons: tuple[str, ...]
     pools: tuple[str, ...] | None
-    """Node pools; None: all of them, with the cluster."""
+    """Node pools; `None` for all of them, with the cluster."""
 
 
 def ground(settings: Settings) -> dict[str, Texts]:
-    """What each slice stands on: of the cluster under the empty name, then of node pools by name."""
+    """Return what slices depend on: of the cluster under the empty name, then of node pools by name."""
     pools = {
         f"{name}-{index}": _of_group(name, group, settings.cloud)
         for name, group in settings.slices.items()
@@ -58,8 +71,8 @@ def ground(settings: Settings) -> dict[str, Texts]:
     return {"": _of_cluster(settings), **pools}
 
 
-def lost(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
-    """What going from one ground to another takes away."""
+def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
+    """Return what the change from one ground to another takes away."""
     of_cluster = tuple(_changes(old[""], new[""]))
     if of_cluster:
         return Loss(of_cluster, None)
@@ -73,7 +86,7 @@ def lost(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
 
 
 def _place(settings: Settings) -> Texts:
-    """Where the cluster is found."""
+    """Return how the cluster is found."""
     cloud = settings.cloud
     return {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": settings.cluster.name}
 
@@ -109,13 +122,16 @@ class Guard:
     """The records of one stack."""
 
     ground: pulumi.Resource
-    """All that can be replaced depends on it."""
+    """Everything that can be replaced depends on it."""
 
     def __init__(self, settings: Settings, google: gcp.Provider, before: Sequence[pulumi.Resource]) -> None:
-        """`before` is what must hold before anything is touched."""
+        """`before` are resources that must exist before anything is touched."""
         self._settings = settings
         self._google = google
-        watched = pulumi.ResourceHookBinding(before_update=[_hook("slices-of-running-jobs-stay", self._before_change)])
+        hook = pulumi.ResourceHook(
+            "slices-of-running-jobs-stay", self._before_change, pulumi.ResourceHookOptions(on_dry_run=True)
+        )
+        watched = pulumi.ResourceHookBinding(before_update=[hook])
         first = pulumi.ResourceOptions(depends_on=before, hooks=watched)
         self.ground = pulumi.Stash("ground", input=ground(settings), opts=first)
 
@@ -132,63 +148,61 @@ class Guard:
     def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
         """Declare what a destroy deletes first: `declared` is everything else, `kubernetes` the cluster's provider."""
         policies: list[pulumi.Resource] = [
-            KubernetesObject(name, owned(manifest), kubernetes)
-            for name, manifest in teardown.policies(self._settings).items()
+            KubernetesObject(name, mark_ours(rendered), kubernetes)
+            for name, rendered in destroy_policies(self._settings).items()
         ]
         first = pulumi.ResourceOptions(
             provider=kubernetes.provider,
             depends_on=[*declared, *policies],
             protect=self._settings.cluster.deletion_protection,
         )
-        KubernetesObject("in-use", teardown.mark(), first)
+        KubernetesObject(IN_USE, in_use(), first)
 
     async def endpoint(self) -> str | None:
-        """Where the stack's cluster answers; None when there is none."""
+        """Return the DNS endpoint of the stack's cluster; `None` if there is no cluster."""
         return await self._endpoint(_place(self._settings))
 
     async def _before_change(self, change: pulumi.ResourceHookArgs) -> None:
         old, new = ((inputs or {})["input"] for inputs in (change.old_inputs, change.new_inputs))
-        loss = lost(old, new)
-        if loss.pools is None:
+        lost = loss(old, new)
+        if lost.pools is None:
             # Pulumi's engine closes the Kubernetes provider before it deletes what is in the old cluster
             # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
             raise NewClusterError(
-                f"this change needs a new cluster, which Pulumi cannot bring in one step:{_listed(loss.reasons)}\n"
-                "destroy the stack, then bring it up anew; checkpoints stay: pulumi destroy, pulumi up"
+                f"this change needs a new cluster, which Pulumi cannot create in one step:{_listed(lost.reasons)}\n"
+                "destroy the stack, then bring it up again; checkpoints stay: pulumi destroy, pulumi up"
             )
-        if loss.pools:
-            await self._require_no_jobs(old[""], loss.pools, _listed(loss.reasons))
+        if lost.pools:
+            await self._require_no_jobs(old[""], lost.pools, _listed(lost.reasons))
 
     async def _require_no_jobs(self, place: Texts, pools: Sequence[str], because: str) -> None:
-        """Raises InterruptionError if there are jobs on these pools of the cluster that stands at `place`."""
+        """Raise InterruptionError if jobs run on these pools of the cluster at `place`."""
         endpoint = None if self._settings.allow_interruption else await self._endpoint(place)
         if endpoint is None:
             return
         try:
-            jobs = await asyncio.to_thread(lambda: live_jobs.live_jobs(live_jobs.connect(endpoint), pools))
-        except live_jobs.UNREACHABLE as error:
+            jobs = await asyncio.to_thread(lambda: live.live_jobs(ApiServer.at(endpoint), pools))
+        except UNREACHABLE as error:
             raise InterruptionError(
-                "this change takes slices away, and the cluster does not answer, so it is unknown whether a job runs"
-                f" on them ({error}):{because}\n"
-                f"run this where the cluster can be reached; to go on whatever runs there, {_AGREE}"
+                "this change takes slices away, and running jobs cannot be listed because the cluster is unreachable"
+                f" ({error}):{because}\nrun this where the cluster can be reached; to continue in any case, {_ACCEPT}"
             ) from None
         if jobs:
             raise InterruptionError(
                 f"this change takes slices away from a running job:{because}{_listed(jobs)}\n"
-                f"wait until it has ended, or {_AGREE}"
+                f"wait until it has ended, or {_ACCEPT}"
             )
 
     async def _endpoint(self, place: Texts) -> str | None:
-        """The DNS endpoint of the cluster that stands now; None when there is none."""
-        asked = {
+        wanted = {
             "name": place["cluster.name"],
             "location": place["cloud.region"],
             "project": place["cloud.project"],
         }
         try:
-            # Not `get_cluster_output`: an output that fails fails the program, whoever catches the error.
+            # Not `get_cluster_output`: an output that fails makes the program fail, even if the error is caught.
             found = await pulumi.runtime.invoke_async(
-                "gcp:container/getCluster:getCluster", asked, pulumi.InvokeOptions(provider=self._google)
+                "gcp:container/getCluster:getCluster", wanted, pulumi.InvokeOptions(provider=self._google)
             )
         except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
             if "not found" in str(error):
@@ -201,5 +215,60 @@ def _listed(items: Iterable[object]) -> str:
     return "".join(f"\n  - {item}" for item in items)
 
 
-def _hook(name: str, callback: Any) -> pulumi.ResourceHook:
-    return pulumi.ResourceHook(name, callback, pulumi.ResourceHookOptions(on_dry_run=True))
+def destroy_policies(settings: Settings) -> dict[str, Manifest]:
+    """Return the policies on deleting `in_use`, each followed by its bindings, by name.
+
+    With `allow_interruption` they only warn, as they do in an environment, which ends at its time whatever runs in it.
+    Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
+    """
+    running = (
+        f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {_WAYS} '"
+        " + params.metadata.name + ' -n ' + params.metadata.namespace",
+        "params.spec.?suspend.orValue(false) || params.?status.?terminalState.orValue('') != ''",
+    )
+    namespaces = [*_ALWAYS_SEARCHED, *sorted({team.namespace for team in settings.teams.values()})]
+    policies = _in_force(settings, NO_JOB_RUNS, (JOBSET_API_VERSION, "JobSet"), running, namespaces)
+    for name, params in NO_FOREIGN.items():
+        policies |= _in_force(settings, name, params, _ours(params[1]), [])
+    return policies
+
+
+def in_use() -> Manifest:
+    """Return the ConfigMap that a destroy deletes first."""
+    return manifest("v1", "ConfigMap", IN_USE, KUEUE_NAMESPACE)
+
+
+def _ours(kind: str) -> tuple[str, str]:
+    """Return the message about an object of that kind that the stack did not make, and the condition that it did."""
+    word = kind.lower()
+    message = (
+        f"'{kind} ' + params.metadata.name + ' was not made by this stack and would be lost with the cluster;"
+        f" keep a copy if you need it, then run: kubectl delete {word} ' + params.metadata.name"
+        f" + '; there may be more: kubectl get {word}'"
+    )
+    annotation, value = next(iter(OURS.items()))
+    declared = f"params.metadata.?annotations[?'{annotation}'].orValue('') == '{value}'"
+    return message, (
+        f"params.metadata.name.matches('^({_NOT_FOREIGN})$') || {declared}" if kind == "Namespace" else declared
+    )
+
+
+def _in_force(
+    settings: Settings, name: str, params: tuple[str, str], rule: tuple[str, str], namespaces: Sequence[str]
+) -> dict[str, Manifest]:
+    """Return a policy and its bindings: one for each of the namespaces in which it looks for `params`."""
+    refuses = not settings.allow_interruption and settings.environment is None
+    policy = borders.policy(
+        name,
+        [("", "configmaps", "DELETE")],
+        dict([rule]),
+        namespaces=[KUEUE_NAMESPACE],
+        only=f"oldObject.metadata.name == '{IN_USE}'",
+        params=params,
+    )
+    every = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    places = {f"{name}-{namespace}": {**every, "namespace": namespace} for namespace in namespaces} or {name: every}
+    return {name: policy} | {
+        f"{place}-binding": borders.binding(name, place, refuses=refuses, params=found)
+        for place, found in places.items()
+    }

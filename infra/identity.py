@@ -1,28 +1,59 @@
-"""Who the nodes and the training pods are, and what they may do.
+"""The project's Google Cloud APIs, the accounts of nodes and training pods, and what they may do.
 
-Owns service accounts and grants. Grants add a member and never list all of them, so that those made
-by others stay. No keys: pods act through workload identity, nodes through the metadata server.
+Grants add a member and never list all of them, so that grants made by others stay. There are no keys: pods act through
+workload identity, nodes through the metadata server.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.folders import ON_HOSTS
-from infra.image import RepositoryPlace
-from infra.pods import SERVICE_ACCOUNT
+from infra.names import ON_HOSTS, SERVICE_ACCOUNT
+from infra.settings.stack import Settings
+from infra.storage import RepositoryPlace, foreign_repositories
+
+APIS = (
+    "artifactregistry",
+    "cloudresourcemanager",
+    "compute",
+    "container",
+    # Image streaming: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
+    "containerfilesystem",
+    "iam",
+    "logging",
+    "monitoring",
+)
+"""APIs that must be enabled, without `.googleapis.com`."""
+
+
+class GoogleApis(pulumi.ComponentResource):
+    """The enabled APIs. They stay enabled after `destroy`, because others in the project may use them."""
+
+    def __init__(self, name: str, project: str, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:GoogleApis", name, None, opts)
+        for api in APIS:
+            gcp.projects.Service(
+                f"{name}-{api}",
+                project=project,
+                service=f"{api}.googleapis.com",
+                disable_on_destroy=False,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self.register_outputs({})
+
 
 NODE_ROLES = {
     "role": "roles/container.defaultNodeServiceAccount",
-    # Image streaming asks whether the node may use the project's services, which the role above does not allow.
+    # Image streaming checks whether the node may use the project's services, which the role above does not allow.
     "streaming": "roles/serviceusage.serviceUsageConsumer",
 }
-"""All that the program grants in a project, by the names of the grants."""
+"""Roles that the program grants in a project, by the names of the grants."""
 _WRITER = "roles/storage.objectUser"
 _BUCKET_READER = "roles/storage.legacyBucketReader"
-"""Orbax and TensorStore ask for the bucket itself, which the role above does not allow. It lists names of files too."""
+"""Orbax and TensorStore read the bucket itself, which the role above does not allow. It also lists names of files."""
 _DATASET_ROLE = "roles/storage.objectViewer"
 
 
@@ -34,11 +65,17 @@ class NodeIdentityArgs:
     account_id: str
     repository: gcp.artifactregistry.Repository
     foreign_repositories: Mapping[str, RepositoryPlace]
-    """Others of the project, which images of jobs lie in, by the names that the grants have."""
+    """Other repositories of the project with images of jobs, by the names of the grants."""
+
+    @classmethod
+    def of(cls, settings: Settings, repository: gcp.artifactregistry.Repository) -> Self:
+        """Return the nodes of a stack."""
+        account = f"{settings.cluster.name}-nodes"
+        return cls(settings.cloud.project, account, repository, foreign_repositories(settings))
 
 
 class NodeIdentity(pulumi.ComponentResource):
-    """The service account of all nodes: it may write logs and metrics, and pull and stream images."""
+    """The service account of all nodes. It may write logs and metrics, and pull and stream images."""
 
     email: pulumi.Output[str]
 
@@ -66,17 +103,30 @@ class NodeIdentity(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class TrainerAccessArgs:
-    """Who trains, by the name that the grants have, and the buckets."""
+    """The accounts of training pods, by the names of the grants, and the buckets."""
 
     members: Mapping[str, pulumi.Output[str]]
     folders: Mapping[str, Sequence[str]]
-    """Those of the bucket for checkpoints that each of them reads and writes."""
+    """Folders of the checkpoint bucket that each of them reads and writes."""
     checkpoints: pulumi.Output[str]
     datasets: str | None
 
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        number: pulumi.Output[str],
+        node_account: pulumi.Output[str],
+        checkpoints: pulumi.Output[str],
+    ) -> Self:
+        """Return the trainers of a stack in the project of this number."""
+        folders = settings.written_folders
+        members = trainers(settings.cloud.project, number, folders, node_account)
+        return cls(members, folders, checkpoints, settings.dataset_bucket)
+
 
 class TrainerAccess(pulumi.ComponentResource):
-    """The right of each team's training pods to read and write the team's checkpoints and to read data sets.
+    """Lets each team's training pods read and write the team's checkpoints, and read data sets.
 
     A managed folder has grants of its own (https://cloud.google.com/storage/docs/managed-folders). The pool of
     identities exists once the project has a cluster with workload identity, so this depends on the cluster.
@@ -86,7 +136,7 @@ class TrainerAccess(pulumi.ComponentResource):
         super().__init__("tpu-multislice:infra:TrainerAccess", name, None, opts)
         inside = pulumi.ResourceOptions(parent=self)
         managed = {
-            # What lies in a folder that is managed no more stays.
+            # The content of a folder that is no longer managed stays.
             folder: gcp.storage.ManagedFolder(
                 f"{name}-{_flat(folder)}", bucket=args.checkpoints, name=f"{folder}/", force_destroy=True, opts=inside
             )
@@ -113,12 +163,12 @@ class TrainerAccess(pulumi.ComponentResource):
 
 
 def _flat(folder: str) -> str:
-    # Names of jobs, namespaces and teams have no such character, so no two folders get the same name.
+    # Names of jobs, namespaces and teams have no underscore, so no two folders get the same name.
     return folder.replace("/", "_")
 
 
 def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Output[str]:
-    """The number that Google gave the project; names of identities hold it."""
+    """Return the number that Google gave the project, which is part of the names of identities."""
     return gcp.organizations.get_project_output(project_id=project, opts=opts).apply(lambda found: found.number)
 
 
@@ -128,11 +178,11 @@ def trainers(
     writers: Iterable[str],
     node_account: pulumi.Output[str],
 ) -> dict[str, pulumi.Output[str]]:
-    """Whom the training pods of these namespaces act as, and of `ON_HOSTS`.
+    """Return the accounts of the training pods of these namespaces, and of `ON_HOSTS`.
 
-    Pods that use the interfaces of their host act as the node, from which the metadata server cannot tell
-    them (https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity). Such a right is that
-    of every pod of this kind, in whatever namespace.
+    Pods on the network of their host act as the node, because the metadata server cannot distinguish the two
+    (https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity). So every such pod has this right, in
+    whatever namespace.
     """
     return {
         who: _service_account(node_account) if who == ON_HOSTS else workload_principal(project, number, who)
@@ -145,7 +195,7 @@ def _service_account(email: pulumi.Output[str]) -> pulumi.Output[str]:
 
 
 def workload_principal(project: str, number: pulumi.Output[str], namespace: str) -> pulumi.Output[str]:
-    """The training pods of a namespace, as a member of an IAM grant."""
+    """Return the training pods of a namespace, as a member of an IAM grant."""
     pool = f"locations/global/workloadIdentityPools/{project}.svc.id.goog"
     return pulumi.Output.concat(
         "principal://iam.googleapis.com/projects/", number, f"/{pool}/subject/ns/{namespace}/sa/{SERVICE_ACCOUNT}"

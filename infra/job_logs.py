@@ -17,10 +17,9 @@ from datetime import UTC, datetime, timedelta
 
 import urllib3
 
-from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.job_state import DELETED, JOBSETS, PODS, Object, Outcome, Pod, leader_of, newest, outcome_of, pod_of, pods_of
-from infra.placement import JOBSET_LABEL
-from infra.watch import Watch, lines
+from infra.job_state import DELETED, Object, Outcome, Pod, leader_of, newest, outcome_of, pod_of, pods_of
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines
+from infra.names import JOBSET_LABEL, JOBSETS, PODS
 
 _MARGIN = timedelta(seconds=1)
 """Standard output and standard error are stamped separately, so a line may come a little after a later one."""

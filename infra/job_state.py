@@ -10,32 +10,25 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from infra.accelerators import TPU_RESOURCE
-from infra.api_server import ApiServer, Json
-from infra.cluster_queues import amount, team_of
-from infra.flavors import API_VERSION
-from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL, SLICES
+from infra.kubernetes import ApiServer, Json
+from infra.names import (
+    ATTEMPT_LABEL,
+    COMPLETION_INDEX_LABEL,
+    HEAD,
+    JOB_INDEX_LABEL,
+    JOBSET_LABEL,
+    PODS,
+    REPLICATED_JOB_LABEL,
+    SLICES,
+    TPU_RESOURCE,
+    team_of,
+)
+from infra.queues import amount
 from workloads.spec import CALL_SPEC_VARIABLE, JOB_SPEC_VARIABLE
-
-JOBSET_API = "jobset.x-k8s.io/v1alpha2"
-"""Group and version of JobSets."""
-JOBSETS = f"/apis/{JOBSET_API}/namespaces/{{}}/jobsets"
-"""Path of the collection in the API; `{}` stands for a namespace, here and below."""
-WORKLOADS = f"/apis/{API_VERSION}/namespaces/{{}}/workloads"
-LOCAL_QUEUES = f"/apis/{API_VERSION}/namespaces/{{}}/localqueues"
-QUEUES = f"/apis/{API_VERSION}/clusterqueues"
-JOBS = "/apis/batch/v1/namespaces/{}/jobs"
-PODS = "/api/v1/namespaces/{}/pods"
-SECRETS = "/api/v1/namespaces/{}/secrets"
-EVENTS = "/api/v1/namespaces/{}/events"
-NODES = "/api/v1/nodes"
 
 LEADER = f"{SLICES}-0-0"
 """Leader of a job without a head: host 0 of slice 0."""
 
-SLICE_LABEL = "jobset.sigs.k8s.io/job-index"
-_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
-_HOST = "batch.kubernetes.io/job-completion-index"
 _UP = ("Running", "Succeeded")
 
 type Object = Mapping[str, Any]
@@ -274,7 +267,7 @@ class Pod:
 def host_of(pod: Object) -> str:
     """Return the name of the pod's host within its JobSet: `<replicated job>-<slice>-<host>`."""
     labels = pod["metadata"]["labels"]
-    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, SLICE_LABEL, _HOST))
+    return "-".join(labels[label] for label in (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, COMPLETION_INDEX_LABEL))
 
 
 def pod_of(found: Object, at: float) -> Pod:
@@ -291,7 +284,7 @@ def pod_of(found: Object, at: float) -> Pod:
         host=host_of(found),
         phase="Terminating" if leaving else phase,
         node=found["spec"].get("nodeName", ""),
-        attempt=int(metadata["labels"][_ATTEMPT]),
+        attempt=int(metadata["labels"][ATTEMPT_LABEL]),
         created=moment(metadata, "creationTimestamp", at),
         started=moment(status, "startTime", at) if "startTime" in status else None,
         exit_code=max((end["exitCode"] for end in ends), default=None),
@@ -308,7 +301,7 @@ def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
     for each in pods:
         labels = each["metadata"]["labels"]
         # In this order a head comes before all slices.
-        key = labels[REPLICATED_JOB_LABEL], int(labels[SLICE_LABEL]), int(labels[_HOST])
+        key = labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), int(labels[COMPLETION_INDEX_LABEL])
         pod, known = pod_of(each, at), found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
             found[key] = pod

@@ -1,260 +1,270 @@
-"""The kinds of jobs that a stack file may name: one class for each.
+"""The jobs in the cluster: their JobSets, Secrets and prices, and what calls of functions need.
 
-Owns names, types and meanings of their settings, and what follows from one of them alone. What must hold between a
-job and the rest of the stack lies in `infra.rules`; reading them, in `infra.job_sections`.
-"""
+A call's JobSet is not a resource of the stack. The caller creates it, in the namespace and the queue of their team,
+from what the stack exports."""
 
-from collections.abc import Iterable, Mapping
-from graphlib import TopologicalSorter
-from itertools import pairwise
-from typing import Annotated, Literal, Self
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from pydantic import Field, model_validator
+import pulumi
+import pulumi_kubernetes as kubernetes
 
-from infra.names import FilePath, HttpPath, JobName, MountPath, PinnedImage, PortName, VariableName, VolumeName
-from infra.sweeps import sweep_of
-from workloads.spec import (
-    CallSpec,
-    CompilerSpec,
-    DataSpec,
-    MeshSpec,
-    Number,
-    OptimizerSetting,
-    PositiveInt,
-    Spec,
-    TrackersSpec,
-    WholeNumber,
+from infra import jobset
+from infra.cost import job_group_bills
+from infra.names import (
+    FUNCTION_ANNOTATION,
+    MAX_TIME_LABEL,
+    PRICE_KEY,
+    PRIORITY_LABEL,
+    QUEUE_LABEL,
+    price_name,
+    secret_name,
 )
+from infra.objects import KubernetesObject
+from infra.settings.jobs import AnyJob, FunctionJob, Job, JobSlices, Priority
+from infra.settings.schema import Placement, SliceGroup
+from infra.settings.stack import Settings
+from infra.settings.values import SECRETS
+from infra.submission import Submission, slice_spec, submission
+from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
 
-Priority = Literal["low", "normal", "high"]
-Backend = Literal["direct", "pathways"]
-PodLevel = Literal["restricted", "baseline", "privileged"]
-"""Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
-
-HOURS_PER_YEAR = 8760
-MOST_GRACE_SECONDS = 3600
-"""The longest time that a pod may take to end: until then it holds chips that others have a quota of."""
-
-
-class JobSlices(Spec):
-    """What the job runs on."""
-
-    group: str
-    count: PositiveInt
-    """Slices that the job takes of the group."""
-    min_count: PositiveInt | None = None
-    """Fewest slices that the same specification may be started on, by a JobSet with fewer replicas. Unset: all."""
-    fallback: tuple[str, ...] = ()
-    """Groups of equal slices to take instead, all slices from one, in this order, when those of
-    `group` are not free."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """All groups that the job may run on, the best first."""
-        return (self.group, *self.fallback)
+CALLS_OUTPUT = "calls"
+"""Name of the stack's output for callers of functions."""
+KEPT_SECONDS = 24 * 60 * 60
+"""Time between a call's end and the removal of its JobSet, with its logs and the key that verifies its result."""
+GRACE_SECONDS = 10
+"""A host of a call ends as soon as it is asked to, except for what the kernel still does for it."""
+_SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
 
 
-class Job(Spec):
-    """A job of any kind. Any change replaces its JobSet: it starts over or resumes.
+def job_sets(
+    settings: Settings,
+    image: pulumi.Input[str] | None,
+    footings: Mapping[str, pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+) -> list[KubernetesObject]:
+    """Declare the stack's jobs, each submitted to its team's queue.
 
-    `paused` changes in place. So does `priority`, unless the job has a `fallback` or a queued group.
+    `image` is the trainer's. `footings` are the records that the slices of each group depend on (`infra.guard`).
     """
+    return [_job_set(settings, job, image, footings, opts) for job in settings.jobs.values()]
 
-    name: JobName
-    """In the short form `job` alone: in `jobs` it is the key."""
+
+def _job_set(
+    settings: Settings,
+    job: AnyJob,
+    image: pulumi.Input[str] | None,
+    footings: Mapping[str, pulumi.Resource],
+    opts: pulumi.ResourceOptions,
+) -> KubernetesObject:
+    """Declare one job.
+
+    It is replaced by a change that JobSet or Kueue refuses while it runs, and together with its slices' footing. Two
+    JobSets of one name cannot coexist, so the old one is deleted first.
+    """
+    submitted = submission(settings, job, image)
+    fixed = [QUEUE_LABEL, MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
+    own = pulumi.ResourceOptions(
+        replace_on_changes=["spec", *(f'metadata.labels["{label}"]' for label in fixed)],
+        replace_with=[footings[group] for group in submitted.groups],
+        delete_before_replace=True,
+        aliases=_former_names(settings.jobs, "training"),
+    )
+    return KubernetesObject(f"job-{job.name}", jobset.render(submitted), pulumi.ResourceOptions.merge(opts, own))
+
+
+def _former_names(jobs: Mapping[str, Job], name: str) -> list[pulumi.Alias]:
+    """Return the name under which an old stack, which could have only one job, knows this resource of its job."""
+    return [pulumi.Alias(name=name)] if len(jobs) == 1 else []
+
+
+def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> "list[kubernetes.core.v1.ConfigMap]":
+    """Declare the known prices of the stack's jobs, which each start records in the job's ledger.
+
+    A changed price is updated in place and changes nothing of the job.
+    """
+    renamed = pulumi.ResourceOptions(aliases=_former_names(settings.jobs, "price"))
+    prices = {job.name: usd_per_job_hour(settings, job) for job in settings.jobs.values()}
+    return [
+        kubernetes.core.v1.ConfigMap(
+            f"price-{name}",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(
+                name=price_name(name), namespace=settings.team_of(settings.jobs[name]).namespace
+            ),
+            data={PRICE_KEY: str(usd_per_hour)},
+            opts=pulumi.ResourceOptions.merge(opts, renamed),
+        )
+        for name, usd_per_hour in prices.items()
+        if usd_per_hour is not None
+    ]
+
+
+def usd_per_job_hour(settings: Settings, job: Job) -> float | None:
+    """Return what all slices of a job cost per hour.
+
+    `None` if the price of a group that it may run on is unknown, or if they differ: pods do not know which of the
+    groups Kueue chose."""
+    bills = job_group_bills(job, settings.groups_of(job), settings.cloud, settings.prices, hours=None)
+    prices = {bill.usd_per_hour for bill in bills}
+    return prices.pop() if len(prices) == 1 else None
+
+
+def job_secrets(
+    settings: Settings, config: pulumi.Config, opts: pulumi.ResourceOptions
+) -> "list[kubernetes.core.v1.Secret]":
+    """Declare a Secret for each job that has secrets. This is the only way from Pulumi's configuration to the cluster.
+
+    A changed value is updated in place, because running pods refer to the Secret by its name.
+    """
+    return [_job_secret(settings, job, config, opts) for job in settings.jobs.values() if settings.secrets_of(job)]
+
+
+def _job_secret(
+    settings: Settings, job: Job, config: pulumi.Config, opts: pulumi.ResourceOptions
+) -> "kubernetes.core.v1.Secret":
+    namespace, names = settings.team_of(job).namespace, settings.secrets_of(job)
+    values = config.require_secret_object(SECRETS)
+    own = pulumi.ResourceOptions(
+        hooks=pulumi.ResourceHookBinding(before_update=[_announce_rotation(job.name, namespace)]),
+        aliases=_former_names(settings.jobs, "secrets"),
+    )
+    return kubernetes.core.v1.Secret(
+        f"secrets-{job.name}",
+        metadata=kubernetes.meta.v1.ObjectMetaArgs(name=secret_name(job.name), namespace=namespace),
+        string_data=values.apply(lambda all_values: {name: all_values[name] for name in names}),
+        opts=pulumi.ResourceOptions.merge(opts, own),
+    )
+
+
+def _announce_rotation(job: str, namespace: str) -> pulumi.ResourceHook:
+    """Return a hook that says, in previews too, which secrets change and when the job sees them."""
+
+    async def announce(change: pulumi.ResourceHookArgs) -> None:
+        old, new = [await _data(inputs or {}) for inputs in (change.old_inputs, change.new_inputs)]
+        changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+        if changed:
+            pulumi.log.warn(
+                f"secrets of job {job} change: {', '.join(changed)}. Its running pods keep the old values until the"
+                " job's next start, whatever causes it. To restart it now from its last checkpoint:"
+                f" kubectl delete jobset {job} -n {namespace}, then pulumi up --refresh"
+            )
+
+    name = f"changed-secrets-of-{job}-are-told"
+    return pulumi.ResourceHook(name, announce, pulumi.ResourceHookOptions(on_dry_run=True))
+
+
+async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the Secret's data, which the SDK hands to a hook as an output."""
+    return await pulumi.Output.from_input(inputs.get("data", {})).future() or {}
+
+
+class CallSettings(Spec):
+    """What a stack exports for callers of functions on its slices."""
+
+    image: str
+    """Image that the hosts run, by digest."""
+    bucket: str
+    """Name of the checkpoint bucket, which has the files of calls in the folders of their teams."""
+    slices: Mapping[str, SliceGroup]
+    namespaces: Mapping[str, str]
+    """Namespaces by team. A team's queue has the team's name."""
+    placement: Placement
+    mounted_bucket: str | None
+    """Bucket that the hosts see as the folder /datasets."""
+
+    def slices_of(self, group: str, count: int) -> SliceSpec:
+        """Return `count` slices of a group."""
+        return slice_spec(self.slices[group].shape, count)
+
+
+def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any]:
+    """Return the stack's output for callers."""
+    exported = CallSettings(
+        image="",
+        bucket=settings.checkpoint_bucket,
+        slices=settings.slices,
+        namespaces={name: team.namespace for name, team in settings.teams.items()},
+        placement=settings.scheduling.placement,
+        mounted_bucket=settings.mounted_bucket,
+    )
+    return {**exported.model_dump(mode="json"), "image": image}
+
+
+@dataclass(frozen=True)
+class CallJob:
+    """What a call adds to the settings for its JobSet."""
+
+    spec: CallSpec
+    function: str
+    """Name of the function, for people."""
     team: str
-    slices: JobSlices
+    group: str
     priority: Priority
-    """A higher one may evict a lower one of the same team."""
-    paused: bool = False
-    """Whether the job is kept out of its queue. A running job gets SIGTERM, saves, and frees its chips. When this
-    becomes false again it waits for chips like any other and goes on from its last checkpoint."""
-    max_restarts: Annotated[WholeNumber, Field(ge=0)]
-    """Restarts that a crash or hang may use up; preemptions and bad hosts are not counted."""
-    grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
-    """Time between the request to stop and the end, which must cover a save; a restart waits as long
-    for a host that hangs. When Google takes back spot capacity, pods have 15 seconds whatever stands
-    here (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
-    max_hours: Annotated[Number, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
-    """Hours that the job may hold chips, over all restarts; then Kueue stops it for good."""
-    backend: Backend = "direct"
-    """`direct`: the program runs on every host and drives its chips. `pathways`: it runs once, on the head, and
-    drives the chips of all hosts by way of Pathways. Kind `container` alone, with the section `pathways`."""
-    host_network: bool = False
-    """Pods use the interfaces of their host: faster between slices, but they act as the service
-    account of the nodes, which is then granted the buckets."""
-    secrets: tuple[str, ...] | None = None
-    """Names of the section `secrets` that its pods get. Unset: all."""
-    sweep: Mapping[str, tuple[object, ...]] = {}
-    """Lists of values by setting of the job, such as `training.seed: [0, 1]`: a run for each of their combinations, a
-    job of its own with the places of its values behind the name. In `jobs` alone; see `docs/jobs.md`."""
-
-    @property
-    def pod_level(self) -> PodLevel:
-        """Strictest level that admits its pods. No level allows the host's network and nothing else."""
-        return "privileged" if self.host_network else "restricted"
-
-    @property
-    def sweep_name(self) -> str | None:
-        """The key of the sweep that it is a run of; None: it is a job by itself."""
-        return sweep_of(self.name, self.sweep)
 
 
-class TrainingJob(CompilerSpec, Job):
-    """Trains a model with the trainer of this repository."""
-
-    kind: Literal["training"] = "training"
-    preset: str
-    """A file of `workloads/presets`, by name."""
-    existing_run: Literal["resume", "anew"]
-    """When the bucket holds a run of this job's name: go on with it, or begin a new one beside it."""
-    model: Mapping[str, object] = {}
-    """Replaces single values of the preset's `model` section, or all of them; see `docs/models.md`."""
-    training: Mapping[str, object] = {}
-    """Replaces single values of the preset's `training` section."""
-    optimizer: Mapping[str, object] = {}
-    """Replaces single values of the preset's `optimizer` section."""
-    allow_changes: tuple[OptimizerSetting, ...] = ()
-    """Settings of `optimizer` that a run in the bucket may continue with at a new value, such as
-    `[optimizer.learning_rate]`; see `docs/jobs.md`. Unset: a changed value ends the job with exit code 20."""
-    data: DataSpec | None = None
-    """Unset: the preset's data, where it has some."""
-    initial_weights: str | None = None
-    """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`.
-    Unset: weights drawn from the seed."""
-    trackers: TrackersSpec = TrackersSpec()
-    """Where the curves of the run are shown; see `docs/metrics.md`. Unset: in its report alone."""
-    compile_cache: Literal["host", "bucket"] = "host"
-    """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint
-    bucket, where every later start finds them, and those that `multislice preflight` has left there."""
-    mesh: MeshSpec | None = None
-    """Unset: one replica per slice, parameters sharded over the whole slice."""
+def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
+    """Return the JobSet of a call."""
+    submitted = Submission(
+        job=_function_job(call),
+        slices=call.spec.slices,
+        spec=None,
+        folder=call.spec.folder,
+        image=settings.image,
+        checking_image=None,
+        namespace=settings.namespaces[call.team],
+        queue=call.team,
+        groups={call.group: settings.slices[call.group]},
+        placement=settings.placement,
+        mounted_bucket=settings.mounted_bucket,
+        compile_cache=None,
+        secrets=(CALL_KEY_VARIABLE,),
+    )
+    manifest: dict[str, Any] = jobset.render(submitted)
+    manifest["metadata"].setdefault("annotations", {})[FUNCTION_ANNOTATION] = call.function
+    manifest["spec"]["ttlSecondsAfterFinished"] = KEPT_SECONDS
+    return manifest
 
 
-class Pathways(Spec):
-    """The Pathways runtime of a job with `backend: pathways`. See `docs/jobs.md`."""
-
-    server_image: PinnedImage
-    """Of resource manager and workers, by digest: `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server`. Google
-    makes one for each version of JAX; it must be that of the program."""
-    proxy_image: PinnedImage
-    """Of the server that the program talks to, of the same version:
-    `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server`."""
-    head_vcpus: Annotated[WholeNumber, Field(ge=6)] = 48
-    """What the head asks of a system node: a sixth for the resource manager, a third for the proxy, the rest for the
-    program. On a slice of one host the head shares that host instead, and this may not be set."""
-    head_memory_gib: Annotated[WholeNumber, Field(ge=7)] = 217
-    """The same of memory: a seventh, and three sevenths each for proxy and program."""
-
-
-class HostShare(Spec):
-    """CPU and memory that each pod requests of its host. It holds all chips of the host in any case."""
-
-    vcpus: PositiveInt | None = None
-    """Unset: three quarters of the machine's."""
-    memory_gib: PositiveInt | None = None
-    """Unset: three quarters of the machine's."""
+def _function_job(call: CallJob) -> FunctionJob:
+    # The hosts end a function that takes too long and report where it was. Kueue ends those that cannot, a little
+    # later.
+    max_seconds = math.ceil(_SECONDS_PER_HOUR * call.spec.max_hours + 2 * _SECONDS_PER_MINUTE * call.spec.start_minutes)
+    return FunctionJob(
+        name=call.spec.id,
+        team=call.team,
+        slices=JobSlices(group=call.group, count=call.spec.slices.count),
+        call=call.spec,
+        priority=call.priority,
+        max_restarts=0,
+        grace_seconds=GRACE_SECONDS,
+        max_hours=max_seconds / _SECONDS_PER_HOUR,
+    )
 
 
-class ScratchVolume(Spec):
-    """A folder that the program may write to. It is empty at each start and ends with the pod."""
-
-    path: MountPath
-    """Where the program sees it."""
-    size_gib: PositiveInt
-    """A pod that writes more to the disk is evicted, which counts against `max_restarts`."""
-    medium: Literal["disk", "memory"] = "disk"
-    """`disk`: the boot disk of the node. `memory`: memory that the pod has requested."""
-
-
-class Heartbeat(Spec):
-    """A sign of life that a program gives on every host. When it stops, the container is ended and all slices restart,
-    which counts against `max_restarts`."""
-
-    port: PortName | None = None
-    """Name in `ports`. The sign is that the program takes connections there, or answers requests for `path`."""
-    path: HttpPath | None = None
-    """Path of an HTTP request to `port`, to be answered with a status from 200 to 399."""
-    file: FilePath | None = None
-    """The sign is that the program writes or touches this file. The image needs `sh`, `date` and `stat`."""
-    silence_seconds: Annotated[WholeNumber, Field(ge=30)]
-    """Longest time without a sign. The end of the container comes up to 30 seconds later."""
-    start_minutes: Annotated[Number, Field(gt=0, le=24 * 60)] = 30
-    """Longest time from the start of the container to its first sign."""
-
-    @model_validator(mode="after")
-    def _one_sign(self) -> Self:
-        if (self.port is None) == (self.file is None):
-            raise ValueError("either port or file")
-        if self.path and self.port is None:
-            raise ValueError("no path without port")
-        return self
+def call_secret(call: Mapping[str, Any], private_key: str) -> dict[str, Any]:
+    """Return the Secret with the key of a call. `call` is the JobSet on the API server, with which it is deleted."""
+    metadata = call["metadata"]
+    owner = {key: call[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": secret_name(metadata["name"]),
+            "namespace": metadata["namespace"],
+            "ownerReferences": [owner],
+        },
+        "type": "Opaque",
+        "stringData": {CALL_KEY_VARIABLE: private_key},
+    }
 
 
-class ContainerJob(Job):
-    """Runs a program of your own: on every host of the slices, or by Pathways on the head. See `docs/jobs.md`."""
-
-    kind: Literal["container"]
-    image: PinnedImage
-    """By digest."""
-    command: tuple[str, ...] = ()
-    """Unset: the entry point of the image."""
-    args: tuple[str, ...] = ()
-    """Words behind the command; in both `$(NAME)` stands for an environment variable of the container."""
-    env: Mapping[VariableName, str] = {}
-    """Environment variables in plain; what nobody may read belongs to `secrets`."""
-    ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
-    """Ports that the program listens on, wherever it runs."""
-    run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
-    """User and group of the processes, for images that run as one user only. Unset: 10001. 0 is root, which the policy
-    refuses unless the stack has an exception; see `docs/jobs.md`."""
-    privileged: bool = False
-    """Gives the container all rights on its host. The policy refuses it unless the stack has an exception."""
-    resources: HostShare = HostShare()
-    volumes: Mapping[VolumeName, ScratchVolume] = {}
-    """Folders for the program's files, by name. Apart from them only `/tmp` and `/dev/shm` can be written to."""
-    check_slices: bool = False
-    """Has an init container with the trainer's image check what all chips compute before the program starts. A host
-    with a bad one is named in the log and in the job's folder, and the job restarts, which counts against
-    `max_restarts`."""
-    heartbeat: Heartbeat | None = None
-    """Unset: a program that hangs holds its chips until it ends or `max_hours` are over."""
-    pathways: Pathways | None = None
-    """With `backend: pathways`, and with no other."""
-
-    @property
-    def pod_level(self) -> PodLevel:
-        """Strictest level that admits its pods."""
-        if self.privileged or self.host_network:
-            return "privileged"
-        return "baseline" if self.run_as_user == 0 else "restricted"
-
-    @property
-    def images(self) -> tuple[str, ...]:
-        """All that its pods run."""
-        return (self.image, *((self.pathways.server_image, self.pathways.proxy_image) if self.pathways else ()))
-
-
-class FunctionJob(Job):
-    """Carries out one call of a function: made by whoever calls it, and by no stack file. See `docs/functions.md`."""
-
-    kind: Literal["function"] = "function"
-    call: CallSpec
-
-
-type AnyJob = TrainingJob | ContainerJob
-"""Of any kind that a stack file may name."""
-
-
-def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """One order of slice groups in which each wish, some of them from the best on, keeps its own.
-
-    Raises:
-        graphlib.CycleError: there is none.
-    """
-    sorter: TopologicalSorter[str] = TopologicalSorter()
-    for wish in wishes:
-        sorter.add(wish[0])
-        for better, worse in pairwise(wish):
-            sorter.add(worse, better)
-    return tuple(sorter.static_order())
+def call_spec_of(manifest: Mapping[str, Any]) -> CallSpec | None:
+    """Return the call that a JobSet is for; `None` for any other JobSet."""
+    for replicated in manifest["spec"]["replicatedJobs"]:
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
+            for variable in container.get("env", []):
+                if variable["name"] == CALL_SPEC_VARIABLE:
+                    return CallSpec.model_validate_json(variable["value"])
+    return None

@@ -1,91 +1,93 @@
-"""A job rendered as a JobSet.
+"""A job rendered as a JobSet: its own fields, and what the exit of a host means for the job.
 
-Owns the JobSet's own fields and the rules that turn a host's exit into an action; pods are those of
-`infra.pods`, placement that of `infra.placement`. Pure: declaring the object is the business of
-`infra.job_sets`, and Kueue alone decides when it runs, so `suspend` is never set here.
+A job ends by success, by failure, or after `max_hours` of held chips. Kueue counts those over all restarts and
+evictions, and then never admits the workload again. A JobSet has no time to live, because `up` would create and train
+it again, and no `activeDeadlineSeconds`, because a Job's clock starts again with every restart and its end is a failure
+that restarts all slices. `suspend` is never set: only Kueue decides when a job runs.
 
-What ends a job: success, failure, or `max_hours` of held chips, which Kueue counts over all
-restarts and evictions and answers with a workload that is never admitted again. No time to live,
-since a JobSet that deleted itself would train again on `up`. No `activeDeadlineSeconds`, since a
-Job's clock starts anew with every restart, and its end is a failure that restarts all slices.
+Pods stay on the pod network unless `host_network` is set. On the host's network they act as the node's service account
+and lose their own, but the pod network costs some bandwidth between slices
+(https://github.com/apple/axlearn/pull/641).
 
-Pods stay on the pod network unless `host_network` says otherwise: on the host's network they act as
-the node's service account and lose their own, but the pod network costs some bandwidth between
-slices (https://github.com/apple/axlearn/pull/641).
-
-Exit codes mean something of the trainer's alone. Any other program that ends with one other than 0 restarts all
-slices, and that counts, unless its pod was disrupted. By Pathways the same holds of head and workers; the job has
-succeeded when the head has, whatever the workers do then.
-"""
+Only the trainer's exit codes have a meaning. Any other program that exits with a code other than 0 restarts all slices,
+which counts against `max_restarts` unless its pod was disrupted. The same is true for head and workers of Pathways.
+Such a job succeeds when its head does, whatever the workers do afterwards."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from infra import pathways, placement
-from infra.cluster_queues import QUEUE_LABEL
-from infra.jobs import ContainerJob, Job, Pathways
-from infra.placement import HEAD, SLICES, Manifest
-from infra.pods import head_template, pod_template
-from infra.programs import PROGRAM, SLICE_CHECK, TRAINER, container_name
+from infra.names import (
+    EXCLUSIVE,
+    HEAD,
+    HOST_LABEL,
+    JOBSET_API_VERSION,
+    MAX_TIME_LABEL,
+    PRIORITY_LABEL,
+    PROGRAM,
+    QUEUE_LABEL,
+    SLICE_CHECK,
+    SLICES,
+    TRAINER,
+)
+from infra.objects import Manifest, manifest
+from infra.pods import head_template, pod_template, request_annotations, slice_annotations
+from infra.programs import WORKER
+from infra.settings.jobs import ContainerJob, Job
 from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 
-API_VERSION = "jobset.x-k8s.io/v1alpha2"
-JOBSET_NAMESPACE = "jobset-system"
-MAX_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
-PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-
+UNCOUNTED_CODES = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
+"""Exit codes after which a restart does not count against `max_restarts`: the job did not cause them."""
 _SECONDS_PER_HOUR = 3600
-NOT_THE_JOBS_FAULT = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
-"""Codes after which a restart uses up none of `max_restarts`."""
 
 
 def render(submission: Submission) -> Manifest:
-    """The JobSet."""
-    runtime = pathways.runtime(submission.job)
-    kept = placement.slice_annotations(submission.groups, submission.placement)
-    annotations = placement.request_annotations(submission.groups) | ({} if runtime else kept)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "JobSet",
-        "metadata": {
-            "name": submission.job.name,
-            "namespace": submission.namespace,
-            "labels": _labels(submission),
-            **({"annotations": annotations} if annotations else {}),
-        },
-        "spec": {
-            # Its name is a label of every pod, for whoever needs to be told where the others meet.
-            "coordinator": {"replicatedJob": HEAD if runtime else SLICES, "jobIndex": 0, "podIndex": 0},
-            "failurePolicy": _failure_policy(submission.job),
-            **(_head_and_slices(submission, runtime, kept) if runtime else _slices_alone(submission)),
-        },
+    """Return the JobSet of a job."""
+    job, by_pathways = submission.job, submission.pathways is not None
+    together = slice_annotations(submission.groups, submission.placement)
+    annotations = request_annotations(submission.groups) | ({} if by_pathways else together)
+    spec: Manifest = {
+        # JobSet labels every pod with the coordinator's name, which tells the hosts where to meet.
+        "coordinator": {"replicatedJob": HEAD if by_pathways else SLICES, "jobIndex": 0, "podIndex": 0},
+        "failurePolicy": _failure_policy(job),
+        **(_head_and_slices(submission, together) if by_pathways else _slices(submission)),
     }
+    return manifest(
+        JOBSET_API_VERSION,
+        "JobSet",
+        job.name,
+        submission.namespace,
+        labels=_labels(submission),
+        annotations=annotations,
+        spec=spec,
+    )
 
 
-def _slices_alone(submission: Submission) -> Manifest:
-    job = _indexed(submission, container_name(submission.job), submission.slices.hosts, pod_template(submission))
+def _slices(submission: Submission) -> Manifest:
+    container = PROGRAM if isinstance(submission.job, ContainerJob) else TRAINER
+    job = _indexed(submission, container, submission.slices.hosts, pod_template(submission))
     return {"successPolicy": {"operator": "All"}, "replicatedJobs": [_replicated(SLICES, submission.slices.count, job)]}
 
 
-def _head_and_slices(submission: Submission, runtime: Pathways, kept: Mapping[str, str]) -> Manifest:
-    head = _indexed(submission, PROGRAM, 1, head_template(submission, runtime))
-    slices = _indexed(submission, pathways.WORKER, submission.slices.hosts, pod_template(submission))
+def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Manifest:
+    head = _indexed(submission, PROGRAM, 1, head_template(submission))
+    slices = _indexed(submission, WORKER, submission.slices.hosts, pod_template(submission))
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
-    if pathways.colocated(submission.shape):
-        # Together: the head goes where the worker is.
+    if submission.shares_host:
+        # Both start at once, because the head goes to the worker's host.
         return {
             "successPolicy": success,
             "replicatedJobs": [_replicated(HEAD, 1, head), _replicated(SLICES, count, slices)],
         }
     return {
         "successPolicy": success,
-        # Workers ask the resource manager for their part as soon as they run.
+        # Workers call the resource manager as soon as they run.
         "startupPolicy": {"startupPolicyOrder": "InOrder"},
+        # A system node takes one head.
         "replicatedJobs": [
-            _replicated(HEAD, 1, head, placement.head_annotations()),
-            _replicated(SLICES, count, slices, kept),
+            _replicated(HEAD, 1, head, {EXCLUSIVE: HOST_LABEL}),
+            _replicated(SLICES, count, slices, together),
         ],
     }
 
@@ -99,7 +101,7 @@ def _labels(submission: Submission) -> dict[str, str]:
 
 
 def _indexed(submission: Submission, container: str, pods: int, template: Manifest) -> Manifest:
-    """A Job of so many pods, whose end is told by `container`."""
+    """Return a Job of so many pods, each of which ends when `container` does."""
     return {
         "parallelism": pods,
         "completions": pods,
@@ -116,20 +118,20 @@ def _replicated(name: str, replicas: int, job: Manifest, annotations: Mapping[st
 
 
 def _failure_policy(job: Job) -> Manifest:
-    """What a failed Job means for the JobSet; the first rule that matches wins, else a counted restart.
+    """Return what a failed Job means for the JobSet. The first rule that matches applies, else a counted restart.
 
-    A pod failure policy has but one reason, `PodFailurePolicy`, whichever of its rules fired. The
-    message of the Job controller tells them apart (kubernetes/pkg/controller/job/pod_failure_policy.go).
+    A pod failure policy has only one reason, `PodFailurePolicy`, whichever of its rules applied. The message of the Job
+    controller tells them apart (kubernetes/pkg/controller/job/pod_failure_policy.go).
     """
-    at_once, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
+    fatal, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
     if not isinstance(job, ContainerJob):
-        at_once = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)])]
-        uncounted = [_exit_message(NOT_THE_JOBS_FAULT), *uncounted]
+        fatal = [_failure_rule("FailAtOnce", "FailJobSet", [_exit_message(FATAL_CODES)])]
+        uncounted = [_exit_message(UNCOUNTED_CODES), *uncounted]
     return {
         "maxRestarts": job.max_restarts,
-        # A new attempt must not meet the coordinator of the one before it.
+        # A new attempt must not meet the coordinator of the previous one.
         "restartStrategy": "BlockingRecreate",
-        "rules": [*at_once, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)],
+        "rules": [*fatal, _failure_rule("RestartUncounted", "RestartJobSetAndIgnoreMaxRestarts", uncounted)],
     }
 
 
@@ -148,28 +150,25 @@ def _exit_message(codes: Iterable[ExitCode]) -> str:
 
 
 def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
-    """Fails the Job with a message that names the first pod that failed and its exit code."""
-    # Eviction, preemption, node deletion: whatever code the dying process came to return.
+    """Return rules that fail the Job with a message that names the first failed pod and its exit code."""
+    # Eviction, preemption or a deleted node, whatever code the dying process returned.
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    # Any other code. Without this rule the Job fails as BackoffLimitExceeded and names no pod; a host
-    # that was killed leaves no word of its own.
+    # The last rule is for any other code. Without it the Job fails as BackoffLimitExceeded and names no pod, and a host
+    # that was killed leaves no record of its own.
     if isinstance(job, ContainerJob):
         checks = [SLICE_CHECK] if job.check_slices else []
         return [disrupted, *(_exit_rule(name, (ExitCode.DONE,), "NotIn") for name in (*checks, container))]
     return [
         _exit_rule(container, FATAL_CODES),
         disrupted,
-        _exit_rule(container, NOT_THE_JOBS_FAULT),
-        _exit_rule(container, (*FATAL_CODES, *NOT_THE_JOBS_FAULT), "NotIn"),
+        _exit_rule(container, UNCOUNTED_CODES),
+        _exit_rule(container, (*FATAL_CODES, *UNCOUNTED_CODES), "NotIn"),
     ]
 
 
 def _exit_rule(container: str, codes: Iterable[ExitCode], operator: Literal["In", "NotIn"] = "In") -> Manifest:
+    values = sorted(int(code) for code in codes)
     return {
         "action": "FailJob",
-        "onExitCodes": {
-            "containerName": container,
-            "operator": operator,
-            "values": sorted(int(code) for code in codes),
-        },
+        "onExitCodes": {"containerName": container, "operator": operator, "values": values},
     }

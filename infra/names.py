@@ -1,166 +1,131 @@
-"""Names and other patterned texts that may stand in a stack file.
+"""Every label, annotation, API version, path, folder and name that more than one part of the project writes or reads.
 
-Owns what a name may be made of and how long it may be; which thing has it is the business of
-`infra.stack_file` and `infra.capacity`.
+The trainer must not import this package. Names that it shares are in `workloads.spec`.
 """
 
-import re
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from typing import Annotated
+# --- Nodes, as GKE labels them
+ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""Names the slice of a node: each slice is a node pool of its own."""
+QUEUED_LABEL = "cloud.google.com/gke-queued"
+"""Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
+SLICE_GROUP_LABEL = "slice-group"
+"""The slice group of a node. Two groups may have the same accelerator and topology."""
+HOST_LABEL = "kubernetes.io/hostname"
+TPU_RESOURCE = "google.com/tpu"
+"""Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
+SYSTEM_POOL = "system"
+"""The node pool of the cluster's CPU nodes."""
 
-from pydantic import AfterValidator
+# --- JobSet (https://github.com/kubernetes-sigs/jobset/blob/main/api/jobset/v1alpha2/jobset_types.go)
+JOBSET_GROUP = "jobset.x-k8s.io"
+JOBSET_API_VERSION = f"{JOBSET_GROUP}/v1alpha2"
+JOBSET_NAMESPACE = "jobset-system"
+JOBSET_LABELS = "jobset.sigs.k8s.io"
+"""Prefix of the labels that JobSet gives to Jobs and pods."""
+JOBSET_LABEL, REPLICATED_JOB_LABEL = f"{JOBSET_LABELS}/jobset-name", f"{JOBSET_LABELS}/replicatedjob-name"
+JOB_KEY = f"{JOBSET_LABELS}/job-key"
+"""Pod label that is the same for the hosts of one slice and differs for all others."""
+JOB_INDEX_LABEL = f"{JOBSET_LABELS}/job-index"
+"""Index of the slice within its job."""
+GLOBAL_INDEX_LABEL = f"{JOBSET_LABELS}/job-global-index"
+ATTEMPT_LABEL = f"{JOBSET_LABELS}/restart-attempt"
+COORDINATOR_LABEL = f"{JOBSET_LABELS}/coordinator"
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""Index of the host within its slice."""
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""Annotation that gives each Job of a JobSet a place of its own; its value is the label of such places."""
+SLICES, HEAD = "slice", "head"
+"""Names of a JobSet's replicated jobs: one Job per slice, and one for the head of a job that has one. The longer of
+the two, twice the job's name and what JobSet adds make a label of 63 characters."""
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""The name of an environment variable."""
-_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_IMAGE = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
-_KMS_KEY = re.compile(r"projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+")
-_DISK_IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+")
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_EMAIL = re.compile(r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
-_MACHINE = re.compile(
-    r"[a-z]\d[a-z]*-(standard|highmem|highcpu|megamem|ultramem|hypermem)-\d+(-lssd|-metal)?"
-    r"|([a-z]\d[a-z]*-)?custom-\d+-\d+(-ext)?"
-    r"|e2-(small|medium)"
-)
-_SECURITY_GROUP = re.compile(r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+")
-_PORT = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
-_ABSOLUTE_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+")
-_HTTP_PATH = re.compile(r"/[\x21-\x7e]*")
-_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
+# --- Kueue
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_API_VERSION = f"{KUEUE_GROUP}/v1beta2"
+KUEUE_NAMESPACE = "kueue-system"
+QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"
+PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"
+MAX_TIME_LABEL = f"{KUEUE_GROUP}/max-exec-time-seconds"
 
+# --- Kubernetes
+RBAC_GROUP = "rbac.authorization.k8s.io"
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+COLLECTORS_NAMESPACE = "gmp-system"
+"""Namespace of Managed Prometheus' collectors, one on each node of a Standard cluster
+(https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed)."""
+COLLECTOR_LABELS = {"app.kubernetes.io/name": "collector"}
 
-def _at_most(length: int) -> Callable[[str], str]:
-    """A check for names that become names of Kubernetes and Google Cloud objects."""
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/{}/pods"
+SECRETS = "/api/v1/namespaces/{}/secrets"
+EVENTS = "/api/v1/namespaces/{}/events"
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+JOBSETS = f"/apis/{JOBSET_API_VERSION}/namespaces/{{}}/jobsets"
+WORKLOADS = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/workloads"
+LOCAL_QUEUES = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/localqueues"
+QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
+"""Collections of the API, with the namespace to fill in."""
 
-    def check(name: str) -> str:
-        if len(name) > length or not _NAME.fullmatch(name):
-            raise ValueError(
-                f"a name of at most {length} lower-case letters, digits and hyphens that begins with a letter"
-            )
-        return name
+# --- The stack's own objects
+SERVICE_ACCOUNT = "trainer"
+"""Kubernetes service account of the pods, one in each team's namespace."""
+TRAINER, PROGRAM, SLICE_CHECK = "trainer", "program", "slice-check"
+"""Names of containers: the trainer, another program, and the init container that checks the chips before it."""
+METRICS_PORT_NAME = "metrics"
+"""Port on which every host of the trainer serves metrics, whichever job it trains."""
+PRICE_KEY = "usd_per_hour"
+"""Key of the job's price in its ConfigMap."""
+FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
+"""Name of the function that a JobSet calls."""
+IN_USE = "in-use"
+"""ConfigMap that a destroy deletes first; the API server refuses that while something would be lost."""
+NO_JOB_RUNS = "no-job-runs"
+NO_FOREIGN = {
+    "no-foreign-queues": (KUEUE_API_VERSION, "ClusterQueue"),
+    "no-foreign-flavors": (KUEUE_API_VERSION, "ResourceFlavor"),
+    "no-foreign-namespaces": ("v1", "Namespace"),
+}
+"""Policies on deleting `IN_USE`, with the kinds of which the stack declares every object in its cluster."""
 
-    return check
-
-
-def _pinned(reference: str) -> str:
-    if not _IMAGE.fullmatch(reference):
-        raise ValueError("an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move")
-    return reference
-
-
-def _bucket(name: str) -> str:
-    if not _BUCKET.fullmatch(name):
-        raise ValueError("the name of a bucket, without gs:// and without folders")
-    return name
-
-
-def _disk_image(name: str) -> str:
-    if not _DISK_IMAGE.fullmatch(name):
-        raise ValueError("a disk image by its full name, projects/PROJECT/global/images/IMAGE")
-    return name
-
-
-def _kms_key(name: str) -> str:
-    if not _KMS_KEY.fullmatch(name):
-        raise ValueError("a key by its full name, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY")
-    return name
-
-
-def _machine(name: str) -> str:
-    if not _MACHINE.fullmatch(name):
-        raise ValueError("a machine type of Compute Engine without accelerators, such as e2-standard-4")
-    return name
-
-
-def _email(address: str) -> str:
-    if not _EMAIL.fullmatch(address):
-        raise ValueError("an address of Google's directory in lower case, such as person@example.com")
-    return address
-
-
-def _security_group(address: str) -> str:
-    if not _SECURITY_GROUP.fullmatch(address):
-        raise ValueError("gke-security-groups@ and your domain, the only name that GKE takes")
-    return address
-
-
-def _instant(text: str) -> str:
-    expectation = "a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks"
-    if not _INSTANT.fullmatch(text):
-        raise ValueError(expectation)
-    try:
-        datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"{expectation} ({error})") from None
-    return text
+TEAMS_FOLDER = "teams"
+"""Folder of the checkpoint bucket that no job of the stack may have as its name. A job keeps its runs in a folder of
+its name; everything else of a team is in one folder below this. The pods of a team write to these folders and to no
+others (`infra.identity`)."""
+ON_HOSTS = "all_nodes"
+"""Stands in place of a namespace for the pods that act as their node. No namespace can have this name."""
 
 
-def _variable(name: str) -> str:
-    if not VARIABLE.fullmatch(name):
-        raise ValueError(VARIABLE_RULE)
-    return name
+def slice_pool(group_name: str, index: int) -> str:
+    """Return the node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
+    return f"{group_name}-{index}"
 
 
-def _port(name: str) -> str:
-    if not _PORT.fullmatch(name) or "--" in name:
-        raise ValueError(
-            "the name of a port, of at most 15 lower-case letters, digits and single hyphens, one letter at least"
-        )
-    return name
+def team_of(local_queue_name: str) -> str:
+    """Return the team, and so the ClusterQueue, of a LocalQueue of the stack. Names of teams have no dots."""
+    return local_queue_name.partition(".")[0]
 
 
-def _absolute_path(of: str) -> Callable[[str], str]:
-    def check(path: str) -> str:
-        if not _ABSOLUTE_PATH.fullmatch(path):
-            raise ValueError(f"the absolute path of {of}, without . and ..")
-        return path
-
-    return check
+def secret_name(job: str) -> str:
+    """Return the name of the Kubernetes Secret with the secrets of a job."""
+    return f"{job}-secrets"
 
 
-def _http_path(path: str) -> str:
-    if not _HTTP_PATH.fullmatch(path):
-        raise ValueError("the path of a request, such as /healthz")
-    return path
+def price_name(job: str) -> str:
+    """Return the name of the ConfigMap with the price of a job."""
+    return f"{job}-price"
 
 
-def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
-    if bad:
-        raise ValueError(
-            "keys and values of at most 63 lower-case letters, digits, hyphens and underscores, keys beginning with a"
-            f" letter (not so: {', '.join(bad)})"
-        )
-    return labels
+def team_folder(namespace: str) -> str:
+    """Return the folder of a team, by its namespace."""
+    return f"{TEAMS_FOLDER}/{namespace}"
 
 
-VARIABLE_RULE = "an environment variable's name of letters, digits and underscores, no digit first"
-VariableName = Annotated[str, AfterValidator(_variable)]
-PortName = Annotated[str, AfterValidator(_port)]
-MountPath = Annotated[str, AfterValidator(_absolute_path("a folder, such as /var/cache"))]
-FilePath = Annotated[str, AfterValidator(_absolute_path("a file, such as /tmp/alive"))]
-HttpPath = Annotated[str, AfterValidator(_http_path)]
-VolumeName = Annotated[str, AfterValidator(_at_most(40))]
-ProjectName = Annotated[str, AfterValidator(_at_most(30))]
-ClusterName = Annotated[str, AfterValidator(_at_most(20))]
-"""Short, for the bucket's name holds the project (at most 30 characters) and this."""
-GroupName = Annotated[str, AfterValidator(_at_most(30))]
-"""Node pools add an index and end at 40 characters."""
-TeamName = Annotated[str, AfterValidator(_at_most(40))]
-JobName = Annotated[str, AfterValidator(_at_most(26))]
-"""Twice in the coordinator's name, which is a label of at most 63 characters."""
-DnsLabel = Annotated[str, AfterValidator(_at_most(63))]
-BucketName = Annotated[str, AfterValidator(_bucket)]
-DiskImage = Annotated[str, AfterValidator(_disk_image)]
-KmsKey = Annotated[str, AfterValidator(_kms_key)]
-CpuMachine = Annotated[str, AfterValidator(_machine)]
-PinnedImage = Annotated[str, AfterValidator(_pinned)]
-Email = Annotated[str, AfterValidator(_email)]
-"""In lower case: for RBAC, letters of another case are another person."""
-SecurityGroup = Annotated[str, AfterValidator(_security_group)]
-Instant = Annotated[str, AfterValidator(_instant)]
-Labels = Annotated[Mapping[str, str], AfterValidator(_labels)]
+def call_folder(namespace: str, call: str) -> str:
+    """Return the folder with what the hosts of a call of a function receive and leave."""
+    return f"{team_folder(namespace)}/calls/{call}"
+
+
+def programs_folder(namespace: str) -> str:
+    """Return the folder of compiled programs, which every later start of the team's jobs runs without checking them."""
+    return f"{team_folder(namespace)}/compile-cache"

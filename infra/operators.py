@@ -1,25 +1,22 @@
-"""JobSet and Kueue in the cluster.
+"""JobSet and Kueue in the cluster: versions, values, and the moment from which their webhooks answer.
 
-Owns the two controllers: versions, values, and the moment from which their webhooks answer. Queues
-and jobs, which need those webhooks, depend on this component.
+Queues and jobs need those webhooks, so they depend on this component.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
-from infra.capacity import FlexStart
-from infra.cluster_queues import MANAGED
 from infra.controllers import chart_resources
-from infra.flavors import KUEUE_NAMESPACE
-from infra.jobset import JOBSET_NAMESPACE
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.pods import admitted_pods
-from infra.scheduling import Requeueing, Scheduling
-from infra.stack_file import SliceGroup
+from infra.queues import MANAGED
+from infra.settings.schema import Requeueing, Scheduling, SliceGroup
+from infra.settings.stack import Settings
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,10 @@ KUEUE = Release(
 
 PRIORITY = "controllers-of-jobs"
 _PRIORITY_VALUE = 1_000_000
-"""Above every pod without a class, which is what jobs have, and far below those of Kubernetes itself."""
+"""Above pods without a class, such as those of jobs, and far below those of Kubernetes itself."""
 _A_WEEK = "168h"
 _PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
-"""Kueue's usual ones, which it wants to see written
+"""Kueue's defaults, which must be written out
 (https://kueue.sigs.k8s.io/docs/concepts/fair_sharing)."""
 _QUEUED_ANNOTATION = "tpu-multislice/queued-pools"
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -75,16 +72,21 @@ _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
 @dataclass(frozen=True)
 class OperatorsArgs:
-    """What the controllers' configuration and size depend on."""
+    """What configuration and size of the controllers depend on."""
 
     groups: Collection[SliceGroup]
     scheduling: Scheduling
     first_queued: pulumi.Resource | None
     """A queued node pool, if the stack has one."""
 
+    @classmethod
+    def of(cls, settings: Settings, first_queued: pulumi.Resource | None) -> Self:
+        """Return the controllers of a stack."""
+        return cls(settings.slices.values(), settings.scheduling, first_queued)
+
 
 class Operators(pulumi.ComponentResource):
-    """JobSet, then Kueue, each ready to answer."""
+    """JobSet, then Kueue, each with webhooks that answer."""
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
@@ -92,7 +94,7 @@ class Operators(pulumi.ComponentResource):
         values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
         jobset = self._chart(JOBSET, JOBSET_NAMESPACE, values, [self._priority()])
         # When it starts, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
-        # When GKE installs that kind is not documented: at the latest with the first such pool.
+        # It is not documented when GKE installs that kind, but it is there after the first such pool.
         before = [jobset, *([args.first_queued] if args.first_queued else [])]
         self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
         self.register_outputs({})
@@ -129,9 +131,9 @@ class Operators(pulumi.ComponentResource):
 
 
 def wait_for_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-    """Makes a webhook count as created once its controller has written its certificate authority.
+    """Make a webhook count as created only when its controller has written its certificate authority.
 
-    Until then the API server refuses every object that the webhook must see.
+    Until then the API server refuses every object that the webhook must review.
     """
     if not args.type_.endswith(_WEBHOOK_KINDS):
         return None
@@ -143,11 +145,11 @@ def wait_for_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.Resource
 
 
 def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-    """Leaves the content of Secrets to the controllers that write them.
+    """Leave the content of Secrets to the controllers that write them.
 
     JobSet's chart declares its certificates as empty (https://github.com/kubernetes-sigs/jobset/pull/1248):
-    after a refresh the next `up` would empty them, and every webhook would fail; an upgrade, which changes
-    the Secret's labels, would end in a conflict with the controller.
+    after a refresh the next `up` would empty them, and every webhook would fail. An upgrade, which changes the Secret's
+    labels, would end in a conflict with the controller.
     """
     if args.type_ != "kubernetes:core/v1:Secret":
         return None
@@ -166,7 +168,7 @@ def prefer_controllers(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
 
 def _kueue_values(args: OperatorsArgs, resources: Mapping[str, object]) -> dict[str, object]:
     configuration = yaml.safe_dump(_kueue_configuration(args), sort_keys=False)
-    # A first queued pool in a stack that stands restarts Kueue.
+    # The first queued pool of an existing stack restarts Kueue.
     restarts = {"podAnnotations": {_QUEUED_ANNOTATION: "true"}} if args.first_queued else {}
     return {
         "controllerManager": {"manager": {"image": KUEUE.image, "resources": resources, **restarts}},
@@ -175,9 +177,10 @@ def _kueue_values(args: OperatorsArgs, resources: Mapping[str, object]) -> dict[
 
 
 def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
-    """Kueue's configuration, which the chart takes as a whole; what is not here is Kueue's default.
+    """Return Kueue's configuration, which the chart takes as a whole. Values that are missing here are Kueue's
+    defaults.
 
-    The chart puts its checksum on the pods, so a change restarts Kueue.
+    The chart adds its checksum to the pods, so a change restarts Kueue.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -186,13 +189,13 @@ def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
         "metrics": {"bindAddress": ":8443", "enableClusterQueueResources": True},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
-        # No more than is used: with others on, an outage of Kueue would stop every pod of the cluster.
+        # Only those in use: with others, an outage of Kueue would stop every pod of the cluster.
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
-        # In a team's namespace a job that names no queue waits until it names one, or it would run on
-        # chips that others were promised. By label, so that a new team does not restart Kueue.
+        # In a team's namespace a job without a queue waits until it has one. Otherwise it would run on chips of other
+        # teams. By label, so that a new team does not restart Kueue.
         "manageJobsWithoutQueueName": True,
         "managedJobsNamespaceSelector": {"matchLabels": MANAGED},
-        # Chips alone are counted: a pod takes whole hosts, so CPU and memory are never short.
+        # Only chips are counted: a pod takes whole hosts, so CPU and memory are never short.
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
         "waitForPodsReady": {
             **_patience(args.groups, args.scheduling),
@@ -203,12 +206,12 @@ def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
 
 
 def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str, object]:
-    """How long an admitted job may be without all its pods before Kueue puts it back in the queue.
+    """Return how long an admitted job may be without all its pods before Kueue requeues it.
 
-    Pods that wait for flex-start chips are the request for them: to evict them would withdraw it.
+    Pods that wait for flex-start chips are the request for them. Evicting them would withdraw it.
     """
-    on_request = any(isinstance(group.capacity, FlexStart) for group in groups)
-    # The second is longer: a lost host brings down its slice, and GKE takes a while to rebuild one.
+    on_request = any(group.capacity.requested_by_pods for group in groups)
+    # The second is longer: a lost host takes down its slice, and GKE takes a while to rebuild one.
     ready, recovery = (_A_WEEK, _A_WEEK) if on_request else ("30m", "1h")
     return {
         "timeout": f"{scheduling.ready_minutes}m" if scheduling.ready_minutes else ready,
@@ -217,7 +220,7 @@ def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str,
 
 
 def _requeueing(requeueing: Requeueing) -> dict[str, object]:
-    """A job that was put back goes behind those that wait already."""
+    """Return how a job is requeued: behind those that already wait."""
     return {
         "timestamp": "Eviction",
         **({} if requeueing.limit is None else {"backoffLimitCount": requeueing.limit}),

@@ -1,23 +1,32 @@
-"""What a stack tells of itself: its outputs.
+"""What a stack exports, and the review that its preview logs. People, scripts, the sandbox and the next preview read
+it."""
 
-Owns their names; people, scripts, the sandbox and the next preview read them.
-"""
+import asyncio
+import os
+from datetime import datetime
+from pathlib import Path
 
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import calls
-from infra.bill import OUTPUT, Bill, read_bill
+from infra import jobs, live
 from infra.cluster import Cluster
-from infra.job_spec import job_specs
-from infra.jobs import Job
-from infra.stack_file import Settings
+from infra.cost import BILL_OUTPUT, Bill, read_bill
+from infra.guard import Guard
+from infra.kubernetes import UNREACHABLE, ApiServer, Json
+from infra.review.review import REVIEW_FILE, Known, review
+from infra.review.table import as_text
+from infra.review.tables import tables
+from infra.settings.jobs import Job
+from infra.settings.stack import Settings
+from infra.submission import job_specs
+from workloads.preflight_result import cache_folder, cached_all
 
 
 def export_outputs(
     settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, image: pulumi.Input[str] | None, bill: Bill
 ) -> None:
-    """Where cluster, jobs, queues and files are, what the trainer and calls need, and what it all costs.
+    """Export where cluster, jobs, queues and files are, what trainer and callers need, and what it all costs.
 
     `job` and `job_spec` are those of the first training job. Without one, `job` is the first of any kind. A stack
     without jobs has neither.
@@ -34,7 +43,7 @@ def export_outputs(
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**place, "kind": settings.jobs[name].kind} for name, place in places.items()])
     if image is not None:
-        pulumi.export(calls.OUTPUT, calls.call_settings(settings, image))
+        pulumi.export(jobs.CALLS_OUTPUT, jobs.call_settings(settings, image))
     export_bill(bill)
     if settings.environment:
         pulumi.export("environment", settings.environment.model_dump())
@@ -45,16 +54,56 @@ def _place(settings: Settings, job: Job) -> dict[str, str]:
 
 
 def export_bill(bill: Bill) -> None:
-    """What the stack costs, less the difference to before: an `up` that changes nothing would change that."""
-    pulumi.export(OUTPUT, bill.model_dump(exclude={"delta"}))
+    """Export what the stack costs, without the difference to before, which an `up` that changes nothing would
+    change."""
+    pulumi.export(BILL_OUTPUT, bill.model_dump(exclude={"delta"}))
 
 
 async def deployed_bill() -> Bill | None:
-    """The bill that the last `up` of this stack exported; None before the first. For previews alone.
+    """Return the bill that the last `up` of this stack exported; `None` before the first. Only for previews.
 
-    The engine's own function is asked, since a StackReference would be one more resource in the state. It reads the
-    state, which an `up` writes: from a folder that is not always whole ("failed to load checkpoint: EOF").
+    It calls the engine's own function, because a StackReference would be one more resource in the state. That function
+    reads the state, which an `up` writes, and in a folder it is not always complete ("failed to load checkpoint: EOF").
     """
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})
-    return read_bill(found["outputs"].get(OUTPUT))
+    return read_bill(found["outputs"].get(BILL_OUTPUT))
+
+
+def log_review(settings: Settings, guard: Guard, at: datetime) -> None:
+    """Log the review in a preview. An `up` had a preview before."""
+    if pulumi.runtime.is_dry_run():
+        # The SDK waits for every output before the program ends.
+        pulumi.Output.from_input(_log_review(settings, guard, at))
+
+
+async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
+    deployed = await deployed_bill()
+    # Without an exported bill there is no cluster to look for. Without its cluster a stack has a bill, but costs
+    # nothing.
+    endpoint = await guard.endpoint() if deployed else None
+    found = review(
+        pulumi.get_stack(),
+        settings,
+        Known(
+            at=at,
+            preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
+            deployed=deployed if endpoint else None,
+            workloads=await _workloads(endpoint) if endpoint else None,
+        ),
+    )
+    if REVIEW_FILE in os.environ:
+        Path(os.environ[REVIEW_FILE]).write_text(found.model_dump_json())
+    pulumi.log.info(f"review of {found.stack}\n\n{as_text(tables(found))}")
+
+
+async def _workloads(endpoint: str) -> list[Json] | None:
+    try:
+        return await asyncio.to_thread(lambda: live.workloads(ApiServer.at(endpoint)))
+    except UNREACHABLE as error:
+        # Usually the Kubernetes provider ends the preview, perhaps before this is logged.
+        pulumi.log.warn(
+            f"the cluster at {endpoint} is unreachable ({error}); Pulumi cannot preview JobSet and Kueue without it:"
+            " run this where the cluster can be reached (`multislice doctor` finds out why it cannot)"
+        )
+        return None

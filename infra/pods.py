@@ -1,51 +1,59 @@
-"""The pod templates of a job: one pod for each host, and one for the head of a job that runs by Pathways.
+"""The pod templates of a job: what a pod gets and may do, and which nodes it may use.
 
-Owns what a pod is given and may do, and its volumes. What runs in it is the business of `infra.programs`, where it
-goes of `infra.placement`, what its end means of `infra.jobset`.
+One process uses all chips of its host, on 7x all eight devices of both NUMA nodes. JAX allows one process per NUMA node
+there too, but the trainer does not need it, and one process per host is one rule for all generations.
 
-One process drives all chips of its host, on 7x all eight devices of both NUMA nodes. JAX allows a
-process for each NUMA node there as well; the trainer needs no second one, and one process for
-each host is one rule for all generations.
+A slice must not be spread over two node pools, and a pool must not serve two slices. What ensures that depends on where
+the nodes come from and who counts them:
+
+- standing nodes: JobSet's exclusive topology, or Kueue's topology-aware scheduling. Never both, since followers would
+  wait for a leader that Kueue still holds back.
+- nodes that come for waiting pods (flex-start): affinity, which scheduler and autoscaler both read.
+- nodes that come by request (queued): nothing, because a request brings exactly one slice.
+
+The head of a Pathways job has no chips. It goes to a system node, or to the host of the slice if that has only one.
+Nothing else keeps such a slice together: its only pod has all its chips.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
-from infra import pathways, placement, programs
-from infra.accelerators import TPU_RESOURCE, SliceShape
-from infra.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
-from infra.placement import Manifest
-from infra.stack_file import DATASETS_FOLDER
+from infra import programs
+from infra.names import (
+    ACCELERATOR_LABEL,
+    EXCLUSIVE,
+    HEAD,
+    HOST_LABEL,
+    JOB_KEY,
+    JOBSET_LABEL,
+    NODE_POOL_LABEL,
+    REPLICATED_JOB_LABEL,
+    SERVICE_ACCOUNT,
+    SLICE_GROUP_LABEL,
+    SLICES,
+    SYSTEM_POOL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+)
+from infra.objects import Manifest
+from infra.settings.jobs import ContainerJob, HostShare, Job, Pathways, PodLevel, ScratchVolume
+from infra.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.submission import Submission
+from infra.tpu import SliceShape
 from workloads.spec import API_ACCESS_PATH
 
-SERVICE_ACCOUNT = "trainer"
-"""Kubernetes service account of the pods, one in each team's namespace."""
+type Groups = Mapping[str, SliceGroup]
+type Way = Placement | Literal["affinity", "request"]
 
-_REQUESTED_SHARE = 0.75
-"""Share of a machine's CPU and memory that its pod requests."""
-_LARGEST_SHARE = 0.85
-"""Largest share of a machine that fits what GKE leaves to pods, daemons of every node apart."""
-_UNSAID = HostShare()
-_HALF_THE_SHARE = _REQUESTED_SHARE / 2
-"""The same of each of two pods that share a machine."""
-_HOST_NETWORK: Manifest = {
-    "hostNetwork": True,
-    # Without it such pods ask the node's resolver, which does not know their peers.
-    "dnsPolicy": "ClusterFirstWithHostNet",
-}
-_DATASETS = "datasets"
-_SHARED_MEMORY = "shared-memory"
-_TEMPORARY = "temporary"
-
-_USER = 10001
-"""Of the image: `workloads/Dockerfile`."""
+TOKEN_SECONDS = 3600
+"""Life of a pod's token. The kubelet renews it when four fifths of that are over."""
 CONFINED_POD: Manifest = {
     "runAsNonRoot": True,
-    # Named here as well as in the image: kubelet and the runtime give files and devices to this user alone
-    # where the pod says it (https://kubernetes.io/blog/2021/11/09/non-root-containers-and-devices/).
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    # GKE Autopilot runs TPU pods under it, and takes no privileged ones
+    # The user of the image (`workloads/Dockerfile`). It must be named here as well: only then kubelet and the runtime
+    # give files and devices to it (https://kubernetes.io/blog/2021/11/09/non-root-containers-and-devices/).
+    "runAsUser": 10001,
+    "runAsGroup": 10001,
+    # GKE Autopilot runs TPU pods with it, and accepts no privileged ones
     # (https://cloud.google.com/kubernetes-engine/docs/concepts/seccomp-in-gke).
     "seccompProfile": {"type": "RuntimeDefault"},
 }
@@ -55,71 +63,72 @@ CONFINED_CONTAINER: Manifest = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
-"""Security context of their containers. No generation needs a privileged one since GKE 1.28
+"""Security context of their containers. Since GKE 1.28 no generation needs a privileged one
 (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
+
+_REQUESTED_SHARE = 0.75
+"""Share of a machine's CPU and memory that its pod requests."""
+_SHARED_HOST_SHARE = _REQUESTED_SHARE / 2
+"""The same for each of two pods that share a machine."""
+_LARGEST_SHARE = 0.85
+"""Largest share of a machine that fits into what GKE leaves to pods, without the daemons of every node."""
+_HOST_NETWORK: Manifest = {
+    "hostNetwork": True,
+    # Otherwise such pods use the node's resolver, which does not know their peers.
+    "dnsPolicy": "ClusterFirstWithHostNet",
+}
 _PRIVILEGED_CONTAINER: Manifest = {
     # The API server refuses allowPrivilegeEscalation: false next to it.
     "privileged": True,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+_DATASETS, _SHARED_MEMORY, _TEMPORARY, _API_ACCESS = "datasets", "shared-memory", "temporary", "api-access"
 _WARNED_LEVEL: PodLevel = "restricted"
-_API_ACCESS = "api-access"
-TOKEN_SECONDS = 3600
-"""Kubelet renews the token when it is four fifths old."""
+_DEFAULT_SHARE = HostShare()
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of nodes that are not ready or cannot be reached."""
 
 
 def admitted_pods(level: PodLevel) -> dict[str, str]:
-    """Return the labels of a namespace that takes only pods of this level, whoever makes them.
+    """Return the labels of a namespace that admits only pods of this level.
 
-    No level allows the host's network and nothing else. Where pods use it, a policy of `infra.admission_policies`
-    refuses the rest.
-    """
+    No level allows the host's network and nothing else. Where pods use it, a policy of `infra.borders` refuses the
+    rest."""
     mode = "pod-security.kubernetes.io"
     return {f"{mode}/enforce": level, f"{mode}/warn": _WARNED_LEVEL, f"{mode}/audit": _WARNED_LEVEL}
 
 
 def pod_template(submission: Submission) -> Manifest:
-    """Metadata and spec of the pods that hold the chips."""
-    kept = placement.pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
-    runtime = pathways.runtime(submission.job)
-    if runtime is None:
-        asked = submission.job.resources if isinstance(submission.job, ContainerJob) else _UNSAID
-        own = {"resources": resources(submission.shape, asked=asked)}
-        checks = [programs.slice_check(submission) | own] if submission.checking_image else []
-        annotations = kept | _mount_annotations(submission)
-        return _template(submission, annotations, _place(submission), [programs.program(submission) | own], checks)
-    shared = pathways.colocated(submission.shape)
-    own = resources(submission.shape, _HALF_THE_SHARE if shared else _REQUESTED_SHARE)
-    container = pathways.worker(submission, runtime) | {"resources": own}
-    return _template(submission, kept, _place(submission, colocated=shared), [container], with_data=False)
+    """Return metadata and spec of the pods that hold the chips."""
+    annotations = pod_annotations(submission.groups, submission.placement, submission.slices.hosts)
+    if runtime := submission.pathways:
+        portion = _SHARED_HOST_SHARE if submission.shares_host else _REQUESTED_SHARE
+        own = {"resources": resources(submission.shape, portion=portion)}
+        containers = [programs.pathways_worker(submission, runtime) | own]
+        return _template(submission, annotations, _place(submission), containers, with_data=False)
+    share = submission.job.resources if isinstance(submission.job, ContainerJob) else _DEFAULT_SHARE
+    own = {"resources": resources(submission.shape, share)}
+    containers = [programs.program(submission) | own]
+    checks = [programs.slice_check(submission) | own] if submission.checking_image else []
+    return _template(submission, annotations | _mount_annotations(submission), _place(submission), containers, checks)
 
 
-def head_template(submission: Submission, runtime: Pathways) -> Manifest:
-    """Metadata and spec of the head: the program, and beside it the servers of Pathways."""
-    shared = pathways.colocated(submission.shape)
-    shares = _head_resources(submission.shape if shared else None, runtime)
-    manager, proxy = pathways.servers(submission, runtime)
+def head_template(submission: Submission) -> Manifest:
+    """Return metadata and spec of the head of a Pathways job: the program, with the servers of Pathways as sidecars."""
+    runtime = submission.pathways
+    assert runtime, "only a job with Pathways has a head"
+    manager, proxy = programs.pathways_servers(submission, runtime)
+    program = programs.program(submission)
+    shares = _head_resources(submission, runtime)
     return _template(
         submission,
         _mount_annotations(submission),
-        placement.head_place(submission.groups, submission.job.name, colocated=shared),
-        [programs.program(submission) | {"resources": shares[2]}],
+        head_place(submission.groups, submission.job.name, colocated=submission.shares_host),
+        [program | {"resources": shares[2]}],
         [manager | {"resources": shares[0]}, proxy | {"resources": shares[1]}],
     )
-
-
-def _place(submission: Submission, *, colocated: bool = False) -> Manifest:
-    affinity = placement.affinity(submission.groups, submission.placement, colocated=colocated)
-    return {
-        "nodeSelector": placement.node_selector(submission.groups),
-        "tolerations": placement.tolerations(submission.groups),
-        **({"affinity": affinity} if affinity else {}),
-    }
-
-
-def _mount_annotations(submission: Submission) -> dict[str, str]:
-    return {"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}
 
 
 def _template(
@@ -131,26 +140,32 @@ def _template(
     *,
     with_data: bool = True,
 ) -> Manifest:
-    """Pods that run `containers`, once those `before` have ended or, if they are sidecars, have started, on nodes that
-    `place` names; `with_data`: they see the mounted bucket."""
-    bucket = submission.mounted_bucket if with_data else None
-    own = _own_volumes(submission.job) if with_data else {}
+    """Return pods that run `containers` on nodes that `place` selects, once those `before` have ended, or have started
+    if they are sidecars. `with_data`: they see the mounted bucket."""
+    job, bucket = submission.job, submission.mounted_bucket if with_data else None
+    # Prefixed, so that no volume of the stack file has the name of one of ours.
+    volumes = {f"own-{name}": each for name, each in job.volumes.items()} if isinstance(job, ContainerJob) else {}
+    own: Mapping[str, ScratchVolume] = volumes if with_data else {}
     mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
-    confined = {"securityContext": _container_context(submission.job), "volumeMounts": mounts}
+    confined = {"securityContext": _container_context(job), "volumeMounts": mounts}
     spec: Manifest = {
         "restartPolicy": "Never",
         "serviceAccountName": SERVICE_ACCOUNT,
-        # The metadata server gives Google credentials; of the API server the pod needs `_api_access` alone.
+        # The metadata server gives Google credentials. For the API server `_api_access` is enough.
         "automountServiceAccountToken": False,
-        "securityContext": _pod_context(submission.job),
-        **(_HOST_NETWORK if submission.job.host_network else {}),
-        "terminationGracePeriodSeconds": submission.job.grace_seconds,
+        "securityContext": _pod_context(job),
+        **(_HOST_NETWORK if job.host_network else {}),
+        "terminationGracePeriodSeconds": job.grace_seconds,
         **place,
         **({"initContainers": [container | confined for container in before]} if before else {}),
         "containers": [container | confined for container in containers],
         "volumes": [*_volumes(submission, bucket), *(_empty_folder(name, own[name]) for name in own)],
     }
     return {**({"metadata": {"annotations": dict(annotations)}} if annotations else {}), "spec": spec}
+
+
+def _mount_annotations(submission: Submission) -> dict[str, str]:
+    return {"gke-gcsfuse/volumes": "true"} if submission.mounted_bucket else {}
 
 
 def _pod_context(job: Job) -> Manifest:
@@ -164,12 +179,6 @@ def _container_context(job: Job) -> Manifest:
     return _PRIVILEGED_CONTAINER if isinstance(job, ContainerJob) and job.privileged else CONFINED_CONTAINER
 
 
-def _own_volumes(job: Job) -> Mapping[str, ScratchVolume]:
-    """Volumes of the stack file, by the names that they have in the pod."""
-    volumes = job.volumes if isinstance(job, ContainerJob) else {}
-    return {f"own-{name}": volume for name, volume in volumes.items()}
-
-
 def _empty_folder(name: str, volume: ScratchVolume) -> Manifest:
     medium = {"medium": "Memory"} if volume.medium == "memory" else {}
     return {"name": name, "emptyDir": {**medium, "sizeLimit": f"{volume.size_gib}Gi"}}
@@ -179,8 +188,7 @@ def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     volumes: list[Manifest] = [
         # The default of 64 MiB is too small for libtpu's transfers between host and chips.
         {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}},
-        # All that a pod writes on its host: libtpu's logs (`infra.variables`) and lock, compiled programs, profiles,
-        # corpora.
+        # Everything that a pod writes on its host: libtpu's logs and lock, compiled programs, profiles, corpora.
         {"name": _TEMPORARY, "emptyDir": {}},
     ]
     if _marks_its_node(submission):
@@ -196,19 +204,6 @@ def _volumes(submission: Submission, bucket: str | None) -> list[Manifest]:
     return volumes
 
 
-def _marks_its_node(submission: Submission) -> bool:
-    """Whether the pod needs the API server: the trainer alone tells of bad hosts."""
-    return submission.spec is not None
-
-
-def _api_access() -> Manifest:
-    """A token that ends with the pod and knows its node: it may mark that node, see `infra.quarantine`."""
-    token = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
-    authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-    sources: list[Manifest] = [{"serviceAccountToken": token}, {"configMap": authority}]
-    return {"name": _API_ACCESS, "projected": {"sources": sources}}
-
-
 def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": _SHARED_MEMORY, "mountPath": "/dev/shm"},
@@ -221,42 +216,171 @@ def _mounts(submission: Submission, bucket: str | None) -> list[Manifest]:
     return mounts
 
 
-def resources(shape: SliceShape, share: float = _REQUESTED_SHARE, asked: HostShare = _UNSAID) -> Manifest:
-    """What a pod takes of its host: all chips, and most of the rest unless the stack file says otherwise.
+def _marks_its_node(submission: Submission) -> bool:
+    """Return whether the pod needs the API server. Only the trainer does, to mark bad hosts."""
+    return submission.spec is not None
 
-    So much that no second large pod fits beside the trainer, yet no more than remains when kubelet
-    and daemons have their part. No limits: to throttle the only large pod of a host helps nobody, and
-    a memory limit would kill it, /dev/shm and all, while memory is free. Kubelet bounds all pods alike.
+
+def _api_access() -> Manifest:
+    """Return a token that ends with the pod and is bound to its node, so that the pod may mark that node."""
+    token = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
+    authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources: list[Manifest] = [{"serviceAccountToken": token}, {"configMap": authority}]
+    return {"name": _API_ACCESS, "projected": {"sources": sources}}
+
+
+def resources(shape: SliceShape, share: HostShare = _DEFAULT_SHARE, portion: float = _REQUESTED_SHARE) -> Manifest:
+    """Return what a pod requests of its host: all chips, and `portion` of the rest unless the stack file has a `share`.
+
+    The default is so much that no second large pod fits next to the trainer, and no more than is left when kubelet and
+    daemons have their part. There are no limits: throttling the only large pod of a host helps nothing, and a memory
+    limit would kill it, /dev/shm included, while memory is free. The kubelet limits all pods together.
     """
     chips = str(shape.chips_per_host)
-    wanted = _requests(*requested_of_host(shape, asked, share))
-    return {"requests": {**wanted, TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
+    requests = _requests(*requested_of_host(shape, share, portion))
+    return {"requests": {**requests, TPU_RESOURCE: chips}, "limits": {TPU_RESOURCE: chips}}
 
 
-def requested_of_host(shape: SliceShape, asked: HostShare, share: float = _REQUESTED_SHARE) -> tuple[int, int]:
+def requested_of_host(shape: SliceShape, share: HostShare, portion: float = _REQUESTED_SHARE) -> tuple[int, int]:
     """Return the vCPUs and GiB that a pod requests of its host."""
-    vcpus, memory_gib = _part_of_host(shape, share)
-    return asked.vcpus or vcpus, asked.memory_gib or memory_gib
+    vcpus, memory_gib = _part_of_host(shape, portion)
+    return share.vcpus or vcpus, share.memory_gib or memory_gib
 
 
 def most_of_host(shape: SliceShape) -> tuple[int, int]:
-    """Return the most vCPUs and GiB that a pod may request and still find a place next to GKE's own pods."""
+    """Return the most vCPUs and GiB that a pod may request and still fit next to GKE's own pods."""
     return _part_of_host(shape, _LARGEST_SHARE)
 
 
-def _head_resources(shared: SliceShape | None, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
-    """What resource manager, proxy and program take of a system node, or of the host that they share."""
+def _head_resources(submission: Submission, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
+    """Return what resource manager, proxy and program request of a system node, or of the host that they share."""
     vcpus, memory_gib = runtime.head_vcpus, runtime.head_memory_gib
-    if shared:
-        vcpus, memory_gib = _part_of_host(shared, _HALF_THE_SHARE)
+    if submission.shares_host:
+        vcpus, memory_gib = _part_of_host(submission.shape, _SHARED_HOST_SHARE)
     manager, proxy = (vcpus // 6, memory_gib // 7), (vcpus // 3, 3 * memory_gib // 7)
     program = (vcpus - manager[0] - proxy[0], memory_gib - manager[1] - proxy[1])
     return {"requests": _requests(*manager)}, {"requests": _requests(*proxy)}, {"requests": _requests(*program)}
 
 
-def _part_of_host(shape: SliceShape, share: float) -> tuple[int, int]:
-    return int(share * shape.vcpus_per_host), int(share * shape.memory_gib_per_host)
+def _part_of_host(shape: SliceShape, portion: float) -> tuple[int, int]:
+    return int(portion * shape.vcpus_per_host), int(portion * shape.memory_gib_per_host)
 
 
 def _requests(vcpus: int, memory_gib: int) -> Manifest:
     return {"cpu": str(vcpus), "memory": f"{memory_gib}Gi"}
+
+
+def node_labels(name: str, group: SliceGroup) -> dict[str, str]:
+    """Return the labels that the nodes of a slice group have, and no other nodes."""
+    return {
+        ACCELERATOR_LABEL: group.shape.accelerator,
+        TOPOLOGY_LABEL: group.shape.topology,
+        **declared_node_labels(name, group),
+    }
+
+
+def declared_node_labels(name: str, group: SliceGroup) -> dict[str, str]:
+    """Return those of the labels that GKE does not set."""
+    return {SLICE_GROUP_LABEL: name, **group.capacity.node_labels}
+
+
+def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
+    """Return what keeps a slice together wherever the job runs, which its most demanding group decides."""
+    capacities = [group.capacity for group in groups]
+    if any(capacity.requested_by_pods for capacity in capacities):
+        return "affinity"
+    return "request" if all(capacity.queued for capacity in capacities) else placement
+
+
+def request_annotations(groups: Groups) -> dict[str, str]:
+    """Return annotations of the JobSet with the run time that is requested of a queued group."""
+    capacities = [group.capacity for group in groups.values()]
+    run_seconds = [each.run_seconds for each in capacities if each.queued and each.run_seconds]
+    return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
+
+
+def slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
+    """Return annotations that keep each slice in one node pool: of the JobSet, or of its slices if it has a head."""
+    return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
+
+
+def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
+    """Return annotations by which Kueue places pods: its "podset slice" is one slice of `hosts` pods.
+
+    The plain `podset-required-topology` would force all slices of the job into one node pool.
+    """
+    if way(groups.values(), placement) != "topology-aware":
+        return {}
+    return {
+        "kueue.x-k8s.io/podset-slice-required-topology": NODE_POOL_LABEL,
+        "kueue.x-k8s.io/podset-slice-size": str(hosts),
+    }
+
+
+def _place(submission: Submission) -> Manifest:
+    colocated = submission.pathways is not None and submission.shares_host
+    affinity = pod_affinity(submission.groups, submission.placement, colocated=colocated)
+    return {
+        "nodeSelector": node_selector(submission.groups),
+        "tolerations": tolerations(submission.groups),
+        **({"affinity": affinity} if affinity else {}),
+    }
+
+
+def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
+    """Return where the head of the job named `job` goes: fields of its pods' spec."""
+    if not colocated:
+        return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}
+    slices: Manifest = {"matchLabels": {JOBSET_LABEL: job, REPLICATED_JOB_LABEL: SLICES}}
+    same_host: Manifest = {"topologyKey": HOST_LABEL, "labelSelector": slices}
+    return {
+        "nodeSelector": node_selector(groups),
+        "tolerations": tolerations(groups),
+        "affinity": {"podAffinity": {_REQUIRED: [same_host]}},
+    }
+
+
+def node_selector(groups: Groups) -> dict[str, str]:
+    """Return the labels that the nodes of all groups have."""
+    first, *others = (node_labels(name, group) for name, group in groups.items())
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+
+
+def tolerations(groups: Groups) -> list[Manifest]:
+    """Return what a pod needs to run on the nodes of any of the groups, and to stay on one that is unreachable.
+
+    After its default of 300 seconds Kubernetes would end a job that still trains while contact with its node is lost
+    (https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions). The peers of
+    a host and the watchdog notice sooner whether it works. And an eviction frees nothing: a pod stays until its node is
+    back or replaced, on GKE after about ten minutes
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair)."""
+    taints = dict.fromkeys(key for group in groups.values() for key in group.capacity.taints)
+    effects = {**dict.fromkeys(taints, "NoSchedule"), **dict.fromkeys(_BROKEN_CONTACT, "NoExecute")}
+    return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in effects.items()]
+
+
+def pod_affinity(groups: Groups, placement: Placement, *, colocated: bool = False) -> Manifest:
+    """Return the affinity of the pods, empty if they need none. `colocated`: the job's head runs on their host."""
+    rules: Manifest = {}
+    if len(groups) > 1:
+        one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
+        # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that one.
+        rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
+    if way(groups.values(), placement) == "affinity":
+        rules |= _one_pool_per_slice(colocated)
+    return rules
+
+
+def _one_pool_per_slice(colocated: bool) -> Manifest:
+    """Return exclusive topology for pools without nodes, in terms of the scheduler and the autoscaler.
+
+    JobSet's webhook admits followers once their leader runs, but an empty pool gets its nodes only if the pods of all
+    hosts wait for them.
+    """
+    others: list[Manifest] = [{"key": JOBSET_LABEL, "operator": "Exists"}]
+    if colocated:
+        others.append({"key": REPLICATED_JOB_LABEL, "operator": "NotIn", "values": [HEAD]})
+    term: Manifest = {"topologyKey": NODE_POOL_LABEL, "labelSelector": {"matchExpressions": others}}
+    together = {**term, "matchLabelKeys": [JOB_KEY]}
+    apart = {**term, "mismatchLabelKeys": [JOB_KEY], "namespaceSelector": {}}
+    return {"podAffinity": {_REQUIRED: [together]}, "podAntiAffinity": {_REQUIRED: [apart]}}

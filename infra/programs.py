@@ -1,21 +1,33 @@
 """What runs in the pods of a job: image, command, environment and ports.
 
-Owns what a program is told. What its pod is given beside that is the business of `infra.pods`.
-
 The hosts of a slice find each other by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES. GKE's webhook sets them for an Indexed
-Job with a subdomain, several pods and chips, as JobSet makes them
-(https://cloud.google.com/kubernetes-engine/docs/how-to/tpus). The variables of several slices are in `infra.variables`.
-"""
+Job with a subdomain, several pods and chips, such as JobSet makes
+(https://cloud.google.com/kubernetes-engine/docs/how-to/tpus).
+
+The containers of Pathways are those of AI-Hypercomputer/pathways-utils (`pathwaysutils/experimental/gke/jobset.py`),
+xpk (`pathways_workload_create.yaml.j2`) and google/pathways-job, which agree except for names, and of
+https://docs.cloud.google.com/ai-hypercomputer/docs/workloads/pathways-on-cloud/pathways-intro. They differ where the
+security of the cluster requires it: no folder of the host, no privileges, and the host's network only on request."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from infra import pathways
-from infra.jobs import ContainerJob, FunctionJob, Heartbeat, Job
-from infra.placement import SLICES, Manifest
+from infra.names import (
+    COMPLETION_INDEX_LABEL,
+    JOBSET_LABELS,
+    METRICS_PORT_NAME,
+    PRICE_KEY,
+    PROGRAM,
+    SLICE_CHECK,
+    SLICES,
+    TRAINER,
+    price_name,
+    secret_name,
+)
+from infra.objects import Manifest
+from infra.settings.jobs import ContainerJob, FunctionJob, Heartbeat, Pathways
 from infra.submission import Submission
-from infra.variables import PARALLELISM_VARIABLE, field, label, of_a_tpu_container
 from workloads.spec import (
     CALL_KEY_VARIABLE,
     CALL_SPEC_VARIABLE,
@@ -34,37 +46,21 @@ from workloads.spec import (
     rendered,
 )
 
-TRAINER = "trainer"
-"""Name of the trainer's container."""
-PROGRAM = "program"
-"""Name of the container of another program."""
-SLICE_CHECK = "slice-check"
-"""Name of the init container that checks the devices before that program."""
-PRICE_KEY = "usd_per_hour"
-"""Of the ConfigMap with the job's price."""
-
 TPU_METRICS_PORT = 8431
-"""Where libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
+"""Port on which libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
 TPU_METRICS_PORT_NAME = "tpu-metrics"
-METRICS_PORT_NAME = "metrics"
-"""Of the port where every host of the trainer answers who collects metrics, whichever job it trains."""
-_COORDINATOR_PORT = 8482
-"""JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
+PARALLELISM_VARIABLE = "JOBSET_REPLICATEDJOB_PARALLELISM"
+"""Number of hosts of a slice. JobSet has a label for the number of slices but none for this."""
+PROXY_PORT, MANAGER_PORT, WORKER_PORT = 29000, 29001, 29005
+PATHWAYS_PORTS = (PROXY_PORT, MANAGER_PORT, 29002, WORKER_PORT, 29006)
+"""Ports that the servers of Pathways listen on. No source says what the second port of manager and worker is for."""
+PATHWAYS_VARIABLES = ("JAX_PLATFORMS", "JAX_BACKEND_TARGET", "XCLOUD_ENVIRONMENT", "PATHWAYS_HEAD")
+"""Environment variables of the program by which JAX finds the proxy of Pathways."""
+WORKER = "worker"
+"""Name of the container of Pathways' workers."""
+
 _COMPILE_CACHE = "JAX_COMPILATION_CACHE_DIR"
-"""Read by JAX (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
-_PROBE_SECONDS = 10
-_FILE_FAILURES = 3
-_IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
-_PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
-"""What is named must be there: without libtpu or chips JAX says so rather than train on the host's CPU. JAX's own
-choice on a host with both (jax/_src/cloud_tpu_init.py)."""
-_USUAL_VARIABLES = {
-    # PyTorch/XLA asks which device it is on (https://docs.pytorch.org/xla/master/learn/pjrt.html); JAX finds out.
-    "PJRT_DEVICE": "TPU",
-    # The user of the pod has no home in a foreign image, whose files it may not write.
-    "HOME": "/tmp",
-}
-"""Of programs that are not ours, unless the stack file says otherwise."""
+"""Variable that JAX reads (https://docs.jax.dev/en/latest/persistent_compilation_cache.html)."""
 TAKEN_VARIABLES = frozenset(
     (
         *(JOB_SPEC_VARIABLE, CALL_SPEC_VARIABLE, CALL_KEY_VARIABLE, IMAGE_VARIABLE, PRICE_VARIABLE),
@@ -74,14 +70,36 @@ TAKEN_VARIABLES = frozenset(
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
 )
-"""Variables of a pod that are this module's, the TPU device plugin's, or the container's own."""
+"""Variables of a pod that this module, the TPU device plugin or the container itself sets."""
 TAKEN_PREFIXES = ("TPU_", "MEGASCALE_", "JOB_", "KUBERNETES_", "JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
-"""Of variables that GKE's webhook and device plugin, the Job controller and kubelet set, or that the
-trainer's programs read as they start."""
+"""Prefixes of variables that GKE's webhook and device plugin, the Job controller and kubelet set, or that the trainer's
+programs read when they start."""
+
+_COORDINATOR_PORT = 8482
+"""Port of JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
+_MESSAGE_PORTS = (8471, 8080)
+"""Ports of the TPU runtime: between hosts of a slice, and between slices."""
+_LOGS: Manifest = {"name": "TPU_LOG_DIR", "value": "/tmp/libtpu"}
+"""Folder for libtpu's logs. GKE's device plugin mounts a folder of the node that belongs to root over libtpu's default,
+/tmp/tpu_logs, so that no other user can write there (https://github.com/skypilot-org/skypilot/pull/3947). libtpu makes
+the folder but not its parents."""
+_PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
+"""JAX's own choice on a host with both (jax/_src/cloud_tpu_init.py). Written out, it makes JAX fail without libtpu or
+chips instead of training on the host's CPU."""
+_DEFAULT_VARIABLES = {
+    # PyTorch/XLA needs to know its device (https://docs.pytorch.org/xla/master/learn/pjrt.html); JAX detects it.
+    "PJRT_DEVICE": "TPU",
+    # The pod's user has no home in someone else's image, and may not write to its files.
+    "HOME": "/tmp",
+}
+"""Variables of programs that are not ours, unless the stack file sets them."""
+_PROBE_SECONDS = 10
+_FILE_FAILURES = 3
+_IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
 
 
 def program(submission: Submission) -> Manifest:
-    """The part of the container that says what runs in it."""
+    """Return the part of the job's container that says what runs in it."""
     if isinstance(submission.job, ContainerJob):
         return _container(submission, submission.job)
     if isinstance(submission.job, FunctionJob):
@@ -90,44 +108,29 @@ def program(submission: Submission) -> Manifest:
     return _trainer(submission, submission.spec)
 
 
-def container_name(job: Job) -> str:
-    """Of the job's only container, by which its end is told."""
-    return PROGRAM if isinstance(job, ContainerJob) else TRAINER
-
-
-def secret_name(job: str) -> str:
-    """The Kubernetes Secret with the secrets of the job of that name, in its namespace."""
-    return f"{job}-secrets"
-
-
-def price_name(job: Job) -> str:
-    """The ConfigMap with the job's price, in its namespace."""
-    return f"{job.name}-price"
-
-
 def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
     program = _python(submission, "workloads.training", {JOB_SPEC_VARIABLE: spec.model_dump_json()})
     if spec.libtpu_args:
         program["env"].append({"name": LIBTPU_VARIABLE, "value": rendered(spec.libtpu_args)})
-    program["env"].append(field(METRICS_ADDRESS_VARIABLE, "status.podIP"))
+    program["env"].append(_of_field(METRICS_ADDRESS_VARIABLE, "status.podIP"))
     program["ports"].append({"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT})
     return program
 
 
-def _python(submission: Submission, module: str, told: Mapping[str, str]) -> dict[str, Any]:
-    """A module of the trainer's image, with variables that tell it its task."""
+def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dict[str, Any]:
+    """Return a module of the trainer's image, with the variables of its task."""
     cache = submission.compile_cache
     return {
         "name": TRAINER,
         "image": submission.image,
         "command": ["python", "-m", module],
         "env": [
-            *({"name": name, "value": value} for name, value in told.items()),
+            *_plain(task),
             {"name": IMAGE_VARIABLE, "value": submission.image},
             *_of_the_run(submission),
-            *of_a_tpu_container(submission),
+            *_of_a_tpu_container(submission),
             _PLATFORMS,
-            *([{"name": _COMPILE_CACHE, "value": cache}] if cache else ()),
+            *(_plain({_COMPILE_CACHE: cache}) if cache else ()),
             *_secrets(submission),
         ],
         "ports": [
@@ -138,8 +141,8 @@ def _python(submission: Submission, module: str, told: Mapping[str, str]) -> dic
 
 
 def _container(submission: Submission, job: ContainerJob) -> Manifest:
-    by_pathways = pathways.runtime(job) is not None
-    usual = {"HOME": _USUAL_VARIABLES["HOME"]} if by_pathways else _USUAL_VARIABLES
+    by_pathways = job.pathways is not None
+    defaults = {"HOME": _DEFAULT_VARIABLES["HOME"]} if by_pathways else _DEFAULT_VARIABLES
     named = {name: list(words) for name, words in (("command", job.command), ("args", job.args)) if words}
     return {
         "name": PROGRAM,
@@ -148,9 +151,9 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
         "env": [
             {"name": JOB_FOLDER_VARIABLE, "value": submission.folder},
             *_of_the_run(submission),
-            *(() if by_pathways else of_a_tpu_container(submission)),
-            *({"name": name, "value": value} for name, value in (usual | dict(job.env)).items()),
-            *(pathways.variables() if by_pathways else ()),
+            *(() if by_pathways else _of_a_tpu_container(submission)),
+            *_plain(defaults | dict(job.env)),
+            *(_of_a_pathways_program() if by_pathways else ()),
             *_secrets(submission),
         ],
         **(_probes(job.heartbeat) if job.heartbeat else {}),
@@ -162,9 +165,9 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
 
 
 def slice_check(submission: Submission) -> Manifest:
-    """The part of the init container that says what runs in it.
+    """Return the part of the init container that says what runs in it.
 
-    Whether GKE's webhook tells init containers their place in the slice is not documented, so it comes from labels.
+    Whether GKE's webhook gives init containers their place in the slice is not documented, so it comes from labels.
     """
     name = submission.job.name
     hosts = (f"{name}-{SLICES}-$(MEGASCALE_SLICE_ID)-{host}.{name}" for host in range(submission.slices.hosts))
@@ -176,8 +179,8 @@ def slice_check(submission: Submission) -> Manifest:
             {"name": SLICES_VARIABLE, "value": submission.slices.model_dump_json()},
             {"name": JOB_FOLDER_VARIABLE, "value": submission.folder},
             *_of_the_run(submission),
-            *of_a_tpu_container(submission),
-            field("TPU_WORKER_ID", "metadata.labels['batch.kubernetes.io/job-completion-index']"),
+            *_of_a_tpu_container(submission),
+            _of_field("TPU_WORKER_ID", f"metadata.labels['{COMPLETION_INDEX_LABEL}']"),
             {"name": "TPU_WORKER_HOSTNAMES", "value": ",".join(hosts)},
             _PLATFORMS,
         ],
@@ -187,38 +190,135 @@ def slice_check(submission: Submission) -> Manifest:
 def _probes(heartbeat: Heartbeat) -> Manifest:
     """Return the probes by which kubelet ends a container without a sign of life."""
     seconds = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
-    attempts = math.ceil(heartbeat.start_minutes * 60 / _PROBE_SECONDS)
+    tries = math.ceil(heartbeat.start_minutes * 60 / _PROBE_SECONDS)
     if heartbeat.file:
-        # The file tells of the silence by its age. Several attempts, since one may fail for want of processor time.
+        # The age of the file is the time of silence. Several tries, since one may fail for lack of processor time.
         exists: list[str] = ["test", "-e", heartbeat.file]
         young = ["sh", "-c", _IS_YOUNG, heartbeat.file, str(heartbeat.silence_seconds)]
         first, later, failures = {"exec": {"command": exists}}, {"exec": {"command": young}}, _FILE_FAILURES
     else:
-        asked = {"httpGet": {"path": heartbeat.path}} if heartbeat.path else {"tcpSocket": {}}
-        first = later = {kind: {**request, "port": heartbeat.port} for kind, request in asked.items()}
+        request = {"httpGet": {"path": heartbeat.path}} if heartbeat.path else {"tcpSocket": {}}
+        first = later = {kind: {**details, "port": heartbeat.port} for kind, details in request.items()}
         failures = math.ceil(heartbeat.silence_seconds / _PROBE_SECONDS)
     return {
-        "startupProbe": {**first, **seconds, "failureThreshold": attempts},
+        "startupProbe": {**first, **seconds, "failureThreshold": tries},
         "livenessProbe": {**later, **seconds, "failureThreshold": failures},
     }
 
 
 def _of_the_run(submission: Submission) -> list[Manifest]:
-    """Which run and start of the job it is, what it costs, and where the pod is."""
+    """Return variables with the run and attempt of the job, its price, and the pod's node."""
+    # By reference, because a price in the pod template would be a change that replaces the running job.
+    price = {"name": price_name(submission.job.name), "key": PRICE_KEY, "optional": True}
     return [
-        label(RUN_ID_VARIABLE, "jobset-uid"),
-        label(START_VARIABLE, "restart-attempt"),
-        _price_variable(submission.job),
-        field(NODE_VARIABLE, "spec.nodeName"),
+        _of_label(RUN_ID_VARIABLE, "jobset-uid"),
+        _of_label(START_VARIABLE, "restart-attempt"),
+        {"name": PRICE_VARIABLE, "valueFrom": {"configMapKeyRef": price}},
+        _of_field(NODE_VARIABLE, "spec.nodeName"),
     ]
 
 
-def _price_variable(job: Job) -> Manifest:
-    # By reference, since a price in the pod template would be a change that replaces the running job.
-    reference = {"name": price_name(job), "key": PRICE_KEY, "optional": True}
-    return {"name": PRICE_VARIABLE, "valueFrom": {"configMapKeyRef": reference}}
+def _of_a_tpu_container(submission: Submission) -> list[Manifest]:
+    """Return the variables that a container with chips needs in addition to those that GKE sets.
+
+    Users report that GKE sets the three of MEGASCALE as well, but it does not document when. Without them each slice
+    would work on its own, so they come from JobSet's labels. They are set for one slice too, because JAX asks the
+    metadata server for any that are missing (jax/_src/clusters/cloud_tpu_cluster.py).
+    """
+    return [
+        _LOGS,
+        {"name": PARALLELISM_VARIABLE, "value": str(submission.slices.hosts)},
+        _of_label("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
+        _of_label("MEGASCALE_SLICE_ID", "job-index"),
+        _of_label("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
+    ]
+
+
+def _of_label(name: str, label: str) -> Manifest:
+    """Return the variable `name` with the value of one of JobSet's labels of the pod."""
+    return _of_field(name, f"metadata.labels['{JOBSET_LABELS}/{label}']")
+
+
+def _of_field(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _plain(variables: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _secrets(submission: Submission) -> list[Manifest]:
     kept = secret_name(submission.job.name)
     return [{"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}} for name in submission.secrets]
+
+
+def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manifest, Manifest]:
+    """Return resource manager and proxy, which run next to the program as long as it runs."""
+    manager: Manifest = {
+        "name": "resource-manager",
+        "image": pathways.server_image,
+        "args": [
+            f"--server_port={MANAGER_PORT}",
+            "--node_type=resource_manager",
+            f"--instance_count={submission.slices.count}",
+            f"--instance_type={submission.shape.pathways_instance}",
+            _scratch(submission),
+        ],
+        "env": [
+            _of_label("HOST_ADDRESS", "coordinator"),
+            _of_label("JOBSET_NAME", "jobset-name"),
+            _of_label("REPLICATED_JOB_NAME", "replicatedjob-name"),
+            # A system node has no chips to ask the metadata server for.
+            *_plain({"TPU_SKIP_MDS_QUERY": "true"}),
+        ],
+        "ports": [{"containerPort": port} for port in (MANAGER_PORT, 29002)],
+        "restartPolicy": "Always",
+    }
+    proxy: Manifest = {
+        "name": "proxy",
+        "image": pathways.proxy_image,
+        "args": [f"--server_port={PROXY_PORT}", _manager(), _scratch(submission)],
+        "env": [_head()],
+        "ports": [{"containerPort": PROXY_PORT}],
+        "restartPolicy": "Always",
+    }
+    return manager, proxy
+
+
+def pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
+    """Return the container that runs on every host of the slices, with the host's chips."""
+    return {
+        "name": WORKER,
+        "image": pathways.server_image,
+        "args": [f"--server_port={WORKER_PORT}", _manager(), _scratch(submission)],
+        "env": [
+            _head(),
+            _of_label("JOBSET_NAME", "jobset-name"),
+            _of_label("REPLICATED_JOB_NAME", "replicatedjob-name"),
+            *_of_a_tpu_container(submission),
+            *_plain({"MEGASCALE_GRPC_ENABLE_XOR_TRACER": "false", "XCLOUD_ENVIRONMENT": "GCP"}),
+            *_plain({"TPU_MIN_LOG_LEVEL": "0", "TF_CPP_MIN_LOG_LEVEL": "0"}),
+        ],
+        "ports": [{"containerPort": port} for port in (WORKER_PORT, 29006, *_MESSAGE_PORTS)],
+    }
+
+
+def _of_a_pathways_program() -> list[Manifest]:
+    """Return the variables by which JAX in the program finds the proxy instead of chips."""
+    target = f"grpc://$(PATHWAYS_HEAD):{PROXY_PORT}"
+    return [
+        _head(),
+        *_plain({"JAX_PLATFORMS": "proxy", "JAX_BACKEND_TARGET": target, "XCLOUD_ENVIRONMENT": "GCP"}),
+    ]
+
+
+def _manager() -> str:
+    return f"--resource_manager_address=$(PATHWAYS_HEAD):{MANAGER_PORT}"
+
+
+def _scratch(submission: Submission) -> str:
+    return f"--gcs_scratch_location={submission.folder}/pathways"
+
+
+def _head() -> Manifest:
+    return _of_label("PATHWAYS_HEAD", "coordinator")

@@ -1,28 +1,191 @@
-"""Queues and namespaces of the teams.
+"""Flavors, queues and namespaces: what Kueue knows of a stack's slices and teams, and the order in which it is
+declared.
 
-Owns the order in which the objects of `infra.flavors` and `infra.cluster_queues` come and go: a
-ClusterQueue needs its cohort, flavors and admission checks, a check its configuration, a flavor its
-topology. A team's namespace needs the ClusterQueue: whatever still runs in it, also by hand, ends
-with the namespace, before Kueue is asked to let go of the queue. It takes jobs and lets members in
-once its borders stand. Removed in reverse, nothing is
-held by a finalizer, for Kueue is still there to lift it.
-"""
+Each team has a ClusterQueue of its own, and all are in one cohort. So idle chips are lent to other teams and taken back
+as soon as their owner needs them. With one shared queue no chips would belong to anyone, and queues without a cohort
+would leave chips idle.
+
+A ClusterQueue needs its cohort, flavors and admission checks, a check its configuration, a flavor its topology. A
+team's namespace needs the ClusterQueue: whatever still runs in it ends with the namespace, before Kueue has to let go
+of the queue. It takes jobs and members only once its borders exist. Deleted in reverse, nothing is held by a finalizer,
+because Kueue is still there to remove it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra import access, admission_policies, cluster_queues, flavors, network_policy, quarantine
-from infra.addresses import Network
-from infra.capacity import Queued
+from infra import access, borders
 from infra.controllers import Resources
-from infra.jobs import AnyJob, PodLevel
-from infra.kubernetes_objects import OURS, KubernetesObject, owned
-from infra.pods import SERVICE_ACCOUNT, admitted_pods
-from infra.scheduling import Placement
-from infra.stack_file import SliceGroup, Team
+from infra.names import (
+    HOST_LABEL,
+    KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    NAMESPACE_LABEL,
+    NODE_POOL_LABEL,
+    SERVICE_ACCOUNT,
+    TPU_RESOURCE,
+)
+from infra.objects import OURS, WAIT_FOR, KubernetesObject, Manifest, manifest, mark_ours
+from infra.pods import admitted_pods, node_labels
+from infra.settings.jobs import AnyJob, Job, PodLevel
+from infra.settings.schema import Network, Placement, Preemption, Quota, SliceGroup, Team
+from infra.settings.stack import Settings
+
+MANAGED = {"kueue-managed": "true"}
+"""Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
+PRIORITIES = {"low": 100, "normal": 500, "high": 1000}
+
+_TOPOLOGY, _COHORT = "slices", "tpu"
+_STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
+_SUFFIXES = ("m", "", "k", "M", "G")
+"""Suffixes of quantities, each a thousand times the previous one."""
+
+
+def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
+    """Return the flavor's name: what its nodes are, then the slice group, because two groups may be alike.
+
+    Kueue lets nothing of a flavor change once it has a topology. So everything that identifies its nodes is in its
+    name: an edit creates a new flavor, points the queues to it, then deletes the old one. Jobs that were admitted with
+    the old one keep running, but no queue counts their chips any more."""
+    topology_aware = ["tas"] if placement == "topology-aware" else []
+    return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
+
+
+def topology() -> Manifest:
+    """Return the levels from a slice to its hosts, by which Kueue counts free hosts."""
+    levels = [{"nodeLabel": label} for label in (NODE_POOL_LABEL, HOST_LABEL)]
+    return manifest(KUEUE_API_VERSION, "Topology", _TOPOLOGY, spec={"levels": levels})
+
+
+def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manifest:
+    """Return the flavor of one slice group.
+
+    It has the nodes' taints but no toleration: Kueue would take over the field in the JobSet's pods, and the next `up`
+    would conflict with it. Jobs bring their own tolerations.
+    """
+    taints = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in group.capacity.taints.items()]
+    spec: Manifest = {
+        "nodeLabels": node_labels(name, group),
+        "nodeTaints": taints,
+        **({"topologyName": _TOPOLOGY} if placement == "topology-aware" else {}),
+    }
+    return manifest(KUEUE_API_VERSION, "ResourceFlavor", flavor_name(name, group, placement), spec=spec)
+
+
+def provisioning(name: str, group: SliceGroup) -> Manifest:
+    """Return how Kueue asks GKE for a slice of a queued group."""
+    # The pods of a request go to the nodes that came for it: one slice, in one node pool.
+    selected = {
+        "key": "autoscaling.gke.io/provisioning-request",
+        "valueFromProvisioningClassDetail": "ResizeRequestName",
+    }
+    spec: Manifest = {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": [TPU_RESOURCE],
+        "parameters": {"tpu-topology": group.shape.topology},
+        "podSetUpdates": {"nodeSelector": [selected]},
+    }
+    return manifest(KUEUE_API_VERSION, "ProvisioningRequestConfig", name, spec=spec)
+
+
+def admission_check(name: str) -> Manifest:
+    """Return the check that holds an admitted job until the hosts of its slice have come."""
+    spec: Manifest = {
+        "controllerName": f"{KUEUE_GROUP}/provisioning-request",
+        "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
+    }
+    return manifest(KUEUE_API_VERSION, "AdmissionCheck", name, annotations={WAIT_FOR: "condition=Active"}, spec=spec)
+
+
+def cohort() -> Manifest:
+    """Return the cohort of all queues. Kueue would create it when queues name it; declared, it is also deleted."""
+    return manifest(KUEUE_API_VERSION, "Cohort", _COHORT)
+
+
+def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
+    """Return a team's quota, how it is enforced, and in which order its flavors are tried."""
+    names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
+    checks = [{"name": group, "onFlavors": [names[group]]} for group in team.quota if groups[group].capacity.queued]
+    flavors = [
+        {"name": names[group], "resources": [{"name": TPU_RESOURCE, **_limits(share)}]}
+        for group, share in team.quota.items()
+    ]
+    spec: Manifest = {
+        "cohortName": _COHORT,
+        "stopPolicy": _STOP_POLICIES[team.admission],
+        "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: team.namespace}},
+        **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
+        **({"fairSharing": {"weight": quantity(team.weight)}} if team.weight else {}),
+        "preemption": _preemption(team.preemption),
+        # Idle chips of others come before the next flavor, because they are paid for already. Preemption comes after
+        # it: no job is preempted while another flavor has room.
+        "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+        "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": flavors}],
+    }
+    return manifest(KUEUE_API_VERSION, "ClusterQueue", name, annotations=_awaited(team), spec=spec)
+
+
+def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
+    """Return the queue of team `name` to which its members submit, or the queue of a single job of the stack.
+
+    A queue for each job lets `paused` stop a job without touching its JobSet: Kueue sets the `suspend` of a JobSet, and
+    the Workload, whose `active` would do the same, is not an object of the stack. A stopped LocalQueue evicts the job
+    as a preemption does (https://kueue.sigs.k8s.io/docs/concepts/local_queue/)."""
+    awaited = _awaited(team, paused=job is not None and job.paused)
+    spec = {"clusterQueue": name, **({"stopPolicy": "HoldAndDrain" if job.paused else "None"} if job else {})}
+    own_name = job.queue if job else name
+    return manifest(KUEUE_API_VERSION, "LocalQueue", own_name, team.namespace, annotations=awaited, spec=spec)
+
+
+def priority_class(name: str, value: int) -> Manifest:
+    """Return a priority in the queue. The scheduler does not know it, so only Kueue evicts running pods for it."""
+    description = f"{name} priority in the TPU queues"
+    return manifest(KUEUE_API_VERSION, "WorkloadPriorityClass", name, value=value, description=description)
+
+
+def quantity(amount: float) -> str:
+    """Return an amount, to a thousandth, as Kueue rewrites it in a new queue. Otherwise it would show as drift."""
+    if not amount:
+        return "0"
+    count, scale = round(amount * 1000), 0
+    while count % 1000 == 0:
+        count, scale = count // 1000, scale + 1
+    return f"{count}{_SUFFIXES[scale]}"
+
+
+def amount(written: str | int) -> float:
+    """Return the amount that `quantity` or Kueue wrote."""
+    number = str(written).rstrip("".join(_SUFFIXES))
+    suffix = str(written).removeprefix(number)
+    return float(number) * 1000.0 ** (_SUFFIXES.index(suffix) - 1)
+
+
+def _awaited(team: Team, *, paused: bool = False) -> dict[str, str]:
+    """Return the annotation with the condition of a declared queue; a stopped one never becomes active."""
+    return {WAIT_FOR: "condition=Active" if team.admission == "open" and not paused else "condition=Active=False"}
+
+
+def _preemption(preemption: Preemption) -> Manifest:
+    return {
+        "withinClusterQueue": _pascal_case(preemption.within_team),
+        "reclaimWithinCohort": _pascal_case(preemption.reclaim),
+        "borrowWithinCohort": {"policy": _pascal_case(preemption.while_borrowing)},
+    }
+
+
+def _pascal_case(policy: str) -> str:
+    return policy.title().replace("-", "")
+
+
+def _limits(share: Quota) -> dict[str, str]:
+    limits = {"borrowingLimit": share.borrowing_limit, "lendingLimit": share.lending_limit}
+    return {
+        "nominalQuota": quantity(share.chips),
+        **{key: quantity(limit) for key, limit in limits.items() if limit is not None},
+    }
 
 
 @dataclass(frozen=True)
@@ -32,67 +195,77 @@ class QueuesArgs:
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     jobs: Mapping[str, AnyJob]
-    """Jobs of the stack; each has a queue of its own, so that it can be paused alone."""
+    """Jobs of the stack. Each has a queue of its own, so that it can be paused without the others."""
     placement: Placement
     host_network_teams: frozenset[str]
-    """The teams whose pods may use the network of their host."""
+    """Teams whose pods may use the network of their host."""
     pod_levels: Mapping[str, PodLevel]
-    """What each team's namespace admits."""
+    """Pod Security level of each team's namespace."""
     head_limits: Mapping[str, Resources]
-    """What a pod without chips of each team may request."""
+    """Most that a pod without chips may request, by team."""
     network: Network
-    """Addresses of the cluster, of which pods reach those that they need."""
     monitored: bool
-    """Whether collectors of metrics reach the pods."""
+    """Whether collectors of metrics may reach the pods."""
     hooks: pulumi.ResourceHookBinding
-    """Of every object that others may hold."""
+    """Hooks of every object that others may hold."""
+
+    @classmethod
+    def of(cls, settings: Settings, hooks: pulumi.ResourceHookBinding) -> Self:
+        """Return the queues of a stack."""
+        return cls(
+            groups=settings.slices,
+            teams=settings.teams,
+            jobs=settings.jobs,
+            placement=settings.scheduling.placement,
+            host_network_teams=settings.host_network_teams,
+            pod_levels=settings.pod_levels,
+            head_limits=settings.head_limits,
+            network=settings.network,
+            monitored=settings.monitoring.enabled,
+            hooks=hooks,
+        )
 
 
 class Queues(pulumi.ComponentResource):
-    """Flavors and priorities for all, and for each team a namespace with its queue, members and borders."""
+    """Flavors and priorities, and for each team a namespace with its queue, members and borders."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
         self._hooks = args.hooks
-        for priority, value in cluster_queues.PRIORITIES.items():
-            self._declare(f"priority-{priority}", cluster_queues.priority_class(priority, value), [])
-        needed = [*self._flavors(args), self._declare("cohort", cluster_queues.cohort(), [])]
-        needed += [
-            self._check(group_name, group)
-            for group_name, group in args.groups.items()
-            if isinstance(group.capacity, Queued)
-        ]
-        needed += self._admission(args)
+        for priority, value in PRIORITIES.items():
+            self._declare(f"priority-{priority}", priority_class(priority, value), [])
+        needed = [*self._flavors(args), self._declare("cohort", cohort(), [])]
+        needed += [self._check(name, group) for name, group in args.groups.items() if group.capacity.queued]
+        needed += self._policies(args)
         for team_name in args.teams:
             self._team(team_name, args, needed)
         self.register_outputs({})
 
-    def _admission(self, args: QueuesArgs) -> list[KubernetesObject]:
-        marks = {f"bad-host-{name}": manifest for name, manifest in quarantine.objects(args.teams).items()}
+    def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
+        marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
         declared: list[KubernetesObject] = []
-        # In their order: the role is given to nobody before the policies narrow it.
-        policies = admission_policies.of_teams(args.teams, args.host_network_teams, args.head_limits)
-        for name, manifest in {**policies, **marks}.items():
-            declared.append(self._declare(name, manifest, declared[-1:]))
+        # In their order: the role that marks bad hosts is bound only once the policies restrict it.
+        policies = borders.of_teams(args.teams, args.host_network_teams, args.head_limits)
+        for name, rendered in {**policies, **marks}.items():
+            declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
     def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
         topology_aware = args.placement == "topology-aware"
-        topologies = [self._declare("topology", flavors.topology(), [])] if topology_aware else []
+        topologies = [self._declare("topology", topology(), [])] if topology_aware else []
         return [
-            self._declare(f"flavor-{name}", flavors.resource_flavor(name, group, args.placement), topologies)
+            self._declare(f"flavor-{name}", resource_flavor(name, group, args.placement), topologies)
             for name, group in args.groups.items()
         ]
 
     def _check(self, group_name: str, group: SliceGroup) -> KubernetesObject:
-        configuration = self._declare(f"provisioning-{group_name}", flavors.provisioning(group_name, group), [])
-        return self._declare(f"check-{group_name}", flavors.admission_check(group_name), [configuration])
+        configuration = self._declare(f"provisioning-{group_name}", provisioning(group_name, group), [])
+        return self._declare(f"check-{group_name}", admission_check(group_name), [configuration])
 
     def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
         team = args.teams[name]
-        manifest = cluster_queues.cluster_queue(name, team, args.groups, args.placement)
-        queue = self._declare(f"quota-{name}", manifest, needed)
-        labels = cluster_queues.MANAGED | admitted_pods(args.pod_levels[name])
+        queue = self._declare(f"quota-{name}", cluster_queue(name, team, args.groups, args.placement), needed)
+        labels = MANAGED | admitted_pods(args.pod_levels[name])
         namespace = kubernetes.core.v1.Namespace(
             f"namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=team.namespace, labels=labels, annotations=OURS),
@@ -105,26 +278,23 @@ class Queues(pulumi.ComponentResource):
             opts=self._after([namespace]),
         )
         hosts = sum(group.hosts for group in args.groups.values())
-        border = network_policy.of_team(team.namespace, args.network, monitored=args.monitored)
-        borders = [
-            self._declare(f"network-{name}", border, [namespace]),
+        network = access.network_policy(team.namespace, args.network, monitored=args.monitored)
+        around = [
+            self._declare(f"network-{name}", network, [namespace]),
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
             self._declare(f"bounds-{name}", access.bounds(team.namespace, hosts), [namespace]),
         ]
-        self._open(name, team, [job for job in args.jobs.values() if job.team == name], borders)
-
-    def _open(self, name: str, team: Team, jobs: Sequence[AnyJob], borders: list[KubernetesObject]) -> None:
-        """The namespace takes jobs, and whoever may come in comes in, once its borders stand."""
-        self._declare(f"queue-{name}", cluster_queues.local_queue(name, team), borders)
-        for job in jobs:
-            own = cluster_queues.local_queue(name, team, job)
-            self._declare(f"queue-{cluster_queues.job_queue(job)}", own, borders)
+        # The namespace takes jobs and members once its borders exist.
+        self._declare(f"queue-{name}", local_queue(name, team), around)
+        for job in args.jobs.values():
+            if job.team == name:
+                self._declare(f"queue-{job.queue}", local_queue(name, team, job), around)
         if access.subjects(team.members):
-            role = self._declare(f"members-{name}", access.role(team.namespace), borders)
+            role = self._declare(f"members-{name}", access.role(team.namespace), around)
             self._declare(f"members-{name}-binding", access.binding(team.namespace, team.members), [role])
 
-    def _declare(self, name: str, manifest: flavors.Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
-        return KubernetesObject(name, owned(manifest), self._after(after))
+    def _declare(self, name: str, rendered: Manifest, after: Sequence[pulumi.Resource]) -> KubernetesObject:
+        return KubernetesObject(name, mark_ours(rendered), self._after(after))
 
     def _after(self, needed: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needed), hooks=self._hooks)

@@ -1,103 +1,78 @@
-"""What keeps a valid stack file from being brought up: example values, and what cannot be known from here.
-
-`up` refuses example values; previews do not, so that the examples in `stacks/` can be previewed.
-"""
+"""What keeps a valid stack from being brought up: its time is over, or example values are left. And what is
+doubtful."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pulumi
 
-from infra.faults import Fault, SettingsError
-from infra.jobs import Job
-from infra.pricing import price_table
-from infra.stack_file import DATASETS_FOLDER, Settings
+from infra.cost import price_table
+from infra.settings.errors import FieldError, SettingsError
+from infra.settings.jobs import Job
+from infra.settings.schema import DATASETS_FOLDER, Budget, Environment
+from infra.settings.stack import Settings
 from workloads.spec import token_folders
 
 EXAMPLES = frozenset({"my-project", "my-capacity", "my-datasets"})
 """Projects and buckets of the stack files in `stacks/`."""
 _NO_DIGEST = f"@sha256:{'0' * 64}"
+_DESTROY = "pulumi destroy"
 
 
-def placeholders(settings: Settings) -> list[Fault]:
-    """Return a fault for each value that stands in an example and nowhere else."""
-    return list(_placeholders("", settings.model_dump()))
+def now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
 
 
-def _placeholders(path: str, value: object) -> Iterator[Fault]:
-    match value:
-        case dict():
-            for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-                yield from _placeholders(f"{path}.{key}" if path else str(key), item)
-        case str() if value in EXAMPLES:
-            yield Fault(path, "a name of your own", f"{value}, which is that of an example", "write your own")
-        case str() if value.endswith(_NO_DIGEST):
-            build = ", or write image.build: true in place of it" if path == "image.reference" else ""
-            yield Fault(path, "the digest of an image", "64 zeros", f"push an image and write its digest{build}")
-        case _:
-            return
-
-
-def doubts(settings: Settings) -> list[Fault]:
-    """Return what is probably wrong and cannot be known without Google Cloud, such as a bucket without a grant."""
-    return [*_ungranted(settings), *_unlisted(settings)]
-
-
-def _ungranted(settings: Settings) -> Iterator[Fault]:
-    granted = {settings.dataset_bucket}
-    wanted: dict[str, list[str]] = {}
-    for name, job in settings.training_jobs.items():
-        folders = token_folders(job.data) if job.data else {}
-        data = [(f"{setting}.path", folder.path) for setting, folder in folders.items()]
-        for setting, path in (*data, ("initial_weights", job.initial_weights or "")):
-            if path.startswith(f"gs://{settings.checkpoint_bucket}/"):
-                yield from _others(settings, job, setting, path)
-            elif path.startswith("gs://"):
-                wanted.setdefault(path.removeprefix("gs://").partition("/")[0], []).append(f"{setting} of job {name}")
-            elif path.startswith(f"{DATASETS_FOLDER}/") and not settings.mounts_datasets:
-                expected = f"true, since {setting} of job {name} lies in {DATASETS_FOLDER}"
-                yield Fault("datasets.mount", expected, "false", "write datasets.mount: true, or a gs:// path")
-    for bucket, users in wanted.items():
-        if bucket not in granted:
-            yield Fault(
-                "datasets.bucket",
-                f"{bucket}, which has {' and '.join(users)}",
-                settings.dataset_bucket or "nothing",
-                f"write datasets.bucket: {bucket}; the stack grants no trainer any other bucket,"
-                " and without a grant of your own the job ends after its chips are there",
-            )
-
-
-def _others(settings: Settings, job: Job, setting: str, path: str) -> Iterator[Fault]:
-    """What lies in a folder of the checkpoint bucket that the job's pods do not read."""
-    own = settings.written_folders[settings.team_of(job).namespace]
-    within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")
-    if not any(f"{within}/".startswith(f"{folder}/") for folder in own):
-        yield Fault(
-            setting,
-            f"a folder of the checkpoint bucket that the pods of job {job.name} read: {' or '.join(own)}",
-            within,
-            f"move it to gs://{settings.checkpoint_bucket}/{own[0]}, or to a bucket that datasets.bucket names",
+def expiry_errors(budget: Budget | None, environment: Environment | None, at: datetime) -> list[FieldError]:
+    """Return the errors of a stack whose time is over."""
+    errors: list[FieldError] = []
+    if budget and budget.expires_on and at.date() > budget.expires_on:
+        expected, fix = (
+            f"a day that has not passed on {at.date()}",
+            f"set a later one, or destroy the stack: {_DESTROY}",
         )
+        errors.append(FieldError("budget.expires_on", expected, str(budget.expires_on), fix))
+    if environment and at >= environment.end:
+        expected = f"a time after {at:%Y-%m-%dT%H:%M:%SZ}"
+        fix = f"destroy it: multislice env destroy, or {_DESTROY}; a later time keeps it"
+        errors.append(FieldError("environment.expires_at", expected, environment.expires_at, fix))
+    return errors
 
 
-def _unlisted(settings: Settings) -> Iterator[Fault]:
-    cloud = settings.cloud
-    for name, group in settings.slices.items():
-        rows = [row for row in price_table().prices if row.generation == group.generation]
-        zone = group.zone_in(cloud)
-        here = [row for row in rows if row.place in (cloud.region, zone)]
-        if rows and not here and name not in settings.prices.usd_per_chip_hour:
-            yield Fault(
-                f"slices.{name}.zone" if group.zone else "cloud.zone",
-                f"a zone with {group.generation} chips for slices.{name}; they are listed in"
-                f" {', '.join(sorted({row.place for row in rows}))}",
-                f"{zone}, for which nobody lists them",
-                f"look: gcloud compute machine-types list --zones={zone} --filter=name={group.shape.machine_type}",
-            )
+def requirements(settings: Settings, at: datetime) -> list[pulumi.Resource]:
+    """Declare what must be true of the stack. Everything that costs money depends on the result."""
+    return [*require_time_left(settings.budget, settings.environment, at), *require_own_values(settings)]
 
 
-def filled_in(settings: Settings) -> list[pulumi.Resource]:
-    """Declare what `up` refuses while there are placeholders; all that costs depends on what is returned."""
+def require_time_left(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
+    """Declare the ends of the stack, if it has any.
+
+    The hook refuses previews and updates once the time is over.
+    """
+    ends = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
+    ends |= {"expires_at": environment.expires_at} if environment else {}
+    if not ends:
+        return []
+    errors = expiry_errors(budget, environment, at)
+
+    def refuse(_: pulumi.ResourceHookArgs) -> None:
+        if errors:
+            raise SettingsError(errors)
+
+    # The record changes once the time is over, so that there is an update to refuse even if nothing else changes.
+    record = {**ends, "expired": bool(errors)}
+    hook = pulumi.ResourceHook("has-not-expired", refuse, pulumi.ResourceHookOptions(on_dry_run=True))
+    watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
+    former_name = [pulumi.Alias(name="budget")]
+    return [pulumi.Stash("expiry", input=record, opts=pulumi.ResourceOptions(hooks=watched, aliases=former_name))]
+
+
+def require_own_values(settings: Settings) -> list[pulumi.Resource]:
+    """Declare the example values that are left, if any.
+
+    The hook refuses updates, but not previews, so that the examples in `stacks/` can be previewed.
+    """
     found = placeholders(settings)
     if not found:
         return []
@@ -107,5 +82,79 @@ def filled_in(settings: Settings) -> list[pulumi.Resource]:
 
     hook = pulumi.ResourceHook("no-placeholders", refuse)
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
-    record = {fault.path: fault.got for fault in found}
+    record = {error.path: error.got for error in found}
     return [pulumi.Stash("placeholders", input=record, opts=pulumi.ResourceOptions(hooks=watched))]
+
+
+def placeholders(settings: Settings) -> list[FieldError]:
+    """Return an error for each value of an example that is left."""
+    return list(_placeholders("", settings.model_dump()))
+
+
+def _placeholders(path: str, value: object) -> Iterator[FieldError]:
+    match value:
+        case dict():
+            for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+                yield from _placeholders(f"{path}.{key}" if path else str(key), item)
+        case str() if value in EXAMPLES:
+            yield FieldError(path, "a name of your own", f"{value}, which is that of an example", "write your own")
+        case str() if value.endswith(_NO_DIGEST):
+            build = ", or write image.build: true in place of it" if path == "image.reference" else ""
+            yield FieldError(path, "the digest of an image", "64 zeros", f"push an image and write its digest{build}")
+        case _:
+            return
+
+
+def doubts(settings: Settings) -> list[FieldError]:
+    """Return what is probably wrong but cannot be known without Google Cloud, such as a bucket without a grant."""
+    return [*_ungranted(settings), *_unlisted(settings)]
+
+
+def _ungranted(settings: Settings) -> Iterator[FieldError]:
+    needed: dict[str, list[str]] = {}
+    for name, job in settings.training_jobs.items():
+        folders = token_folders(job.data) if job.data else {}
+        data = [(f"{setting}.path", folder.path) for setting, folder in folders.items()]
+        for setting, path in (*data, ("initial_weights", job.initial_weights or "")):
+            if path.startswith(f"gs://{settings.checkpoint_bucket}/"):
+                yield from _unreadable(settings, job, setting, path)
+            elif path.startswith("gs://"):
+                needed.setdefault(path.removeprefix("gs://").partition("/")[0], []).append(f"{setting} of job {name}")
+            elif path.startswith(f"{DATASETS_FOLDER}/") and settings.mounted_bucket is None:
+                expected = f"true, since {setting} of job {name} is in {DATASETS_FOLDER}"
+                yield FieldError("datasets.mount", expected, "false", "write datasets.mount: true, or a gs:// path")
+    for bucket, users in needed.items():
+        if bucket != settings.dataset_bucket:
+            yield FieldError(
+                "datasets.bucket",
+                f"{bucket}, which has {' and '.join(users)}",
+                settings.dataset_bucket or "nothing",
+                f"write datasets.bucket: {bucket}; the stack grants no trainer any other bucket,"
+                " and without a grant of your own the job ends after its chips have come",
+            )
+
+
+def _unreadable(settings: Settings, job: Job, setting: str, path: str) -> Iterator[FieldError]:
+    """Yield an error if a path of the checkpoint bucket is in a folder that the job's pods cannot read."""
+    own = settings.written_folders[settings.team_of(job).namespace]
+    within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")
+    if not any(f"{within}/".startswith(f"{folder}/") for folder in own):
+        expected = f"a folder of the checkpoint bucket that the pods of job {job.name} read: {' or '.join(own)}"
+        fix = f"move it to gs://{settings.checkpoint_bucket}/{own[0]}, or to a bucket that datasets.bucket names"
+        yield FieldError(setting, expected, within, fix)
+
+
+def _unlisted(settings: Settings) -> Iterator[FieldError]:
+    cloud = settings.cloud
+    for name, group in settings.slices.items():
+        rows = [row for row in price_table().prices if row.generation == group.generation]
+        zone = group.zone_in(cloud)
+        here = [row for row in rows if row.place in (cloud.region, zone)]
+        if rows and not here and name not in settings.prices.usd_per_chip_hour:
+            places = ", ".join(sorted({row.place for row in rows}))
+            yield FieldError(
+                f"slices.{name}.zone" if group.zone else "cloud.zone",
+                f"a zone with {group.generation} chips for slices.{name}; they are listed in {places}",
+                f"{zone}, for which no price is listed",
+                f"check: gcloud compute machine-types list --zones={zone} --filter=name={group.shape.machine_type}",
+            )

@@ -1,26 +1,27 @@
-"""TPU slices as node pools.
+"""TPU slices as node pools, one for each slice.
 
-Owns one node pool for each slice. A slice is one piece: GKE makes, repairs and deletes its hosts
-together, so its pool has all of them or, where capacity comes on request, none; every change of its
-shape replaces it. GKE itself labels the nodes with accelerator and topology and taints them with
-`google.com/tpu`.
+A slice is one unit: GKE creates, repairs and deletes its hosts together. So its pool has all of them or, if capacity
+comes on request, none, and every change of its shape replaces it. GKE itself labels the nodes with accelerator and
+topology and taints them with `google.com/tpu`.
 """
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
 import pulumi_gcp as gcp
 
-from infra import live_jobs
-from infra.accelerators import SliceShape
-from infra.addresses import SLICE_PODS_PER_NODE
-from infra.capacity import Capacity, FlexStart, Queued, Reservation, Spot
-from infra.cluster import CLOUD_PLATFORM_SCOPE
-from infra.flavors import declared_labels, slice_pool
-from infra.network import Subnet
-from infra.stack_file import Cloud, SliceGroup
+from infra import live
+from infra.capacity import Capacity
+from infra.cluster import CLOUD_PLATFORM_SCOPE, Cluster, Subnet
+from infra.kubernetes import UNREACHABLE, ApiServer
+from infra.names import slice_pool
+from infra.pods import declared_node_labels
+from infra.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
+from infra.settings.stack import Settings
+from infra.tpu import SliceShape
 
 REPLACED_BY_US = (
     "placementPolicy.tpuTopology",
@@ -29,20 +30,20 @@ REPLACED_BY_US = (
     "nodeConfig.bootDisk.sizeGb",
     "nodeLocations",
 )
-"""Changes that the provider does not replace a pool for. It drops a changed topology without a word;
-the others it would make on living nodes, of which a slice has all or none.
+"""Changes for which the provider does not replace a pool. It silently ignores a changed topology, and would make the
+others on running nodes, of which a slice has all or none.
 
-Never a whole `placementPolicy`: where a workload policy names the placement, GKE keeps no `type`, and
-each `up` would see it change. `maintenancePolicies`, which it drops as well, have one value for good.
+Not the whole `placementPolicy`: with a workload policy GKE stores no `type`, so each `up` would see a change. The
+provider ignores `maintenancePolicies` as well, but their value never changes.
 """
 
 _CREATE_MINUTES, _CREATE_MINUTES_PER_POOL = 60, 5
-"""How long the creation of a pool may take: GKE may make the pools of a cluster one after the other,
-and the provider tries again for as long when a quota is used up."""
+"""Minutes that the creation of a pool may take. GKE may create the pools of a cluster one after the other, and the
+provider retries as long when a quota is used up."""
 
 
 class HostsMissingError(Exception):
-    """A slice that an earlier update could not create still lacks hosts."""
+    """Raised when a slice that an earlier update could not create still lacks hosts."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,35 @@ class TpuSlicesArgs:
 
     cloud: Cloud
     cluster_name: str
-    """Begins the names of workload policies, which are shared by the whole project."""
+    """Prefix of the names of workload policies, which the whole project shares."""
     cluster: pulumi.Input[str]
     endpoint: pulumi.Input[str]
-    """Host name by which the cluster's API server is reached."""
+    """Host name of the cluster's API server."""
     node_account: pulumi.Input[str]
     groups: Mapping[str, SliceGroup]
     labels: Mapping[str, str]
     second_network: Subnet | None
-    """There is one if any of the groups uses it."""
+    """`None` if no group uses it."""
+
+    @classmethod
+    def of(cls, settings: Settings, cluster: Cluster, node_account: pulumi.Input[str], second: Subnet | None) -> Self:
+        """Return the slices of a stack."""
+        return cls(
+            cloud=settings.cloud,
+            cluster_name=settings.cluster.name,
+            cluster=cluster.name,
+            endpoint=cluster.endpoint,
+            node_account=node_account,
+            groups=settings.slices,
+            labels=settings.resource_labels,
+            second_network=second,
+        )
 
 
 class TpuSlices(pulumi.ComponentResource):
     """All TPU slices of the stack."""
 
     first_queued: pulumi.Resource | None = None
-    """The first queued pool, if the stack has one."""
 
     def __init__(self, name: str, args: TpuSlicesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
@@ -88,12 +102,12 @@ class TpuSlices(pulumi.ComponentResource):
                         hooks=hosts_have_come,
                     ),
                 )
-                if isinstance(group.capacity, Queued) and self.first_queued is None:
+                if group.capacity.queued and self.first_queued is None:
                     self.first_queued = pool
         self.register_outputs({})
 
     def _workload_policy(self, name: str, group_name: str, args: TpuSlicesArgs) -> pulumi.Input[str] | None:
-        """Name of the policy that places the slices of a group, where their generation has such."""
+        """Declare the policy that places the slices of a group, if their generation needs one, and return its name."""
         shape = args.groups[group_name].shape
         if not shape.workload_policy_required:
             return None
@@ -111,16 +125,15 @@ class TpuSlices(pulumi.ComponentResource):
 
 
 def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
-    """Return hooks that refuse to update a slice whose creation failed, until all its hosts have come.
+    """Return hooks that refuse to update a slice whose creation failed until all its hosts have come.
 
     A node pool that gets no machines, for example because of a stock-out, exists nevertheless, and Pulumi keeps it in
-    the state. The next `up` updates it without any change, which succeeds and brings no hosts. A change of the pool,
-    which Pulumi also makes when spot hosts are gone for a while, is only warned of.
-    """
+    the state. The next `up` updates it without any change, which succeeds and brings no hosts. If the pool changes,
+    which also happens when spot hosts are gone for a while, there is only a warning."""
 
     async def look(update: pulumi.ResourceHookArgs) -> None:
         wanted, before = update.new_inputs or {}, update.old_inputs or {}
-        # Pools whose hosts come on request declare no number of nodes.
+        # Pools with hosts on request declare no number of nodes.
         if "nodeCount" not in wanted or wanted["nodeCount"] != before.get("nodeCount"):
             return
         cluster = await pulumi.Output.from_input(endpoint).future()
@@ -132,7 +145,7 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
         again = f"pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
         if wanted == before:
             raise HostsMissingError(
-                f"{missing}. An earlier update could not create them, and this one would not either: run it again once"
+                f"{missing}. An earlier update could not create them, and neither would this one: run it again once"
                 f" they have come, or create the node pool again: {again}"
             )
         pulumi.warn(f"{missing}. If they do not come, create the node pool again: {again}")
@@ -142,21 +155,21 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
 
 
 def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
-    """Return what keeps a slice from being known to have all its hosts; empty if it has them."""
+    """Return why a slice may not have all its hosts; empty if it has them."""
     try:
-        found = live_jobs.hosts(live_jobs.connect(endpoint), slice_name)
-    except live_jobs.UNREACHABLE as error:
-        return f"slice {slice_name} may lack some of its {hosts} hosts: the cluster does not answer ({error})"
+        found = live.hosts(ApiServer.at(endpoint), slice_name)
+    except UNREACHABLE as error:
+        return f"slice {slice_name} may lack some of its {hosts} hosts: the cluster is unreachable ({error})"
     return "" if found >= hosts else f"slice {slice_name} has {found} of {hosts} hosts"
 
 
 def pool_args(
     pool_name: str, group_name: str, workload_policy: pulumi.Input[str] | None, args: TpuSlicesArgs
 ) -> gcp.container.NodePoolArgs:
-    """The node pool of one slice."""
+    """Return the node pool of one slice."""
     container = gcp.container
     group = args.groups[group_name]
-    on_request = isinstance(group.capacity, FlexStart | Queued)
+    on_request = group.capacity.on_request
     return container.NodePoolArgs(
         name=pool_name,
         cluster=args.cluster,
@@ -164,14 +177,12 @@ def pool_args(
         node_locations=[group.zone_in(args.cloud)],
         node_count=None if on_request else group.shape.hosts,
         autoscaling=_all_or_none(group.shape.hosts) if on_request else None,
-        queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
-        if isinstance(group.capacity, Queued)
-        else None,
+        queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True) if group.capacity.queued else None,
         max_pods_per_node=SLICE_PODS_PER_NODE,
         placement_policy=_placement(group.shape, workload_policy),
-        # GKE wants flex-start nodes without repair: their end is part of the bargain.
+        # GKE requires flex-start nodes without repair.
         management=container.NodePoolManagementArgs(auto_repair=not on_request, auto_upgrade=True),
-        # An upgrade recreates the whole slice: never while the version is supported.
+        # An upgrade recreates the whole slice, so there is none while the version is supported.
         maintenance_policies=[
             container.NodePoolMaintenancePolicyArgs(
                 exclusion_until_end_of_supports=[
@@ -179,7 +190,7 @@ def pool_args(
                 ]
             )
         ],
-        # GKE has a strategy of its own for nodes that come on request; any other would show as drift.
+        # GKE has its own strategy for nodes on request; any other would show as drift.
         upgrade_settings=None
         if on_request
         else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
@@ -193,10 +204,10 @@ def pool_args(
 def _placement(
     shape: SliceShape, workload_policy: pulumi.Input[str] | None
 ) -> gcp.container.NodePoolPlacementPolicyArgs | None:
-    """How the hosts of a slice are wired together; a single host needs no such policy."""
+    """Return how the hosts of a slice are connected; a single host needs no policy."""
     if not shape.multi_host:
         return None
-    # GKE stores no type beside a workload policy: any other than the empty one would show as drift.
+    # With a workload policy GKE stores no type: any other than the empty one would show as drift.
     kind = "COMPACT" if workload_policy is None else ""
     return gcp.container.NodePoolPlacementPolicyArgs(
         type=kind, policy_name=workload_policy, tpu_topology=shape.topology
@@ -206,7 +217,7 @@ def _placement(
 def _interfaces(
     group: SliceGroup, second: Subnet | None
 ) -> list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs] | None:
-    """The network interfaces of a host beside the first; pods that use their host's interfaces see them all."""
+    """Return the network interfaces of a host besides the first. Pods on their host's network see all of them."""
     if second is None or not group.second_network:
         return None
     return [
@@ -217,25 +228,24 @@ def _interfaces(
 
 
 def _all_or_none(hosts: int) -> gcp.container.NodePoolAutoscalingArgs:
-    """Limits per zone: GKE compares a slice's hosts with those alone."""
+    """Return limits per zone, the only ones that GKE compares with a slice's hosts."""
     return gcp.container.NodePoolAutoscalingArgs(min_node_count=0, max_node_count=hosts, location_policy="ANY")
 
 
 def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp.container.NodePoolNodeConfigArgs:
     container = gcp.container
     shape, capacity = group.shape, group.capacity
-    on_request = isinstance(capacity, FlexStart | Queued)
     return container.NodePoolNodeConfigArgs(
         machine_type=shape.machine_type,
-        spot=isinstance(capacity, Spot),
-        flex_start=True if on_request else None,
-        max_run_duration=f"{capacity.max_run_seconds}s" if on_request else None,
+        spot=capacity.spot,
+        flex_start=True if capacity.on_request else None,
+        max_run_duration=None if capacity.run_seconds is None else f"{capacity.run_seconds}s",
         reservation_affinity=_reservation_affinity(capacity, args.cloud.project),
         boot_disk=container.NodePoolNodeConfigBootDiskArgs(
             disk_type=shape.boot_disk_types[0], size_gb=group.boot_disk_gb
         ),
         secondary_boot_disks=_image_disks(group),
-        labels=declared_labels(group_name, group),
+        labels=declared_node_labels(group_name, group),
         resource_labels=args.labels,
         service_account=args.node_account,
         oauth_scopes=[CLOUD_PLATFORM_SCOPE],
@@ -244,7 +254,7 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
             enable_secure_boot=True, enable_integrity_monitoring=True
         ),
         gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
-        # The trainer starts before its image is there as a whole; disks with images need it, too.
+        # The trainer starts before its image is complete; disks with images need it as well.
         gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
     )
 
@@ -258,10 +268,11 @@ def _image_disks(group: SliceGroup) -> list[gcp.container.NodePoolNodeConfigSeco
 
 
 def _reservation_affinity(capacity: Capacity, project: str) -> gcp.container.NodePoolNodeConfigReservationAffinityArgs:
-    if not isinstance(capacity, Reservation):
+    reservation = capacity.reservation(project)
+    if reservation is None:
         return gcp.container.NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
     return gcp.container.NodePoolNodeConfigReservationAffinityArgs(
         consume_reservation_type="SPECIFIC_RESERVATION",
         key="compute.googleapis.com/reservation-name",
-        values=[capacity.resource(project)],
+        values=[reservation],
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 
 CHECKOUT = Path(__file__).parent.parent
 

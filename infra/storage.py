@@ -1,46 +1,59 @@
-"""The checkpoint bucket, which outlives everything else except in an environment.
+"""The checkpoint bucket, and the trainer's image with its repository.
 
-`pulumi destroy` forgets the bucket and leaves it in place. The next `up` of a stack with this bucket adopts it.
-"""
+The bucket outlives everything else, except in an environment: `pulumi destroy` forgets it and leaves it in place, and
+the next `up` of a stack with this bucket adopts it. `workloads/Dockerfile` says what is in the image. Pods name it by
+digest, whether it was built or not."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pulumi
+import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
+
+from infra.settings.jobs import ContainerJob
+from infra.settings.schema import Image
+from infra.settings.stack import Settings
 
 _SECONDS_PER_DAY = 24 * 60 * 60
 _SOFT_DELETE_DAYS = 7
-"""How long a deleted checkpoint can be brought back: the least that Cloud Storage offers, for those
-that the trainer replaces are billed as long (https://cloud.google.com/storage/docs/soft-delete)."""
+"""Days in which a deleted checkpoint can be restored: the least that Cloud Storage offers, because those that the
+trainer replaces are billed as long (https://cloud.google.com/storage/docs/soft-delete)."""
 _NOT_FOUND = re.compile("not ?found", re.IGNORECASE)
 """What Cloud Storage answers for a bucket that does not exist: `Error 404: The specified bucket does not exist.,
 notFound`."""
 _FORBIDDEN = re.compile("403|forbidden", re.IGNORECASE)
 _UNFINISHED_UPLOAD_DAYS = 1
-"""No save takes a day: the process that began such an upload is gone, and its parts are billed."""
+"""No save takes a day. The process that began such an upload is gone, and its parts are billed."""
 
 
 @dataclass(frozen=True)
-class CheckpointBucketArgs:
-    """Name and region of the bucket, its labels, and how long it stays."""
+class BucketArgs:
+    """Name and region of the bucket, its labels, and its life."""
 
     name: str
     region: str
     labels: Mapping[str, str]
     ephemeral: bool
-    """Goes with the stack, with all that is in it: the bucket of an environment. Whoever destroys it, by
-    whatever tool, then leaves nothing that is billed."""
+    """Whether it is deleted with the stack, including its content, as in an environment. Then nothing that is billed is
+    left, whatever tool destroys the stack."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the bucket of a stack."""
+        labels, ephemeral = settings.resource_labels, settings.environment is not None
+        return cls(settings.checkpoint_bucket, settings.cloud.region, labels, ephemeral)
 
 
-def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
-    """The bucket for checkpoints, ledgers and manifests, in the region of the slices.
+def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
+    """Declare the bucket for checkpoints, ledgers and manifests, in the region of the slices.
 
-    The trainer alone decides which checkpoints go: no rule of the bucket deletes by age.
+    Only the trainer decides which checkpoints are deleted: no rule of the bucket deletes by age.
     """
     soft_delete_days = 0 if args.ephemeral else _SOFT_DELETE_DAYS
-    # The bucket of an environment is deleted with all that is in it, so it must not be one that was there before.
+    # The bucket of an environment is deleted with its content, so it must not be one that existed before.
     kept = None if args.ephemeral else _existing(args, opts.provider)
     stays = pulumi.ResourceOptions(retain_on_delete=not args.ephemeral, import_=kept)
     return gcp.storage.Bucket(
@@ -50,10 +63,10 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
         labels=args.labels,
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
-        # All hosts write a checkpoint at once: such a bucket takes up to eight times the requests of a
-        # flat one from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax asks
-        # for the kind and removes the empty folders. It is chosen when the bucket is made, and
-        # rules out object versions. `force_destroy` deletes objects only, and folders would stay.
+        # All hosts write a checkpoint at once, and such a bucket serves up to eight times the requests of a flat one
+        # from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax detects the kind and removes the
+        # empty folders. It cannot be changed later and excludes object versions. `force_destroy` deletes only objects,
+        # so folders would stay.
         hierarchical_namespace=None if args.ephemeral else gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
         soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
             retention_duration_seconds=soft_delete_days * _SECONDS_PER_DAY
@@ -69,8 +82,8 @@ def checkpoint_bucket(name: str, args: CheckpointBucketArgs, opts: pulumi.Resour
     )
 
 
-def _existing(args: CheckpointBucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
-    """Return the bucket's id if it exists; Pulumi then imports it, unless it is in the state already."""
+def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
+    """Return the bucket's id if it exists. Pulumi then imports it, unless it is in the state already."""
     try:
         found = gcp.storage.get_bucket(name=args.name, opts=pulumi.InvokeOptions(provider=provider))
     except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
@@ -81,9 +94,9 @@ def _existing(args: CheckpointBucketArgs, provider: pulumi.ProviderResource | No
         ) from None
     if found.location.upper() != args.region.upper():
         raise pulumi.RunError(
-            f"the checkpoint bucket {args.name} lies in {found.location}, and cloud.region is {args.region}; a bucket"
+            f"the checkpoint bucket {args.name} is in {found.location}, and cloud.region is {args.region}; a bucket"
             " cannot move. Set cloud.region back, or choose another cluster.name, which is part of the bucket's name."
-            f" If nobody needs the bucket: gcloud storage rm --recursive gs://{args.name}"
+            f" If the bucket is not needed any more: gcloud storage rm --recursive gs://{args.name}"
         )
     return args.name
 
@@ -95,3 +108,109 @@ def _advice(error: str) -> str:
             " another cluster.name, which is part of its name: bucket names are unique in all of Google Cloud"
         )
     return "`multislice doctor` checks the login and the project's APIs"
+
+
+_ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
+_KEPT_VERSIONS = 30
+"""Newest versions that are kept whatever their age. A build may push three: index, image and attestation."""
+_UNTAGGED_SECONDS = 90 * 24 * 60 * 60
+"""Longer than a job runs, because its pods pull their image on every host that replaces another."""
+
+
+def image_repository(name: str, settings: Settings, opts: pulumi.ResourceOptions) -> gcp.artifactregistry.Repository:
+    """Declare the repository of the trainer's image, in the region of the nodes that pull it.
+
+    Tags never move, and an image with a tag stays until someone removes it.
+    """
+    return gcp.artifactregistry.Repository(
+        name,
+        repository_id=settings.cluster.name,
+        location=settings.cloud.region,
+        format="DOCKER",
+        labels=settings.resource_labels,
+        docker_config=gcp.artifactregistry.RepositoryDockerConfigArgs(immutable_tags=True),
+        cleanup_policies=[
+            gcp.artifactregistry.RepositoryCleanupPolicyArgs(
+                id="keep-recent",
+                action="KEEP",
+                most_recent_versions=gcp.artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs(
+                    keep_count=_KEPT_VERSIONS
+                ),
+            ),
+            gcp.artifactregistry.RepositoryCleanupPolicyArgs(
+                id="delete-untagged",
+                action="DELETE",
+                condition=gcp.artifactregistry.RepositoryCleanupPolicyConditionArgs(
+                    tag_state="UNTAGGED", older_than=f"{_UNTAGGED_SECONDS}s"
+                ),
+            ),
+        ],
+        opts=opts,
+    )
+
+
+@dataclass(frozen=True)
+class RepositoryPlace:
+    """Where a repository of a project is found."""
+
+    location: str
+    repository_id: str
+
+
+def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
+    """Return the project's repositories, except the stack's own, with images of its jobs, by a name for each."""
+    project, own = settings.cloud.project, RepositoryPlace(settings.cloud.region, settings.cluster.name)
+    trainer = _foreign(settings.image.reference or "", project, own) if settings.image else None
+    containers = [image for job in settings.jobs.values() if isinstance(job, ContainerJob) for image in job.images]
+    others = {place for image in containers if (place := _foreign(image, project, own))} - {trainer}
+    named = {f"images-{place.location}-{place.repository_id}": place for place in others}
+    return ({"foreign-images": trainer} if trainer else {}) | dict(sorted(named.items()))
+
+
+def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPlace | None:
+    """Return the project's repository with the image; `None` if it is the stack's own.
+
+    `None` for images of other projects and registries too, which the nodes must be able to read already.
+    """
+    found = _ARTIFACT_REGISTRY.match(reference)
+    if found is None or found["project"] != project:
+        return None
+    place = RepositoryPlace(found["location"], found["repository"])
+    return None if place == own else place
+
+
+def built_image(
+    name: str, image: Image | None, repository: gcp.artifactregistry.Repository
+) -> docker_build.Image | None:
+    """Declare the image that is built from `workloads` and pushed to the stack's repository, with the credentials of
+    the user's Docker. `None` if the stack file names an image, or the stack needs none."""
+    if image is None or image.reference:
+        return None
+    destination = _destination(repository)
+    return docker_build.Image(
+        name,
+        context=docker_build.BuildContextArgs(location="."),
+        dockerfile=docker_build.DockerfileArgs(location="workloads/Dockerfile"),
+        platforms=[docker_build.Platform.LINUX_AMD64],
+        # Without a tag: the same sources built twice differ in time stamps, and tags never move.
+        exports=[
+            docker_build.ExportArgs(
+                registry=docker_build.ExportRegistryArgs(names=[destination], push=True, push_by_digest=True)
+            )
+        ],
+        push=False,
+        build_on_preview=False,
+    )
+
+
+def image_reference(
+    image: Image | None, built: docker_build.Image | None, repository: gcp.artifactregistry.Repository
+) -> pulumi.Input[str] | None:
+    """Return the image by digest: the one that was built, or the one that the stack file names, if any."""
+    if built:
+        return pulumi.Output.concat(_destination(repository), "@", built.digest)
+    return image.reference if image else None
+
+
+def _destination(repository: gcp.artifactregistry.Repository) -> pulumi.Output[str]:
+    return pulumi.Output.concat(repository.registry_uri, "/trainer")

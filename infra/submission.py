@@ -1,22 +1,30 @@
-"""A job and the place it is submitted to.
-
-Owns which settings reach the JobSet. How they are rendered is the business of `infra.jobset` and
-the modules below it.
-"""
+"""A job and the place it is submitted to: everything that its JobSet is rendered from, the trainer's JobSpec
+included."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pulumi
+from infra.names import programs_folder
+from infra.settings.jobs import AnyJob, ContainerJob, FunctionJob, Job, Pathways, TrainingJob
+from infra.settings.schema import Placement, SliceGroup
+from infra.settings.stack import Settings
+from infra.tpu import SliceShape
+from workloads.spec import (
+    CompilerSpec,
+    JobSpec,
+    MeshSpec,
+    OptimizerSpec,
+    Preset,
+    SliceSpec,
+    StorageSpec,
+    TrainingSpec,
+    load_preset,
+)
 
-from infra import folders
-from infra.accelerators import SliceShape
-from infra.cluster_queues import job_queue
-from infra.job_spec import job_spec, slices_of
-from infra.jobs import AnyJob, ContainerJob, FunctionJob, TrainingJob
-from infra.scheduling import Placement
-from infra.stack_file import Settings, SliceGroup
-from workloads.spec import JobSpec, SliceSpec
+if TYPE_CHECKING:
+    # Commands that look at a running job use this module and must not load Pulumi: see tests/cli/test_multislice.py.
+    import pulumi
 
 
 @dataclass(frozen=True)
@@ -26,50 +34,136 @@ class Submission:
     job: AnyJob | FunctionJob
     slices: SliceSpec
     spec: JobSpec | None
-    """What the trainer is told; None where another program runs."""
+    """The trainer's specification; `None` if another program runs."""
     folder: str
-    """Of the checkpoint bucket, the job's own: gs://BUCKET/JOB."""
-    image: pulumi.Input[str]
-    checking_image: pulumi.Input[str] | None
-    """Image of the init container that checks the devices; None: there is no such check."""
+    """The job's own folder of the checkpoint bucket: gs://BUCKET/JOB."""
+    image: "pulumi.Input[str]"
+    checking_image: "pulumi.Input[str] | None"
+    """Image of the init container that checks the chips; `None` if there is no such check."""
     namespace: str
     queue: str
     """Name of the LocalQueue that admits it."""
     groups: Mapping[str, SliceGroup]
-    """Those that the job may run on, of equal slices."""
+    """Slice groups that the job may run on, all with equal slices."""
     placement: Placement
     mounted_bucket: str | None
-    """Its files are seen as a folder by the pods."""
+    """Bucket whose files the pods see as a folder."""
     compile_cache: str | None
-    """Folder that keeps compiled programs for all starts of the team's jobs; None: the image's, for one start."""
+    """Folder that keeps compiled programs for all starts of the team's jobs; `None` for the pod's own, for one
+    start."""
     secrets: tuple[str, ...]
-    """Environment variables that its pods take from the job's Secret."""
+    """Environment variables that its pods get from the job's Secret."""
 
     @property
     def shape(self) -> SliceShape:
-        """What one slice is made of, whichever group it is of."""
+        """One slice, of whichever group."""
         return self.groups[self.job.slices.group].shape
 
+    @property
+    def pathways(self) -> Pathways | None:
+        """The Pathways runtime of the job; `None` if it runs without Pathways."""
+        return self.job.pathways if isinstance(self.job, ContainerJob) else None
 
-def submission(settings: Settings, job: AnyJob, image: pulumi.Input[str] | None) -> Submission:
-    """One of the stack's jobs; `image` is that of the trainer, if the stack has one."""
-    datasets, namespace = settings.datasets, settings.team_of(job).namespace
-    spec = job_spec(settings, job) if isinstance(job, TrainingJob) else None
+    @property
+    def shares_host(self) -> bool:
+        """Whether the head of a Pathways job runs on the host of its worker, as it does on slices of one host."""
+        return not self.shape.multi_host
+
+    @property
+    def rewrites_node_selector(self) -> bool:
+        """Whether Kueue adds to the pods' node selector when it admits the job.
+
+        It adds the labels of the flavor that it chose, and for a queued request the nodes that came for it. From then
+        on the field is Kueue's, and server-side apply refuses to change anything else of the JobSet."""
+        return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
+
+
+def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
+    """Return one of the stack's jobs as it is submitted; `image` is that of the trainer, if the stack has one."""
+    namespace = settings.team_of(job).namespace
     own = job.image if isinstance(job, ContainerJob) else image
-    assert own is not None, "infra.settings asks for the trainer's image where a job needs it"
+    assert own is not None, "infra.settings.read requires the trainer's image if a job needs it"
     cached = isinstance(job, TrainingJob) and job.compile_cache == "bucket"
     return Submission(
         job=job,
         slices=slices_of(job, settings.group_of(job).shape),
-        spec=spec,
+        spec=job_spec(settings, job) if isinstance(job, TrainingJob) else None,
         folder=f"gs://{settings.checkpoint_bucket}/{job.name}",
         image=own,
         checking_image=image if isinstance(job, ContainerJob) and job.check_slices else None,
         namespace=namespace,
-        queue=job_queue(job),
+        queue=job.queue,
         groups=settings.groups_of(job),
         placement=settings.scheduling.placement,
-        mounted_bucket=datasets.bucket if datasets and datasets.mount else None,
-        compile_cache=f"gs://{settings.checkpoint_bucket}/{folders.of_programs(namespace)}" if cached else None,
+        mounted_bucket=settings.mounted_bucket,
+        compile_cache=f"gs://{settings.checkpoint_bucket}/{programs_folder(namespace)}" if cached else None,
         secrets=settings.secrets_of(job),
+    )
+
+
+def job_specs(settings: Settings) -> dict[str, JobSpec]:
+    """Return the specifications of the stack's training jobs, by name."""
+    return {name: job_spec(settings, job) for name, job in settings.training_jobs.items()}
+
+
+def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
+    """Return the specification of one of the stack's training jobs."""
+    shape = settings.group_of(job).shape
+    return assemble(job, shape, load_preset(job.preset), f"gs://{settings.checkpoint_bucket}")
+
+
+def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: str) -> JobSpec:
+    """Return the specification of `job` on slices of `shape`, with its files below `storage_root`.
+
+    Raises:
+        pydantic.ValidationError: the job's sizes do not fit its slices.
+    """
+    data = job.data or preset.data
+    assert data, "infra.settings.rules_jobs refuses a job without data"
+    slices = slices_of(job, shape)
+    return JobSpec(
+        name=job.name,
+        preset=job.preset,
+        slices=slices,
+        mesh=job.mesh or MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
+        model=preset.model_with(job.model),
+        data=data,
+        optimizer=optimizer_spec(job, preset),
+        training=training_spec(job, preset),
+        storage=StorageSpec(
+            path=f"{storage_root}/{job.name}", existing_run=job.existing_run, allow_changes=job.allow_changes
+        ),
+        initial_weights=job.initial_weights,
+        trackers=job.trackers,
+        compiler=CompilerSpec.model_validate(job.model_dump(include=set(CompilerSpec.model_fields))),
+    )
+
+
+def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
+    """Return the preset's training section with the stack file's values in it."""
+    return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
+
+
+def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
+    """Return the preset's optimizer section with the stack file's values in it."""
+    return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
+
+
+def slices_of(job: Job, shape: SliceShape) -> SliceSpec:
+    """Return the slices that a job takes."""
+    return slice_spec(shape, job.slices.count, job.slices.min_count)
+
+
+def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> SliceSpec:
+    """Return `count` slices of `shape`, or at least `min_count` of them, as the trainer knows slices."""
+    return SliceSpec(
+        generation=shape.generation,
+        topology=shape.topology,
+        count=count,
+        min_count=min_count,
+        hosts=shape.hosts,
+        chips_per_host=shape.chips_per_host,
+        devices_per_chip=shape.devices_per_chip,
+        peak_bf16_tflops_per_chip=shape.peak_bf16_tflops_per_chip,
+        hbm_gib_per_chip=shape.hbm_gib_per_chip,
     )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from infra.api_server import ApiError
-from infra.calls import spec_of
-from infra.job_state import JOBSETS
+from infra.jobs import call_spec_of
+from infra.kubernetes import ApiError
+from infra.names import JOBSETS
 from multislice.call import Call
 from multislice.errors import CallError, CallGone, Refused, bucket, cluster
 from multislice.place import Place, place
@@ -101,7 +101,7 @@ def _seen(stack: Place, namespaces: Mapping[str, str], call: str) -> tuple[dict[
 def _spec(stack: Place, namespace: str, call: str) -> CallSpec | None:
     jobset = stack.api.find(f"{JOBSETS.format(namespace)}/{call}")
     try:
-        return None if jobset is None else spec_of(jobset)
+        return None if jobset is None else call_spec_of(jobset)
     except ValidationError:
         raise CallError(
             f"call {call!r} was made by another version of this package; attach to it from the environment of that one"

@@ -9,22 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.api_server import UNREACHABLE, Json
-from infra.calls import KEPT_SECONDS
 from infra.job_logs import WHOLE, Source
-from infra.job_state import (
-    JOBSETS,
-    LEADER,
-    WORKLOADS,
-    State,
-    Workload,
-    host_of,
-    newest,
-    outcome_of,
-    pods_of,
-    state_of,
-    workload_of,
-)
+from infra.job_state import LEADER, State, Workload, host_of, newest, outcome_of, pods_of, state_of, workload_of
+from infra.jobs import KEPT_SECONDS
+from infra.kubernetes import UNREACHABLE, Json
+from infra.names import JOBSETS, WORKLOADS
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
 from multislice.outcome import Outcome, found_outcome, host_failure
 from multislice.place import Place

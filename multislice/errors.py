@@ -16,7 +16,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from infra.api_server import UNREACHABLE
+from infra.kubernetes import UNREACHABLE
 
 
 class CallError(Exception):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from infra.jobs import Priority
+from infra.settings.jobs import Priority
 from multislice.call import Call
 from multislice.errors import CallError, Refused
 from multislice.outcome import Outcome, of_input

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infra import folders
-from infra.api_server import ApiServer
-from infra.calls import OUTPUT, CallSettings
+from infra import names
+from infra.jobs import CALLS_OUTPUT, CallSettings
+from infra.kubernetes import ApiServer
 from infra.stacks import Stacks, StacksError
 from multislice.errors import NoSuchStack, Refused
 from sandbox.stacks import SandboxStacks, stacks_in
@@ -29,7 +29,7 @@ class Place:
 
     def folder(self, namespace: str, call: str) -> CallFolder:
         """Return the folder of a call's files."""
-        return CallFolder(self.filesystem, f"{self.settings.bucket}/{folders.of_call(namespace, call)}")
+        return CallFolder(self.filesystem, f"{self.settings.bucket}/{names.call_folder(namespace, call)}")
 
     def url(self, namespace: str, call: str) -> str:
         """Return the same folder as hosts find it."""
@@ -83,11 +83,11 @@ def place(stack: str, sandbox: Path | None) -> Place:
     try:
         stacks = stacks_in(sandbox)
         outputs = stacks.outputs(stack)
-        settings = CallSettings.model_validate(outputs.get(OUTPUT))
+        settings = CallSettings.model_validate(outputs.get(CALLS_OUTPUT))
         return Place(stack, stacks.api(outputs), settings, _filesystem(stacks), sandbox)
     except ValidationError:
         raise NoSuchStack(
-            f"expected stack {stack} to have the output {OUTPUT} of this version; run `pulumi up --stack {stack}`"
+            f"expected stack {stack} to have the output {CALLS_OUTPUT} of this version; run `pulumi up --stack {stack}`"
         ) from None
     except StacksError as error:
         here = "without sandbox=" if sandbox is None else f"with sandbox={str(sandbox)!r}"

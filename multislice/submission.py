@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from infra.api_server import UNREACHABLE, ApiError
-from infra.calls import CallJob, call_jobset, call_secret
-from infra.job_state import JOBSETS, SECRETS
-from infra.jobs import HOURS_PER_YEAR, Priority
+from infra.jobs import CallJob, Priority, call_jobset, call_secret
+from infra.kubernetes import UNREACHABLE, ApiError
+from infra.names import JOBSETS, SECRETS
+from infra.settings.jobs import HOURS_PER_YEAR
 from multislice.call import Call
 from multislice.errors import BucketFailed, CallError, NoSuchStack, Refused, bucket
 from multislice.packing import Packed

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from infra.accelerators import TPU_RESOURCE, SliceShape, all_shapes, shape_of
+from infra.names import ACCELERATOR_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.tpu import SliceShape, all_shapes, shape_of
 from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, of_kind, of_type
 
 _MACHINE_PREFIXES = ("ct", "tpu")
@@ -32,9 +33,9 @@ class TpuPool:
         """Labels of its nodes, including those that GKE sets."""
         return {
             **(at(self.resource.properties, "nodeConfig", "labels") or {}),
-            "cloud.google.com/gke-nodepool": at(self.resource.properties, "name"),
-            "cloud.google.com/gke-tpu-accelerator": self.shape.accelerator,
-            "cloud.google.com/gke-tpu-topology": self.shape.topology,
+            NODE_POOL_LABEL: at(self.resource.properties, "name"),
+            ACCELERATOR_LABEL: self.shape.accelerator,
+            TOPOLOGY_LABEL: self.shape.topology,
         }
 
     @property

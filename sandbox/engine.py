@@ -21,8 +21,8 @@ import pulumi
 import yaml
 from pulumi import automation
 
-from infra.api_server import UNREACHABLE
-from infra.hidden import SECTION, encrypted, of_file
+from infra.kubernetes import UNREACHABLE
+from infra.settings.values import SECRETS, encrypted, hide_encrypted
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
 from sandbox.providers.charts import local_charts
@@ -75,7 +75,7 @@ STAND_IN = "sandbox"
 _ENCRYPTION = ("encryptionsalt", "encryptedkey", "secretsprovider")
 """Keys of a stack file that describe the encryption of its secrets."""
 _FOR_THE_PROGRAM = ("PATH", "SSL_CERT_FILE", SITE_VARIABLE)
-_SECRETS = f"tpu-multislice:{SECTION}"
+_SECRETS = f"tpu-multislice:{SECRETS}"
 _PROVIDER_PREFIX = "pulumi:providers:"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
@@ -354,7 +354,7 @@ def _secret_key(name: str) -> str:
 
 def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The plain part of a configuration, and the keys of the rest: names in `secrets`, other sections as a whole."""
-    plain = {key: value for key, value in config.items() if of_file(value) == value}
+    plain = {key: value for key, value in config.items() if hide_encrypted(value) == value}
     keys = [key for key in config if key not in plain]
     if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:
         plain[_SECRETS] = {name: value for name, value in names.items() if not encrypted(value)}

@@ -17,7 +17,7 @@ from pathlib import Path
 import urllib3
 import yaml
 
-from infra.api_server import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
+from infra.kubernetes import APPLY_PATCH, JSON_PATCH, UNREACHABLE, Json
 from sandbox import certificates
 from sandbox.daemon import WEBHOOK_PORT
 from sandbox.programs import OPERATORS, Programs, ProgramsError

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import urllib3
 
-from infra.api_server import CONNECTIONS, ApiServer
+from infra.kubernetes import CONNECTIONS, ApiServer
 
 SITE_VARIABLE = "TPU_MULTISLICE_SANDBOX"
 """Environment variable of the sandbox's own processes with the folder of their site."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, override
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from infra.stacks import Stacks, StacksError, printed
 from sandbox.programs import found
 from sandbox.site import administrator, load

@@ -7,15 +7,12 @@ and JAX looks for a TPU cluster although there is no chip.
 
 from dataclasses import dataclass
 
-from infra.accelerators import TPU_RESOURCE, SliceShape, dimensions, shape_of
-from infra.api_server import Json
+from infra.kubernetes import Json
+from infra.names import ACCELERATOR_LABEL, COMPLETION_INDEX_LABEL, JOBSET_LABELS, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.tpu import SliceShape, dimensions, generations, shape_of
 from sandbox.node_agent.pod import ConfigError, Pod
 
-_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-_JOBSET = "jobset.sigs.k8s.io"
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
-TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
-ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
 
 JAX_COORDINATOR_PORT = 8482
 """JAX's default port of the coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
@@ -127,7 +124,8 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
         return {}
     worker = _worker(container, pod, job) if job and _spans_hosts(job, pod) else SINGLE_HOST
     variables = cluster_variables(worker)
-    if pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL) == "tpu7x":
+    accelerator = pod.spec.get("nodeSelector", {}).get(ACCELERATOR_LABEL)
+    if any(each.shares_host for each in generations() if each.accelerator == accelerator):
         variables |= process_variables(worker, len(_tpu_containers(pod)))
     return variables
 
@@ -171,15 +169,15 @@ def _worker(container: Json, pod: Pod, job: Json) -> TpuWorker:
     job_name = job["metadata"]["name"]
     hosts: int = job["spec"]["parallelism"]
     tpu_containers = _tpu_containers(pod)
-    host_index = int(pod.labels[_COMPLETION_INDEX])
+    host_index = int(pod.labels[COMPLETION_INDEX_LABEL])
     first_job = job_name
-    if jobset := pod.labels.get(f"{_JOBSET}/jobset-name"):
-        first_job = f"{jobset}-{pod.labels[f'{_JOBSET}/replicatedjob-name']}-0"
+    if jobset := pod.labels.get(f"{JOBSET_LABELS}/jobset-name"):
+        first_job = f"{jobset}-{pod.labels[f'{JOBSET_LABELS}/replicatedjob-name']}-0"
     return TpuWorker(
         slice_hostnames=tuple(f"{job_name}-{host}.{pod.subdomain}" for host in range(hosts) for _ in tpu_containers),
         worker_id=host_index * len(tpu_containers) + tpu_containers.index(container["name"]),
-        slice_id=int(pod.labels.get(f"{_JOBSET}/job-index", 0)),
-        slice_count=int(pod.labels.get(f"{_JOBSET}/replicatedjob-replicas", 1)),
+        slice_id=int(pod.labels.get(f"{JOBSET_LABELS}/job-index", 0)),
+        slice_count=int(pod.labels.get(f"{JOBSET_LABELS}/replicatedjob-replicas", 1)),
         coordinator=f"{first_job}-0.{pod.subdomain}",
     )
 

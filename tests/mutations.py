@@ -46,8 +46,8 @@ TRAINING = "tests/workloads/training"
 
 PROGRAM = (
     *_of(
-        "infra/shapes.py",
-        "tests/infra/test_shapes.py",
+        "infra/plan.py",
+        "tests/infra/test_plan.py",
         {
             "shapes-mfu-of-other-slices": Change("mfu=quoted.mfu * quoted.seconds / seconds", "mfu=quoted.mfu"),
             "shapes-dcn-share-of-one-slice": Change(
@@ -61,23 +61,23 @@ PROGRAM = (
         "tests/infra/test_program.py",
         {
             "queues-role-before-borders": Change(
-                "access.role(team.namespace), borders)", "access.role(team.namespace), [])"
+                "access.role(team.namespace), around)", "access.role(team.namespace), [])"
             ),
-            "queues-order-of-policies": Change("manifest, declared[-1:])", "manifest, [])"),
+            "queues-order-of-policies": Change("rendered, declared[-1:])", "rendered, [])"),
             "queues-queue-before-quota": Change("opts=self._after([queue])", "opts=self._after([])"),
         },
     ),
     *_of(
-        "infra/bill.py",
-        "tests/infra/test_bill.py",
+        "infra/cost.py",
+        "tests/infra/test_cost.py",
         {
             "bill-slices-of-a-job": Change("job.slices.count * group.chips // group.slices", "group.chips"),
             "bill-when-chips-are-billed": Change("return group.chips, group.billed, ", "return group.chips, "),
         },
     ),
     *_of(
-        "infra/rules/budget.py",
-        "tests/infra/rules/test_budget.py",
+        "infra/settings/rules_teams.py",
+        "tests/infra/settings/test_rules_teams.py",
         {"budget-dearest-group": Change("max(known)", "min(known)")},
     ),
     *_of(
@@ -187,7 +187,7 @@ _DECISIONS = "tests/infra/admission/test_decisions.py"
 _REHEARSALS = "tests/infra/admission/test_rehearsal.py"
 ADMISSION = (
     *_of(
-        "infra/admission/cycles.py",
+        "infra/admission/scheduler.py",
         _DECISIONS,
         {
             "admission-reserves-above-the-borrowing-limit": Change(
@@ -199,16 +199,16 @@ ADMISSION = (
         },
     ),
     *_of(
-        "infra/admission/ledger.py",
+        "infra/admission/situation.py",
         _REHEARSALS,
         {
             "admission-idle-chips-kept-back": Change(
-                "max(_kept(quota), self._usage[queue, flavor])", "self._usage[queue, flavor]"
+                "max(quota.kept, self._usage[queue, flavor])", "self._usage[queue, flavor]"
             )
         },
     ),
     *_of(
-        "infra/admission/fair.py",
+        "infra/admission/preemption.py",
         f"{_DECISIONS} {_REHEARSALS}",
         {
             "admission-takes-from-equal-shares": Change(

@@ -10,8 +10,9 @@ from chaos.faults.hosts import GONE, at_least, between_saves, preempted
 from chaos.sabotage import sabotaged
 from chaos.target import BETWEEN_SAVES, Fault, Target
 from chaos.verdict import UNDISTURBED, Expected
-from infra.api_server import Json
-from infra.flavors import NODE_POOL_LABEL
+from infra import names
+from infra.kubernetes import Json
+from infra.names import NODE_POOL_LABEL
 from sandbox import daemon
 from sandbox.operators import program_of
 from sandbox.servers import TOLERATED_SECONDS
@@ -109,7 +110,6 @@ CONTROL_PLANE = (
 )
 
 
-_NODES = "/api/v1/nodes"
 _SYSTEM_TAINTS = "node.kubernetes.io/"
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}.items()
 _HOST = "slice-1-1"
@@ -122,14 +122,14 @@ _STEP_SECONDS = 8.0
 
 def _node_of(target: Target, job: str) -> Json:
     (name,) = [pod["spec"]["nodeName"] for pod in target.pods(job) if _name(pod).startswith(f"{job}-{_HOST}-")]
-    return target.api.request("GET", f"{_NODES}/{name}")
+    return target.api.request("GET", f"{names.NODES}/{name}")
 
 
 def _replace(target: Target, nodes: Sequence[Json]) -> None:
     """Delete the Nodes, and create them again when nothing runs on them, as GKE's repair does."""
     names = {_name(node) for node in nodes}
     for name in names:
-        target.api.delete(f"{_NODES}/{name}", {})
+        target.api.delete(f"{names.NODES}/{name}", {})
     try:
         target.wait(
             f"the pods on {sorted(names)} to end",
@@ -138,7 +138,7 @@ def _replace(target: Target, nodes: Sequence[Json]) -> None:
         )
     finally:
         for node in nodes:
-            target.api.request("POST", _NODES, _as_registered(node))
+            target.api.request("POST", names.NODES, _as_registered(node))
 
 
 def _runs_on(nodes: set[str], pod: Json) -> bool:
@@ -159,7 +159,7 @@ def _as_registered(node: Json) -> Json:
 
 def _silence(target: Target, node: Json, *, silent: bool) -> None:
     annotations = {SILENT_ANNOTATION: "true" if silent else None}
-    target.api.patch(f"{_NODES}/{_name(node)}", {"metadata": {"annotations": annotations}})
+    target.api.patch(f"{names.NODES}/{_name(node)}", {"metadata": {"annotations": annotations}})
 
 
 def _name(item: Json) -> str:
@@ -172,7 +172,7 @@ def _delete_node(target: Target, job: str) -> None:
 
 def _delete_pool(target: Target, job: str) -> None:
     pool = _node_of(target, job)["metadata"]["labels"][NODE_POOL_LABEL]
-    _replace(target, target.objects(_NODES, f"{NODE_POOL_LABEL}={pool}"))
+    _replace(target, target.objects(names.NODES, f"{NODE_POOL_LABEL}={pool}"))
 
 
 def _cut_off(target: Target, job: str) -> None:
@@ -195,7 +195,7 @@ def _cut_off(target: Target, job: str) -> None:
 
 
 def _again(target: Target, node: Json) -> Json:
-    return target.api.request("GET", f"{_NODES}/{_name(node)}")
+    return target.api.request("GET", f"{names.NODES}/{_name(node)}")
 
 
 def _lose_machine(target: Target, job: str) -> None:

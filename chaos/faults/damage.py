@@ -6,7 +6,8 @@ from dataclasses import replace
 from chaos.sabotage import NODE_RECORD, Sabotage, sabotaged
 from chaos.target import TAKE_STEP, Fault, Target, comes_with_the_job
 from chaos.verdict import Expected
-from infra.api_server import Json
+from infra.kubernetes import Json
+from infra.names import NODES
 from workloads.spec import BAD_HOST_KEY, JOB_SPEC_VARIABLE
 
 _SECOND = "second-writer"
@@ -32,7 +33,7 @@ _FLIPPED_STEP = 12
 
 def _marked(target: Target) -> list[Json]:
     """Nodes that are marked as bad hosts."""
-    nodes = target.objects("/api/v1/nodes")
+    nodes = target.objects(NODES)
     return [node for node in nodes if BAD_HOST_KEY in [taint["key"] for taint in node["spec"].get("taints", [])]]
 
 
@@ -40,7 +41,7 @@ def _repair(target: Target) -> None:
     for node in _marked(target):
         taints = [taint for taint in node["spec"]["taints"] if taint["key"] != BAD_HOST_KEY]
         patch = {"metadata": {"annotations": {BAD_HOST_KEY: None}}, "spec": {"taints": taints}}
-        target.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", patch)
+        target.api.patch(f"{NODES}/{node['metadata']['name']}", patch)
 
 
 def _says(target: Target, job: str, text: str) -> bool:

@@ -10,12 +10,10 @@ from chaos.faults.cluster import operator_down
 from chaos.faults.hosts import between_saves, preempted
 from chaos.target import BETWEEN_SAVES, JOBSETS, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target
 from chaos.verdict import SUSPENDED, UNDISTURBED, Expected
-from infra.accelerators import TPU_RESOURCE
-from infra.api_server import Json
-from infra.cluster_queues import QUEUE_LABEL
-from infra.jobset import API_VERSION, PRIORITY_LABEL
+from infra.jobset import PRIORITY_LABEL
+from infra.kubernetes import Json
+from infra.names import JOBSET_API_VERSION, QUEUE_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
-from sandbox.tpu_environment import TOPOLOGY_LABEL
 from workloads.report.history import LAST
 
 _HOSTS = 4
@@ -84,7 +82,7 @@ def _manifest(name: str) -> Json:
     }
     hosts = {"parallelism": _HOSTS, "completions": _HOSTS, "backoffLimit": 0, "template": {"spec": pod}}
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {
             "name": name,

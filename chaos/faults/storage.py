@@ -19,7 +19,7 @@ from chaos.faults.hosts import GONE, HANGS_SOON, LEADER, between_saves, event_of
 from chaos.sabotage import Deed, Sabotage, sabotaged
 from chaos.target import BUCKET, NAMESPACE, SAVE_EVERY, STEPS, Fault, Target, comes_with_the_job
 from chaos.verdict import UNDISTURBED, Expected
-from infra.api_server import Json
+from infra.kubernetes import Json
 from workloads.data.documents import TextField
 from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.halt import Halt
-from infra.review.comment import MOST_CHARACTERS, mark
+from infra.review.preview import MOST_CHARACTERS, mark
 from workloads.terminal import inert
 
 LABEL = "drift"

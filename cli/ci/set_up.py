@@ -16,8 +16,8 @@ from cli.ci import accounts
 from cli.ci.accounts import MAIN, Command, Environment, Place
 from cli.ci.github import api, gh, listed
 from cli.halt import Halt
-from infra.faults import Fault
 from infra.readiness import EXAMPLES
+from infra.settings.errors import FieldError
 
 _KEYS = "gcpkms://"
 _EXISTS = "already exists"
@@ -98,7 +98,7 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
         Halt: stacks share a project or a key, or there is no reviewer; lists every error.
     """
     files = {stack: stack_file.find(stack, folder) for stack in wish.stacks}
-    faults: list[Fault] = []
+    faults: list[FieldError] = []
     places: list[Place] = []
     for stack, path in files.items():
         project, key = stack_file.read(path).cloud.project, str(stack_file.content(path).get("secretsprovider", ""))
@@ -106,27 +106,27 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
         faults += _faults(places, key)
     for option, named in (("--ephemeral", [wish.ephemeral]), ("--unattended", wish.unattended)):
         for stack in sorted({*named} - {*wish.stacks}):
-            faults.append(Fault(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "name one of them"))
+            faults.append(FieldError(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "name one of them"))
     if not wish.reviewers:
-        faults.append(Fault("--reviewer", "at least one reviewer", "none", "name people or ORGANIZATION/TEAM"))
+        faults.append(FieldError("--reviewer", "at least one reviewer", "none", "name people or ORGANIZATION/TEAM"))
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
         raise Halt(f"Nothing was set up; what has to change first:{listed}")
     return places
 
 
-def _faults(places: Sequence[Place], key: str) -> Iterator[Fault]:
+def _faults(places: Sequence[Place], key: str) -> Iterator[FieldError]:
     """Yield the errors of the last place."""
     *others, place = places
     setting = f"cloud.project of {place.stack}"
     if place.project in EXAMPLES:
-        yield Fault(setting, "a project of your own", place.project, "write it into the stack file")
+        yield FieldError(setting, "a project of your own", place.project, "write it into the stack file")
         return
     if shared := [other.stack for other in others if place.project == other.project]:
         said = f"{place.project}, which is that of {shared[0]}"
-        yield Fault(setting, "a project of its own: rights end at projects", said, "give each stack a project")
+        yield FieldError(setting, "a project of its own: rights end at projects", said, "give each stack a project")
     if not key.startswith(f"{_KEYS}projects/{place.project}/"):
-        yield Fault(
+        yield FieldError(
             f"secretsprovider of {place.stack}",
             f"a key of the project, {_KEYS}projects/{place.project}/...",
             key or "nothing",

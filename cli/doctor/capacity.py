@@ -6,43 +6,42 @@ from typing import Any
 
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judged, ok, skipped
 from cli.observed.cluster import without_hosts
-from infra.accelerators import TPU_RESOURCE
-from infra.api_server import ApiError, Json
-from infra.capacity import FlexStart, Queued
-from infra.cluster_queues import QUEUE_LABEL, amount
-from infra.flavors import API_VERSION, NODE_POOL_LABEL, SLICE_GROUP_LABEL
-from infra.job_state import JOBSET_API, JOBSETS, WORKLOADS, condition, is_true
-from infra.placement import SYSTEM_POOL
-from infra.stack_file import SliceGroup
+from infra.job_state import condition, is_true
+from infra.kubernetes import ApiError, Json
+from infra.names import (
+    ACCELERATOR_LABEL,
+    JOBSET_API_VERSION,
+    JOBSET_NAMESPACE,
+    JOBSETS,
+    KUEUE_API_VERSION,
+    KUEUE_NAMESPACE,
+    NODE_POOL_LABEL,
+    NODES,
+    QUEUE_LABEL,
+    SLICE_GROUP_LABEL,
+    SYSTEM_POOL,
+    TPU_RESOURCE,
+    WORKLOADS,
+)
+from infra.queues import amount
+from infra.settings.schema import SliceGroup
+from infra.tpu import generations
 from workloads.spec import BAD_HOST_KEY
 
-_ON_DEMAND: Mapping[str, tuple[str, str | None]] = {
-    "v5e": ("TPU-LITE-PODSLICE-V5-per-project-region", None),
-    "v5p": ("TPU-V5P-per-project-region", None),
-    "v6e": ("TPUS-PER-TPU-FAMILY-per-project-region", "CT6E"),
-}
-_SPOT: Mapping[str, tuple[str, str | None]] = {
-    "v5e": ("PREEMPTIBLE-TPU-LITE-PODSLICE-V5-per-project-region", None),
-    "v6e": ("PREEMPTIBLE-TPU-V6E-per-project-region", None),
-    "7x": ("PREEMPTIBLE-TPU7X-per-project-region", None),
-}
-"""By generation: quota of Compute Engine, in chips, and its dimension tpu_family; as users report them, because
-Google publishes no list. A reservation needs none."""
 _UNLIMITED = -1
-_TPU = "cloud.google.com/gke-tpu-accelerator"
 
 
 def quotas(scope: Scope) -> Findings:
     """Whether queues give out no more chips than there are."""
-    given = _given(scope.listed(f"/apis/{API_VERSION}/clusterqueues"))
-    nodes = scope.listed("/api/v1/nodes")
+    given = _given(scope.listed(f"/apis/{KUEUE_API_VERSION}/clusterqueues"))
+    nodes = scope.listed(NODES)
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
-    for flavor in scope.listed(f"/apis/{API_VERSION}/resourceflavors"):
+    for flavor in scope.listed(f"/apis/{KUEUE_API_VERSION}/resourceflavors"):
         name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
         chips = sum(_chips(node) for node in nodes if labels.items() <= node["metadata"]["labels"].items())
         quota, group = given.get(name, 0), groups.get(name)
         said = f"queues give out {quota} chips, nodes have {chips}"
-        if group and isinstance(group.capacity, FlexStart | Queued):
+        if group and group.capacity.on_request:
             yield ok(f"flavor {name}", f"{said}; the rest comes on request")
         else:
             fix = f"see nodes; or lower its quota and `pulumi up --stack {scope.stack}`"
@@ -87,14 +86,13 @@ def _zones_with(google: Google, machine: str) -> list[str]:
 
 def _quota_of(group: SliceGroup) -> tuple[str, str | None] | None:
     """Return the quota that the group's chips count against, with its family of TPUs."""
-    kind = group.capacity.kind
-    table = _ON_DEMAND if kind == "on-demand" else {} if kind == "reservation" else _SPOT
-    return table.get(group.generation)
+    (generation,) = (each for each in generations() if each.name == group.generation)
+    return generation.quotas.get(group.capacity.quota) if group.capacity.quota else None
 
 
 def _needed(groups: Collection[SliceGroup]) -> int:
     """Return the chips that groups of one quota need. Those on request may come one group after the other."""
-    on_request = [group.chips for group in groups if isinstance(group.capacity, FlexStart | Queued)]
+    on_request = [group.chips for group in groups if group.capacity.on_request]
     return sum(group.chips for group in groups) - sum(on_request) + max(on_request, default=0)
 
 
@@ -144,8 +142,8 @@ def _chips(node: Json) -> int:
 def queues(scope: Scope) -> Findings:
     """Whether each queue of the stack admits jobs."""
     for name, namespace in scope.up.outputs["queues"].items():
-        queue = scope.api.find(f"/apis/{API_VERSION}/clusterqueues/{name}")
-        local = scope.api.find(f"/apis/{API_VERSION}/namespaces/{namespace}/localqueues/{name}")
+        queue = scope.api.find(f"/apis/{KUEUE_API_VERSION}/clusterqueues/{name}")
+        local = scope.api.find(f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/localqueues/{name}")
         # A team's `admission: hold` makes both inactive; that is no error.
         stopped = queue["spec"].get("stopPolicy", "None") if queue else "None"
         for subject, found in ((f"queue {name}", queue), (f"local queue {name}", local)):
@@ -157,7 +155,7 @@ def queues(scope: Scope) -> Findings:
 
 def controllers(scope: Scope) -> Findings:
     """Whether JobSet and Kueue run."""
-    for namespace in ("jobset-system", "kueue-system"):
+    for namespace in (JOBSET_NAMESPACE, KUEUE_NAMESPACE):
         for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
             subject, available = deployment["metadata"]["name"], condition(deployment, "Available")
             if available.get("status") == "True":
@@ -211,7 +209,7 @@ def _small(queue: str) -> Json:
     pod = {"restartPolicy": "Never", "containers": [container]}
     job = {"parallelism": 1, "completions": 1, "template": {"spec": pod}}
     return {
-        "apiVersion": JOBSET_API,
+        "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {"name": "tried-by-doctor", "labels": {QUEUE_LABEL: queue}},
         "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": job}}]},
@@ -221,8 +219,8 @@ def _small(queue: str) -> Json:
 def slices(scope: Scope) -> Findings:
     """Whether each slice has all its hosts, and all of them are fit."""
     pools: defaultdict[str, list[Json]] = defaultdict(list)
-    for node in scope.listed("/api/v1/nodes"):
-        if _TPU in node["metadata"]["labels"]:
+    for node in scope.listed(NODES):
+        if ACCELERATOR_LABEL in node["metadata"]["labels"]:
             pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
     yield from _hostless(scope, pools)
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}

@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 import urllib3
 
 from cli.deployed import Deployed
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from workloads.spec import Spec
 
 _SECONDS = 20.0
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings.stack import Settings
 
 
 class NotAsked(Exception):

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from cli.doctor.checks import Findings, NotAsked, Scope, failed, judged, ok, skipped
 from infra.job_state import is_true
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
 
 _KUBELET_MINORS = 3
 """A node may be so many minors older than the API server, and never newer
@@ -31,7 +32,7 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 def node_versions(scope: Scope) -> Findings:
     """Whether the nodes are no newer than the API server, nor much older."""
     server = scope.api.request("GET", "/version")["gitVersion"]
-    kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed("/api/v1/nodes")}
+    kubelets = {node["metadata"]["name"]: _kubelet(node) for node in scope.listed(NODES)}
     apart = {
         name: version
         for name, version in kubelets.items()
@@ -52,7 +53,7 @@ def operators(scope: Scope) -> Findings:
     # Imports Pulumi's SDK.
     from infra.operators import JOBSET, KUEUE
 
-    wanted = {"jobset-system": ("JobSet", JOBSET.version), "kueue-system": ("Kueue", KUEUE.version)}
+    wanted = {JOBSET_NAMESPACE: ("JobSet", JOBSET.version), KUEUE_NAMESPACE: ("Kueue", KUEUE.version)}
     for namespace, (name, version) in wanted.items():
         found = {
             deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "unknown").removeprefix("v")
@@ -96,7 +97,7 @@ def clock(scope: Scope) -> Findings:
 def node_clocks(scope: Scope) -> Findings:
     """Whether the nodes and the API server agree, by the leases of those that are ready."""
     now = _now(scope)
-    ready = {node["metadata"]["name"] for node in scope.listed("/api/v1/nodes") if is_true(node, "Ready")}
+    ready = {node["metadata"]["name"] for node in scope.listed(NODES) if is_true(node, "Ready")}
     renewed = {
         lease["metadata"]["name"]: datetime.fromisoformat(lease["spec"]["renewTime"])
         for lease in scope.listed(_LEASES)

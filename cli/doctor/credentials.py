@@ -3,8 +3,7 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judged, ok, skipped, token
-from infra.flavors import API_VERSION
-from infra.job_state import JOBSET_API
+from infra.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -18,11 +17,11 @@ _PROVIDER_VARIABLES = (
 """Which Pulumi's provider takes ahead of the application default
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (
-    ("submit jobs", "jobset.x-k8s.io", "jobsets", "create"),
-    ("cancel jobs", "jobset.x-k8s.io", "jobsets", "delete"),
+    ("submit jobs", JOBSET_GROUP, "jobsets", "create"),
+    ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"),
 )
 """In words; API group, resource and verb."""
-_GROUPS = {"JobSet": JOBSET_API, "Kueue": API_VERSION}
+_GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
 _MOST_SERVICES = "200"
 
 
@@ -121,7 +120,7 @@ def kinds(scope: Scope) -> Findings:
 def services(scope: Scope) -> Findings:
     """Whether the project has the services on."""
     # Imports Pulumi's SDK.
-    from infra.apis import APIS
+    from infra.identity import APIS
 
     google = scope.in_google()
     path, query = f"/v1/projects/{google.project}/services", {"filter": "state:ENABLED", "pageSize": _MOST_SERVICES}

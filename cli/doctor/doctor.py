@@ -13,12 +13,12 @@ from cli.deployed import deployed
 from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, Google, NotAsked, Scope, Verdict, failed, google, skipped
 from cli.halt import Halt
-from infra.api_server import UNREACHABLE, ApiError
+from infra.kubernetes import UNREACHABLE, ApiError
 from infra.review.table import Table
 from workloads.spec import Spec
 
 if TYPE_CHECKING:
-    from infra.settings import Settings
+    from infra.settings.stack import Settings
 
 FAILED = 2
 """Exit status when a check fails."""

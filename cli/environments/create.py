@@ -23,13 +23,14 @@ from cli.environments.backend import Backend
 from cli.environments.files import Files, Names
 from cli.halt import Halt
 from cli.stack_file import PREFIX
-from infra.bill import Bill, bill
-from infra.environment import Environment
-from infra.faults import Fault, expectation
-from infra.names import ClusterName
+from infra.cost import Bill, bill
 from infra.readiness import placeholders
 from infra.review.tables import spent
-from infra.settings import Settings, SettingsError, parse
+from infra.settings.errors import FieldError, SettingsError, expectation
+from infra.settings.read import parse
+from infra.settings.schema import Environment
+from infra.settings.stack import Settings
+from infra.settings.values import ClusterName
 from infra.stacks import StacksError
 from workloads.spec import Spec
 
@@ -128,11 +129,11 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
     stack_file.read(source)
     content = stack_file.content(source)
     ttl, faulty_name = lifetime(wish.ttl), name_fault(wish.name)
-    end = now.replace(microsecond=0) + (LONGEST if isinstance(ttl, Fault) else ttl)
-    faults = [fault for fault in (faulty_name, ttl) if isinstance(fault, Fault)]
+    end = now.replace(microsecond=0) + (LONGEST if isinstance(ttl, FieldError) else ttl)
+    faults = [fault for fault in (faulty_name, ttl) if isinstance(fault, FieldError)]
     if files.environment(wish.source):
         faults.append(
-            Fault("--from", "a stack that stays", f"the environment {wish.source}", "name its source instead")
+            FieldError("--from", "a stack that stays", f"the environment {wish.source}", "name its source instead")
         )
     stacks = _names(backend)
     faults += _taken(wish.name, stacks, files)
@@ -146,14 +147,14 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
         faults += placeholders(settings) if backend else []
     except ValidationError:
         expected = "a stack whose name is lower-case letters, digits and hyphens, for it becomes a label"
-        faults.append(Fault("--from", expected, repr(wish.source), "rename the stack"))
+        faults.append(FieldError("--from", expected, repr(wish.source), "rename the stack"))
     except SettingsError as error:
-        faults += error.faults
+        faults += error.errors
     else:
         if not faults:
             return Plan(wish, plan, settings, end)
     listed = "\n".join(f"  - {fault}" for fault in faults)
-    raise Halt(f"{wish.name} cannot be made from {wish.source}, {len(faults)} fault(s):\n{listed}\nNothing was made")
+    raise Halt(f"{wish.name} cannot be made from {wish.source}, {len(faults)} error(s):\n{listed}\nNothing was made")
 
 
 def _left(name: str, backend: Backend, files: Files) -> str:
@@ -176,13 +177,13 @@ def _names(backend: Backend | None) -> list[str]:
         raise Halt(str(error)) from None
 
 
-def _taken(name: str, stacks: list[str], files: Files) -> Iterator[Fault]:
+def _taken(name: str, stacks: list[str], files: Files) -> Iterator[FieldError]:
     places = [str(path) for path in (files.stack(name), files.policy(name)) if path.exists()]
     places += ["the backend"] * (name in stacks)
     if places:
         stays = files.stack(name).exists() and files.environment(name) is None
         fix = "choose another" if stays else f"choose another, or destroy that one: multislice env destroy {name}"
-        yield Fault("NAME", "a name that no stack has", f"{name!r}, which is in {' and '.join(places)}", fix)
+        yield FieldError("NAME", "a name that no stack has", f"{name!r}, which is in {' and '.join(places)}", fix)
 
 
 def _write(plan: Plan, files: Files) -> None:
@@ -207,21 +208,21 @@ def _told(plan: Plan) -> str:
     )
 
 
-def lifetime(text: str) -> timedelta | Fault:
+def lifetime(text: str) -> timedelta | FieldError:
     """Return the time that a text such as 8h stands for, or what is wrong with it."""
     found = _LIFETIME.fullmatch(text)
     if found and (time := int(found[1]) * _UNITS[found[2]]) <= LONGEST:
         return time
     expected = f"minutes, hours or days of at most {LONGEST.days} days, such as 90m, 8h or 2d"
-    return Fault("--ttl", expected, repr(text), "give a shorter time" if found else "write it so")
+    return FieldError("--ttl", expected, repr(text), "give a shorter time" if found else "write it so")
 
 
-def name_fault(name: str) -> Fault | None:
+def name_fault(name: str) -> FieldError | None:
     """Return what is wrong with the name, which becomes that of the cluster."""
     try:
         TypeAdapter(ClusterName).validate_python(name)
     except ValidationError as error:
-        return Fault("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
+        return FieldError("NAME", expectation(error.errors()[0]["msg"]), repr(name), "choose another")
     return None
 
 
@@ -245,7 +246,7 @@ def derived(content: Mapping[str, Any], name: str, environment: Environment) -> 
     return {**content, "config": config | {f"{PREFIX}{section}": value for section, value in own.items()}}
 
 
-def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[Fault]:
+def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Collection[str]) -> Iterator[FieldError]:
     """Yield names that the environment would share with another stack of its project.
 
     `unknown` are stacks of which only the names are known: environments that were made elsewhere.
@@ -255,7 +256,7 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
     for stack, cluster in clusters.items():
         # Names of networks and placements begin with the cluster's.
         if f"{cluster}-".startswith(f"{name}-") or f"{name}-".startswith(f"{cluster}-"):
-            yield Fault(
+            yield FieldError(
                 "NAME",
                 f"a name that does not begin that of another cluster, nor begins with it; stack {stack} has {cluster}",
                 repr(name),
@@ -264,7 +265,7 @@ def collisions(name: str, own: Names, others: Mapping[str, Names], unknown: Coll
     for stack, names in near.items():
         shared = sorted(names.namespaces & own.namespaces)
         if shared:
-            yield Fault(
+            yield FieldError(
                 "NAME",
                 f"namespaces that no other stack has; {stack} has {', '.join(shared)}",
                 repr(name),

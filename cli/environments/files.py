@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from cli import stack_file
 from cli.halt import Halt
-from infra.environment import Environment
+from infra.settings.schema import Environment
 from sandbox.daemon import CHECKOUT
 
 _KEY = f"{stack_file.PREFIX}environment"

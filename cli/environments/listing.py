@@ -15,9 +15,9 @@ from cli.answer import Form, write
 from cli.environments.backend import Backend, Update
 from cli.environments.files import Files, environment_in
 from cli.halt import Halt
-from infra.bill import OUTPUT, Bill, read_bill
-from infra.environment import Environment
+from infra.cost import BILL_OUTPUT, Bill, read_bill
 from infra.review.table import UNKNOWN, Table
+from infra.settings.schema import Environment
 from infra.stacks import StacksError
 from workloads.spec import Spec
 
@@ -127,7 +127,7 @@ def _listed(stack: Known, backend: Backend, files: Files, now: datetime) -> List
     environment, trouble = stack.environment, stack.trouble
     bill: Bill | None = None
     try:
-        bill = read_bill(backend.outputs(stack.name).get(OUTPUT)) if environment and stack.updates else None
+        bill = read_bill(backend.outputs(stack.name).get(BILL_OUTPUT)) if environment and stack.updates else None
     except StacksError as error:
         trouble = f"its outputs cannot be read: {error}"
     return Listed(

@@ -12,36 +12,31 @@ from typing import Any
 
 from cli.deployed import Deployed, JobPlace
 from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
-from infra.accelerators import TPU_RESOURCE
-from infra.api_server import UNREACHABLE, ApiError, ApiServer, Json
-from infra.bill import OUTPUT, read_bill
-from infra.cluster_queues import amount
-from infra.flavors import NODE_POOL_LABEL, slice_pool
-from infra.job_state import (
+from infra.cost import BILL_OUTPUT, read_bill
+from infra.job_state import Object, Workload, condition, conditions, is_true, kind_of, moment, newest, workload_of
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.names import (
+    ACCELERATOR_LABEL,
     EVENTS,
+    HEAD,
+    JOB_INDEX_LABEL,
     JOBS,
+    JOBSET_LABEL,
     JOBSETS,
     LOCAL_QUEUES,
+    NODE_POOL_LABEL,
     NODES,
     PODS,
     QUEUES,
-    SLICE_LABEL,
+    REPLICATED_JOB_LABEL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
     WORKLOADS,
-    Object,
-    Workload,
-    condition,
-    conditions,
-    is_true,
-    kind_of,
-    moment,
-    newest,
-    workload_of,
+    slice_pool,
 )
-from infra.placement import HEAD, JOBSET_LABEL, REPLICATED_JOB_LABEL
+from infra.queues import amount
 from workloads.spec import BAD_HOST_KEY
 
-_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
-_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 _REQUESTS_AT_ONCE = 8
 _MOST_EVENTS = 200
 """Newest events of one job; the API server keeps them for an hour."""
@@ -53,7 +48,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
-            (NODES, {"labelSelector": _ACCELERATOR}),
+            (NODES, {"labelSelector": ACCELERATOR_LABEL}),
             (QUEUES, {}),
             *((path.format(name), {}) for name in namespaces for path in (JOBSETS, WORKLOADS, LOCAL_QUEUES, EVENTS)),
             *((path.format(name), of_jobset) for name in namespaces for path in (PODS, JOBS)),
@@ -93,7 +88,7 @@ def without_hosts(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[st
     A slice that comes on request has no host until a job asks for it, so it is never among them.
     None: the stack's outputs do not say, because another version of the program wrote them.
     """
-    bill = read_bill(outputs.get(OUTPUT))
+    bill = read_bill(outputs.get(BILL_OUTPUT))
     if bill is None:
         return None
     return {
@@ -205,7 +200,7 @@ def _of_slice(found: Object) -> bool:
 
 def _slice_job(found: Object) -> SliceJob:
     metadata, status = found["metadata"], found.get("status", {})
-    index = int(metadata["labels"].get(SLICE_LABEL, 0))
+    index = int(metadata["labels"].get(JOB_INDEX_LABEL, 0))
     return SliceJob(metadata["name"], index, status.get("ready", 0), status.get("failed", 0), conditions(found))
 
 
@@ -231,7 +226,7 @@ def _node(found: Object) -> Node:
     return Node(
         name=metadata["name"],
         pool=labels.get(NODE_POOL_LABEL, ""),
-        topology=labels.get(_TOPOLOGY, ""),
+        topology=labels.get(TOPOLOGY_LABEL, ""),
         chips=int(amount(found.get("status", {}).get("allocatable", {}).get(TPU_RESOURCE, 0))),
         ready=is_ready,
         not_ready="" if is_ready else ready.get("message", "its machine has not reported"),

@@ -1,28 +1,22 @@
-"""Queues and workloads read from Kubernetes objects, rendered or live.
-
-Owns the reading of ClusterQueues, Workloads and JobSets, as plain dicts, into what
-`infra.admission.situation` names. An object of a live cluster is read as one that the stack renders.
-"""
+"""Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from infra.accelerators import TPU_RESOURCE
 from infra.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
-from infra.admission.usable import usable_flavors
-from infra.cluster_queues import amount
+from infra.names import TPU_RESOURCE
+from infra.queues import amount
 
 type Object = Mapping[str, Any]
 """A Kubernetes object."""
-
 _QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
-"""Evictions that cost a workload its place in the queue, as `infra.operators` configures it."""
+"""Evictions after which a workload is requeued at the end, as `infra.operators` configures it."""
 _PRIORITY_WITHOUT_CLASS = 0
 
 
 def queue(manifest: Object) -> Queue:
-    """A ClusterQueue."""
+    """Return a ClusterQueue."""
     spec = manifest["spec"]
     (group,) = spec["resourceGroups"]
     preemption, fungibility = spec["preemption"], spec["flavorFungibility"]
@@ -58,12 +52,12 @@ def _quota(flavor: Object) -> FlavorQuota:
 def workloads(
     found: Iterable[Object], cluster_queues: Mapping[tuple[str, str], str], flavors: Iterable[Object]
 ) -> list[Workload]:
-    """Those of the Workloads that run or wait in a queue.
+    """Return the Workloads that run or wait in a queue.
 
     `cluster_queues` names the ClusterQueue of each LocalQueue, by namespace and name.
     """
     known, flavors = set(cluster_queues.values()), list(flavors)
-    # What waits in other queues may be of any form, such as without chips.
+    # Workloads of other queues may have any form, for example no chips.
     return [
         _workload(manifest, queue, flavors)
         for manifest in found
@@ -82,7 +76,7 @@ def _admission(manifest: Object) -> Object | None:
 
 
 def _counts(manifest: Object) -> bool:
-    """Whether it has quota or asks for some."""
+    """Return whether it has quota or asks for some."""
     if "Finished" in _true_conditions(manifest):
         return False
     return manifest["spec"].get("active", True) or "QuotaReserved" in _true_conditions(manifest)
@@ -119,7 +113,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
 
 
 def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Object], now: float) -> Workload:
-    """What Kueue will make of a JobSet that is submitted now."""
+    """Return the workload that Kueue makes of a JobSet that is submitted now."""
     metadata, flavors = manifest["metadata"], list(flavors)
     return Workload(
         name=f"{metadata['namespace']}/{metadata['name']}",
@@ -133,7 +127,7 @@ def of_jobset(manifest: Object, queue: str, priority: int, flavors: Iterable[Obj
 
 
 def _pods_of(manifest: Object) -> Iterator[Object]:
-    """The pod sets that Kueue will see in a JobSet."""
+    """Yield the pod sets that Kueue sees in a JobSet."""
     for job in manifest["spec"]["replicatedJobs"]:
         spec = job["template"]["spec"]
         yield {"name": job["name"], "count": job["replicas"] * spec["parallelism"], "template": spec["template"]}
@@ -145,7 +139,7 @@ def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
 
 
 def _chips(pods: Object) -> int:
-    """Of one pod. Where there are none Kueue counts nothing and gives no flavor."""
+    """Return the chips of one pod. Without chips Kueue counts nothing and assigns no flavor."""
     asked = [container.get("resources", {}) for container in pods["template"]["spec"]["containers"]]
     chips = [
         each.get("requests", {}).get(TPU_RESOURCE) or each.get("limits", {}).get(TPU_RESOURCE, 0) for each in asked
@@ -154,12 +148,12 @@ def _chips(pods: Object) -> int:
 
 
 def _ended(status: Object, pods: str) -> int:
-    """Pods that need their quota no more."""
+    """Return the number of pods that no longer need their quota."""
     return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
 
 
 def _owner(manifest: Object) -> str:
-    """The JobSet's name, by which people know the workload, or its own."""
+    """Return the name of the JobSet, by which people know the workload, or its own."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
     return cast(str, owners[0] if owners else metadata["name"])
@@ -172,3 +166,58 @@ def _true_conditions(manifest: Object) -> dict[str, Object]:
 
 def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
+
+
+def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
+    """Return the names of the ResourceFlavors whose nodes a pod with this spec may use.
+
+    It follows `checkFlavorForPodSets` in `pkg/scheduler/flavorassigner` of Kueue: taints must be tolerated, and of the
+    pod's node selector and required node affinity only the flavor's own labels count.
+    """
+    return frozenset(flavor["metadata"]["name"] for flavor in flavors if _suits(pod, flavor.get("spec", {})))
+
+
+def _suits(pod: Object, flavor: Object) -> bool:
+    tolerations = [*pod.get("tolerations", []), *flavor.get("tolerations", [])]
+    taints = [taint for taint in flavor.get("nodeTaints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
+    if not all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints):
+        return False
+    labels: Mapping[str, str] = flavor.get("nodeLabels", {})
+    selected = all(labels[key] == value for key, value in pod.get("nodeSelector", {}).items() if key in labels)
+    return selected and _in_affinity(pod, labels)
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+
+
+def _in_affinity(pod: Object, labels: Mapping[str, str]) -> bool:
+    node = pod.get("affinity", {}).get("nodeAffinity", {})
+    terms = node.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return not terms or any(_in_term(term, labels) for term in terms)
+
+
+def _in_term(term: Object, labels: Mapping[str, str]) -> bool:
+    """Return whether a flavor with these labels matches a term; other labels of the term are ignored."""
+    rules = [rule for rule in term.get("matchExpressions", []) if rule["key"] in labels]
+    return all(_holds(rule, labels[rule["key"]]) for rule in rules)
+
+
+def _holds(rule: Object, value: str) -> bool:
+    match rule["operator"]:
+        case "In":
+            return value in rule["values"]
+        case "NotIn":
+            return value not in rule["values"]
+        case "Exists":
+            return True
+        case "Gt":
+            return int(value) > int(rule["values"][0])
+        case "Lt":
+            return int(value) < int(rule["values"][0])
+        case _:  # DoesNotExist
+            return False

@@ -1,28 +1,175 @@
-"""Would the workload be admitted, and at whose cost.
+"""Whether a workload would be admitted, and which workloads it would preempt: the verdict, and the stack's own jobs."""
 
-Owns the question asked of `infra.admission.cycles`, and what of the answer a `Verdict` tells.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
+from typing import Literal
 
-from infra.admission.assignment import Assignment, Attempt, Mode, assign
-from infra.admission.cycles import Scheduler
-from infra.admission.preemption import Target
-from infra.admission.situation import Queue, Situation, Workload, chips_of
-from infra.admission.snapshot import Snapshot
-from infra.admission.verdict import Holder, Loan, Outcome, Preempted, Shortage, Verdict
+from infra import jobset, queues
+from infra.admission import manifests
+from infra.admission.manifests import Object
+from infra.admission.preemption import Reason, Target
+from infra.admission.scheduler import Assignment, Attempt, Mode, Scheduler, assign
+from infra.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
+from infra.pods import way
+from infra.settings.jobs import Job
+from infra.settings.stack import Settings
+from infra.submission import submission
+from workloads.spec.base import Spec
+
+Outcome = Literal["admitted", "preempts", "waits", "never", "paused"]
+"""`paused`: the job is kept out of its queue; the rest of the verdict says what would happen otherwise."""
+_NAMED = 5
+"""Most workloads in one line."""
+_REASONS: dict[Reason, str] = {
+    "InClusterQueue": "less urgent in the same queue",
+    "InCohortReclamation": "on chips that its queue borrowed",
+    "InCohortReclaimWhileBorrowing": "less urgent, on chips that its queue borrowed",
+    "InCohortFairSharing": "its queue has the larger share of what is borrowed",
+}
+
+
+class Loan(Spec):
+    """Borrowed chips that the workload needs."""
+
+    flavor: str
+    chips: int
+    idle: dict[str, int]
+    """Idle chips that are lent, by queue. It is unknown whose are taken, and others may borrow them too."""
+
+    def __str__(self) -> str:
+        lenders = ", ".join(f"{queue} {chips}" for queue, chips in self.idle.items())
+        return f"{self.chips} chips of {self.flavor} (idle and lent: {lenders})"
+
+
+class Preempted(Spec):
+    """A workload that is preempted, and waits again."""
+
+    workload: str
+    queue: str
+    priority: int
+    chips: int
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.workload} ({self.chips} chips, priority {self.priority}, {_REASONS[self.reason]})"
+
+
+class Holder(Spec):
+    """A workload with chips that this one needs, and that it cannot preempt."""
+
+    workload: str
+    queue: str
+    priority: int
+    chips: dict[str, int]
+    """Chips by flavor."""
+
+    def __str__(self) -> str:
+        return f"{self.workload} ({sum(self.chips.values())} chips, priority {self.priority})"
+
+
+class Shortage(Spec):
+    """Why a workload does not get one flavor."""
+
+    flavor: str
+    needed: int
+    available: int
+    """Chips that the queue can use now."""
+    most: int
+    """Most chips that it can ever use: its own and all that others lend it."""
+
+    def __str__(self) -> str:
+        if self.needed > self.most:
+            return f"{self.flavor}: needs {self.needed} chips, and the queue can never use more than {self.most}"
+        return f"{self.flavor}: needs {self.needed} chips, {self.available} of at most {self.most} are free"
+
+
+class Verdict(Spec):
+    """What Kueue will do with a workload, as far as quota decides."""
+
+    workload: str
+    queue: str
+    priority: int
+    chips: int
+    outcome: Outcome
+    flavors: tuple[str, ...]
+    """Flavors that it gets, by pod set; if it preempts, those in which it does."""
+    borrowed: tuple[Loan, ...]
+    preempted: tuple[Preempted, ...]
+    admitted_in_the_end: bool
+    """Whether it runs in the end. Others may take the chips that a preemption frees."""
+    restless: bool
+    """Whether workloads of these queues preempt each other in turn without end. In a cluster this may stop by chance,
+    because workloads that are preempted together end one by one."""
+    shortages: tuple[Shortage, ...]
+    """Reasons why it is not admitted at once, by flavor."""
+    holders: tuple[Holder, ...]
+    """Workloads with the chips that it waits for. Which of them ends next is unknown."""
+    ahead: tuple[str, ...]
+    """If it waits, the workloads of its queue that are more urgent or older. They do not block smaller ones: Kueue
+    admits whatever fits."""
+    started_first: tuple[str, ...]
+    """Workloads that wait now and are admitted before it, because of the plan's quotas."""
+    stopped: bool
+    """Whether its queue admits nothing, whatever is free."""
+    checked_flavors: tuple[str, ...]
+    """Its flavors whose hosts must come first: it has its quota, and keeps waiting."""
+    unknown: tuple[str, ...]
+    """What decides besides quota and is not simulated."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The verdict as text. The first line is the outcome."""
+        if self.outcome == "paused":
+            return (self._headline(),)
+        details = [
+            *(f"borrows {loan}" for loan in self.borrowed),
+            *(f"preempts {preempted}" for preempted in self.preempted),
+            *map(str, self.shortages),
+            *_listed("held by", map(str, self.holders)),
+            *_listed("ahead in the queue:", self.ahead),
+            *_listed("started before it:", self.started_first),
+            *(f"has quota of {flavor}, then waits until its hosts have come" for flavor in self.checked_flavors),
+            *(["workloads of these queues preempt each other in turn, without end"] if self.restless else []),
+            *self.unknown,
+        ]
+        return (self._headline(), *details)
+
+    def _headline(self) -> str:
+        job = f"{self.workload} ({self.chips} chips, priority {self.priority})"
+        flavors = ", ".join(dict.fromkeys(self.flavors))
+        match self.outcome:
+            case "admitted":
+                if self.checked_flavors:
+                    return f"{job} has its quota at once, on {flavors}, and waits for hosts"
+                return f"{job} is admitted at once, on {flavors}"
+            case "preempts":
+                after = f"is admitted on {flavors}" if self.admitted_in_the_end else "others may still be faster"
+                return f"{job} preempts {len(self.preempted)} running, then {after}"
+            case "waits":
+                return f"{job} waits: queue {self.queue} is {'on hold' if self.stopped else 'short of chips'}"
+            case "never":
+                return f"{job} is never admitted by queue {self.queue}"
+            case "paused":
+                return f"{job} is paused and holds no chips"
+
+
+def _listed(what: str, names: Iterable[str]) -> list[str]:
+    """Return a line with some of the names; nothing without names."""
+    found = list(names)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
+
 
 _MOST_EVENTS_EACH = 8
-"""By workload. Where more happen, workloads push each other out in turn for ever."""
+"""Most events per workload. If there are more, workloads preempt each other in turn without end."""
 
 
 def rehearse(situation: Situation, workload: Workload) -> Verdict:
-    """What Kueue does first with a workload that is submitted now, once all that waits has been looked at.
+    """Return what Kueue does first with a workload that is submitted now, once all waiting ones have been tried.
 
     Raises:
-        ValueError: the situation has no such queue.
+        ValueError: the situation does not have its queue.
     """
     if workload.queue not in {queue.name for queue in situation.queues}:
         names = ", ".join(queue.name for queue in situation.queues)
@@ -49,7 +196,7 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
 
 @dataclass(frozen=True)
 class _Finding:
-    """What became of the workload, and the queues as they were before it came."""
+    """The result for the workload, and the queues before it was submitted."""
 
     before: Snapshot
     assignment: Assignment
@@ -99,7 +246,7 @@ class _Finding:
         return "waits" if self._possible() else "never"
 
     def _possible(self) -> bool:
-        """Whether any choice of flavors would do if nobody else had chips."""
+        """Return whether any choice of flavors would fit if no other workload had chips."""
         pod_sets, offered = self.workload.pod_sets, [quota.flavor for quota in self.queue.flavors]
         usable = ([name for name in offered if pods.flavors is None or name in pods.flavors] for pods in pod_sets)
         return any(
@@ -122,7 +269,7 @@ class _Finding:
                     yield Loan(flavor=flavor, chips=borrowed, idle=lenders)
 
     def _holders(self) -> Iterator[Holder]:
-        """Those that have chips of flavors that would do if they were free, the largest first."""
+        """Yield the workloads with chips of flavors that would fit if they were free, the largest first."""
         wanted = {attempt.flavor for attempt in self._failed() if attempt.needed <= attempt.potential}
         queues = [self.queue, *self.before.ledger.neighbours(self.queue.name)]
         running = (workload for queue in queues for workload in self.before.running(queue.name).values())
@@ -144,3 +291,72 @@ def _preempted(target: Target) -> Preempted:
 
 def _shortage(attempt: Attempt) -> Shortage:
     return Shortage(flavor=attempt.flavor, needed=attempt.needed, available=attempt.available, most=attempt.potential)
+
+
+_NO_IMAGE = ""
+"""The queue ignores the image."""
+_LAST_SECONDS = 1e12
+"""A time after all existing workloads, in seconds since 1970."""
+
+
+def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[str, Verdict]:
+    """Return the verdict on each of the stack's jobs, by name, when they are submitted to the plan's queues one by one.
+
+    `live` has the cluster's Workloads, which keep running or waiting. `None`: no cluster was asked, so nothing runs.
+    """
+    found = situation(settings, live or ())
+    verdicts: dict[str, Verdict] = {}
+    for job, workload in zip(settings.jobs.values(), newcomers(settings), strict=True):
+        unknown = tuple(_unknown(settings, job, asked=live is not None))
+        verdict = rehearse(found, workload).model_copy(update={"unknown": unknown})
+        if job.paused:
+            verdicts[job.name] = verdict.model_copy(update={"outcome": "paused"})
+            continue
+        verdicts[job.name] = verdict
+        found = found.model_copy(update={"workloads": (*found.workloads, workload)})
+    return verdicts
+
+
+def situation(settings: Settings, live: Iterable[Object]) -> Situation:
+    """Return the plan's queues with the cluster's workloads, without those of the stack's jobs, which are replaced."""
+    placement, jobs = settings.scheduling.placement, {workload.name for workload in newcomers(settings)}
+    rendered = (queues.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
+    of_teams = [(team, team) for team in settings.teams]
+    of_teams += [(job.queue, job.team) for job in settings.jobs.values()]
+    local = {(settings.teams[team].namespace, queue): team for queue, team in of_teams}
+    found = manifests.workloads(live, local, _flavors(settings))
+    return Situation(
+        queues=tuple(map(manifests.queue, rendered)),
+        workloads=tuple(workload for workload in found if workload.name not in jobs),
+        fair_sharing=settings.scheduling.fair_sharing,
+    )
+
+
+def newcomers(settings: Settings) -> list[Workload]:
+    """Return the jobs as the last workloads that are submitted, in their order."""
+    return [
+        manifests.of_jobset(
+            jobset.render(submission(settings, job, _NO_IMAGE)),
+            job.team,
+            queues.PRIORITIES[job.priority],
+            _flavors(settings),
+            now=_LAST_SECONDS + index,
+        )
+        for index, job in enumerate(settings.jobs.values())
+    ]
+
+
+def _flavors(settings: Settings) -> list[Object]:
+    placement = settings.scheduling.placement
+    return [queues.resource_flavor(name, group, placement) for name, group in settings.slices.items()]
+
+
+def _unknown(settings: Settings, job: Job, *, asked: bool) -> Iterable[str]:
+    groups = settings.groups_of(job)
+    if not asked:
+        yield "no cluster was asked: simulated as if nothing else ran or waited"
+    if way(groups.values(), settings.scheduling.placement) == "topology-aware":
+        yield "topology-aware scheduling also counts free hosts: with one too few in a slice it waits"
+    for name, group in groups.items():
+        if group.capacity.requested_by_pods:
+            yield f"{name} is flex-start: an admitted job's pods wait until Google has the hosts of its slices"

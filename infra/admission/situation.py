@@ -1,10 +1,13 @@
-"""What Kueue decides on: queues, and the workloads that run or wait in them.
+"""What Kueue decides on: queues, workloads, and who uses, lends and borrows how many chips.
 
-Owns plain data, in Kueue's words (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue). Reading
-them from manifests is the business of `infra.admission.manifests`.
+The data is in Kueue's words (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue). The arithmetic follows
+`pkg/cache/scheduler/resource_node.go` and `fair_sharing.go` of Kueue for a flat cohort: a queue keeps what its lending
+limit holds back. The rest of its quota belongs to the cohort, from which every queue takes up to its borrowing limit.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -13,7 +16,10 @@ from pydantic import Field
 from workloads.spec.base import Spec
 
 type Chips = dict[str, int]
-"""By flavor."""
+"""Chips by flavor."""
+type Share = tuple[bool, float]
+"""A queue's share of what its cohort lends, for its weight. The higher it is, the sooner its workloads are preempted.
+First whether the queue borrows with a weight of zero, which is more than any share with a weight."""
 Policy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Search = Literal["MayStopSearch", "TryNextFlavor"]
 
@@ -24,9 +30,14 @@ class FlavorQuota(Spec):
     flavor: str
     nominal: int
     borrowing_limit: int | None
-    """None: all that is idle."""
+    """`None`: all idle ones."""
     lending_limit: int | None
-    """None: all of its own."""
+    """`None`: all of its own."""
+
+    @property
+    def kept(self) -> int:
+        """Chips that the queue does not lend."""
+        return 0 if self.lending_limit is None else max(0, self.nominal - self.lending_limit)
 
 
 class Queue(Spec):
@@ -37,14 +48,14 @@ class Queue(Spec):
     flavors: tuple[FlavorQuota, ...]
     """In the order in which they are tried."""
     checked_flavors: frozenset[str]
-    """A workload that has its quota of these still waits for an admission check."""
+    """Flavors for which a workload with quota still waits for an admission check."""
     within_queue: Policy
     reclaim: Policy
     while_borrowing: Literal["Never", "LowerPriority"]
     when_can_borrow: Search
     when_can_preempt: Search
     weight: float
-    """Under fair sharing."""
+    """Weight under fair sharing."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain"]
 
     @property
@@ -59,38 +70,36 @@ class PodSet(Spec):
     name: str
     chips: int
     flavors: frozenset[str] | None
-    """Whose nodes they may use. None: any."""
+    """Flavors whose nodes they may use; `None` for any."""
 
 
 class Admission(Spec):
     """A workload's quota."""
 
     flavors: tuple[str, ...]
-    """One for each of its pod sets; empty for pods that ask for no chips."""
+    """One for each of its pod sets; empty for pods without chips."""
     reserved_at: float
     evicted: bool
-    """It is being stopped and gives its quota back when its pods are gone."""
+    """Whether it is being stopped, and gives its quota back when its pods are gone."""
 
 
 class Workload(Spec):
     """What a job asks for."""
 
     name: str
-    """With its namespace; no two are equal."""
+    """Unique, with its namespace."""
     uid: str
-    """Decides between equals."""
+    """Decides between equal workloads."""
     queue: str
     priority: int
     queued_at: Annotated[float, Field(allow_inf_nan=True)]
-    """When it was created, or put back since its pods did not come up; infinite for a job that is yet to come.
-    Seconds, as all times here."""
+    """Seconds since 1970 when it was created, or requeued because its pods did not start; infinite for a future job."""
     pod_sets: tuple[PodSet, ...]
     admission: Admission | None
-    """None: it waits."""
+    """`None` while it waits."""
 
     @property
     def chips(self) -> int:
-        """Of all its pods."""
         return sum(pods.chips for pods in self.pod_sets)
 
     @cached_property
@@ -108,9 +117,151 @@ class Situation(Spec):
 
 
 def chips_of(pod_sets: tuple[PodSet, ...], flavors: tuple[str, ...]) -> Chips:
-    """Chips of the pod sets by flavor, where each has the flavor that stands at its place."""
+    """Return the chips of the pod sets by flavor; `flavors` has one for each pod set."""
     total = Counter[str]()
     for pods, flavor in zip(pod_sets, flavors, strict=True):
         if flavor:
             total[flavor] += pods.chips
     return dict(total)
+
+
+class Ledger:
+    """Quotas of some queues, and what of them is used."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self.queues = {queue.name: queue for queue in queues}
+        self._quotas = {(queue.name, quota.flavor): quota for queue in queues for quota in queue.flavors}
+        self._usage = defaultdict[tuple[str, str], int](int)
+        self._pool = defaultdict[tuple[str, str], int](int)
+        """By cohort and flavor: what all its queues lend together."""
+        self._taken = defaultdict[tuple[str, str], int](int)
+        """By cohort and flavor: what its queues take of it."""
+        for queue in self.queues.values():
+            if queue.cohort:
+                for quota in queue.flavors:
+                    self._pool[queue.cohort, quota.flavor] += quota.nominal - quota.kept
+
+    def add(self, queue: str, chips: Chips) -> None:
+        """Count chips as used by the queue."""
+        cohort = self.queues[queue].cohort
+        for flavor, count in chips.items():
+            before = self._shared(queue, flavor)
+            self._usage[queue, flavor] += count
+            if cohort:
+                self._taken[cohort, flavor] += self._shared(queue, flavor) - before
+
+    def remove(self, queue: str, chips: Chips) -> None:
+        """Count chips as no longer used by the queue."""
+        self.add(queue, {flavor: -count for flavor, count in chips.items()})
+
+    @contextmanager
+    def without(self, workloads: Iterable[Workload]) -> Generator[None]:
+        """Act as if these workloads did not run."""
+        gone = list(workloads)
+        for workload in gone:
+            self.remove(workload.queue, workload.usage)
+        yield
+        for workload in gone:
+            self.add(workload.queue, workload.usage)
+
+    @contextmanager
+    def with_usage(self, queue: str, chips: Chips) -> Generator[None]:
+        """Act as if the queue used these chips as well."""
+        self.add(queue, chips)
+        yield
+        self.remove(queue, chips)
+
+    def usage(self, queue: str, flavor: str) -> int:
+        return self._usage[queue, flavor]
+
+    def nominal(self, queue: str, flavor: str) -> int:
+        """Return the queue's own chips."""
+        quota = self._quotas.get((queue, flavor))
+        return quota.nominal if quota else 0
+
+    def available(self, queue: str, flavor: str) -> int:
+        """Return the chips that the queue may use in addition to those it uses."""
+        cohort, quota, used = self.queues[queue].cohort, self._quotas[queue, flavor], self._usage[queue, flavor]
+        if not cohort:
+            return max(0, quota.nominal - used)
+        shared = self._pool[cohort, flavor] - self._taken[cohort, flavor]
+        if quota.borrowing_limit is not None:
+            shared = min(shared, quota.nominal - quota.kept - self._shared(queue, flavor) + quota.borrowing_limit)
+        return max(0, max(0, quota.kept - used) + shared)
+
+    def potential(self, queue: str, flavor: str) -> int:
+        """Return the chips that the queue could use if no other queue used any."""
+        cohort, quota = self.queues[queue].cohort, self._quotas[queue, flavor]
+        if not cohort:
+            return quota.nominal
+        most = quota.kept + self._pool[cohort, flavor]
+        return most if quota.borrowing_limit is None else min(most, quota.nominal + quota.borrowing_limit)
+
+    def borrows(self, queue: str, flavor: str, more: int = 0) -> bool:
+        """Return whether the queue uses more than its own chips, with `more` chips on top."""
+        return self._usage[queue, flavor] + more > self.nominal(queue, flavor)
+
+    def idle(self, queue: str, flavor: str) -> int:
+        """Return the queue's own chips that it does not use and lends."""
+        quota = self._quotas.get((queue, flavor))
+        return max(0, quota.nominal - max(quota.kept, self._usage[queue, flavor])) if quota else 0
+
+    def neighbours(self, queue: str) -> list[Queue]:
+        """Return the other queues of the cohort."""
+        cohort = self.queues[queue].cohort
+        return [other for other in self.queues.values() if cohort and other.cohort == cohort and other.name != queue]
+
+    def share(self, queue: str) -> Share:
+        """Return what the queue borrows, in thousandths of what the cohort lends, divided by its weight."""
+        found = self.queues[queue]
+        lent = sum(chips for (cohort, _), chips in self._pool.items() if cohort == found.cohort)
+        ratio = 1000 * self._borrowed(found) / lent if lent > 0 else 0.0
+        if found.weight == 0:
+            return ratio > 0, ratio
+        return False, ratio / found.weight
+
+    def borrows_any(self, queue: str) -> bool:
+        """Return whether the queue borrows chips of any of its flavors."""
+        return self._borrowed(self.queues[queue]) > 0
+
+    def _borrowed(self, queue: Queue) -> int:
+        if not queue.cohort:
+            return 0
+        return sum(max(0, self._usage[queue.name, quota.flavor] - quota.nominal) for quota in queue.flavors)
+
+    def _shared(self, queue: str, flavor: str) -> int:
+        """Return what the queue's usage takes of the cohort."""
+        quota = self._quotas.get((queue, flavor))
+        return max(0, self._usage[queue, flavor] - (quota.kept if quota else 0))
+
+
+class Snapshot:
+    """Running workloads by queue and name, and the chips they use. A trial changes it and then restores it."""
+
+    def __init__(self, queues: Iterable[Queue], running: Iterable[Workload], *, fair_sharing: bool) -> None:
+        self.fair_sharing = fair_sharing
+        self.ledger = Ledger(queues)
+        self._running: dict[str, dict[str, Workload]] = {name: {} for name in self.ledger.queues}
+        for workload in running:
+            self.add(workload)
+
+    def queue(self, name: str) -> Queue:
+        return self.ledger.queues[name]
+
+    def running(self, queue: str) -> Mapping[str, Workload]:
+        """Return the workloads that have quota in the queue, by name."""
+        return self._running[queue]
+
+    def add(self, workload: Workload) -> None:
+        """Let an admitted workload run."""
+        self._running[workload.queue][workload.name] = workload
+        self.ledger.add(workload.queue, workload.usage)
+
+    def remove(self, workload: Workload) -> None:
+        """Stop a running workload."""
+        del self._running[workload.queue][workload.name]
+        self.ledger.remove(workload.queue, workload.usage)
+
+    def copy(self) -> "Snapshot":
+        running = (workload for queue in self._running.values() for workload in queue.values())
+        return Snapshot(self.ledger.queues.values(), running, fair_sharing=self.fair_sharing)

@@ -1,63 +1,270 @@
-"""The review of a stack in the log of its preview, and in a file where a command waits for it.
+"""A preview as tables and as a comment on a pull request, and drift as tables."""
 
-Owns what the running program finds out for it: the bill of what is deployed, and what is in the cluster's queues.
-"""
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
-import asyncio
-import os
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from pydantic import JsonValue
 
-import pulumi
-
-from infra import live_jobs
-from infra.guard import Guard
-from infra.job_spec import job_specs
-from infra.outputs import deployed_bill
-from infra.review.review import Known, review
-from infra.review.table import as_text
+from infra.review.review import Change, Finding, Previewed
+from infra.review.table import UNKNOWN, State, Table, as_markdown
 from infra.review.tables import tables
-from infra.stack_file import Settings
-from workloads.preflight_result import cache_folder, cached_all
+from workloads.spec import Spec
 
-REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
-"""Environment variable that names the file for the review as JSON."""
+_LOSSES = ("delete", "replace")
 
 
-def tell_in_preview(settings: Settings, guard: Guard, at: datetime) -> None:
-    """Log the review in a preview; in an `up`, which had one before, nothing."""
-    if pulumi.runtime.is_dry_run():
-        # The SDK waits for every output before the program ends.
-        pulumi.Output.from_input(_tell(settings, guard, at))
+def preview_tables(previewed: Previewed) -> list[Table]:
+    """Return the tables that a reviewer needs, the worst first."""
+    reviewed = tables(previewed.review) if previewed.review else ()
+    return [
+        _verdict(previewed),
+        *_losses(previewed.changes),
+        *_errors(previewed.errors),
+        *_rules(previewed),
+        *reviewed,
+        *_changes(previewed),
+    ]
 
 
-async def _tell(settings: Settings, guard: Guard, at: datetime) -> None:
-    deployed = await deployed_bill()
-    # A stack that is not up has no cluster to look for. Without its cluster a stack has a bill, but pays nothing.
-    endpoint = await guard.endpoint() if deployed else None
-    found = review(
-        pulumi.get_stack(),
-        settings,
-        Known(
-            at=at,
-            preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
-            deployed=deployed if endpoint else None,
-            workloads=await _workloads(endpoint) if endpoint else None,
-        ),
+def _verdict(previewed: Previewed) -> Table:
+    refused = _count(previewed.findings, "mandatory")
+    answer, state = _answer(previewed, refused)
+    return Table(
+        title=f"Preview of {previewed.stack}",
+        verdict=answer,
+        state=state,
+        columns=(),
+        rows=(),
+        notes=[f"{_summary(previewed)}; {previewed.seconds:.0f} s."],
     )
-    if REVIEW_FILE in os.environ:
-        Path(os.environ[REVIEW_FILE]).write_text(found.model_dump_json())
-    pulumi.log.info(f"review of {found.stack}\n\n{as_text(tables(found))}")
 
 
-async def _workloads(endpoint: str) -> list[dict[str, Any]] | None:
-    try:
-        return await asyncio.to_thread(lambda: live_jobs.workloads(live_jobs.connect(endpoint)))
-    except live_jobs.UNREACHABLE as error:
-        # In general the Kubernetes provider ends the preview, and may do so before this is told.
-        pulumi.log.warn(
-            f"the cluster at {endpoint} does not answer ({error}), and Pulumi cannot preview JobSet and Kueue without"
-            " it: run this where the cluster can be reached (`multislice doctor` finds out why it cannot)"
+def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
+    if previewed.errors or previewed.review is None:
+        return "REFUSED: the engine cannot execute this plan", "bad"
+    if refused:
+        return f"REFUSED: {_counted(refused, 'mandatory rule')} broken", "bad"
+    if not previewed.passes:
+        return "CANNOT RUN: the plan is valid, but a job would never start", "bad"
+    if previewed.review.refused:
+        return "the plan passes, but `up` refuses the stack: read Ready", "notable"
+    if any(change.operation in _LOSSES for change in previewed.changes):
+        return "passes, but takes resources away: read the next table", "notable"
+    return "passes", "good"
+
+
+def _summary(previewed: Previewed) -> str:
+    counts = Counter(change.operation for change in previewed.changes)
+    known = [f"{count} to {operation}" for operation, count in sorted(counts.items())]
+    if not previewed.errors:
+        return ", ".join([*known, f"{previewed.unchanged} unchanged"])
+    return f"incomplete; before the engine stopped: {', '.join(known)}" if known else "unknown: the engine stopped"
+
+
+def _losses(changes: Sequence[Change]) -> Iterable[Table]:
+    lost = sorted(
+        (change for change in changes if change.operation in _LOSSES),
+        key=lambda change: (change.operation, change.type, change.name),
+    )
+    if lost:
+        counts = Counter(change.operation for change in lost)
+        summary = " and ".join(f"{count} {operation.upper()}D" for operation, count in sorted(counts.items()))
+        yield Table(
+            title="Taken away",
+            verdict=summary,
+            state="bad",
+            columns=("operation", "resource", "name", "inputs that differ"),
+            rows=[(change.operation.upper(), _kind(change.type), change.name, _cause(change)) for change in lost],
+            notes=(),
         )
-        return None
+
+
+def _cause(change: Change) -> str:
+    if change.properties or change.operation == "delete":
+        return ", ".join(change.properties)
+    return "none: goes with what it depends on"
+
+
+def _errors(errors: Sequence[str]) -> Iterable[Table]:
+    if errors:
+        yield Table(
+            title="Errors",
+            verdict=f"{_counted(len(errors), 'error')} of the engine",
+            state="bad",
+            columns=(),
+            rows=(),
+            notes=errors,
+        )
+
+
+def _rules(previewed: Previewed) -> Iterable[Table]:
+    findings = previewed.findings
+    mandatory, advisory = _count(findings, "mandatory"), _count(findings, "advisory")
+    if previewed.errors and not findings:
+        yield Table("Rules", "not checked: the engine stopped earlier", "notable", (), (), ())
+        return
+    if not findings:
+        yield Table("Rules", "no rule is broken", "good", (), (), ())
+        return
+    yield Table(
+        title="Rules",
+        verdict=f"{_counted(mandatory, 'mandatory rule')} and {_counted(advisory, 'advisory rule')} broken",
+        state="bad" if mandatory else "notable",
+        columns=("rule", "level", "severity", "resource", "what is wrong"),
+        rows=[
+            (found.rule, found.level, found.severity, found.resource or "the stack", found.message)
+            for found in findings
+        ],
+        notes=(),
+    )
+
+
+def _changes(previewed: Previewed) -> Iterable[Table]:
+    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for change in previewed.changes:
+        grouped[change.operation, _kind(change.type)].append(_named(change))
+    yield Table(
+        title="Changes",
+        verdict=_summary(previewed),
+        state="notable" if previewed.errors else "good",
+        columns=("operation", "resource", "count", "names"),
+        rows=[
+            (operation, kind, str(len(names)), ", ".join(sorted(names)))
+            for (operation, kind), names in sorted(grouped.items())
+        ],
+        notes=(),
+        whole=(0, 1),
+        folded=True,
+    )
+
+
+def _named(change: Change) -> str:
+    differs = f" ({', '.join(change.properties)})" if change.operation == "update" and change.properties else ""
+    return f"{change.name}{differs}"
+
+
+def _kind(token: str) -> str:
+    """Return `gcp NodePool` for `gcp:container/nodePool:NodePool`, and `provider gcp` for `pulumi:providers:gcp`."""
+    package, _, rest = token.partition(":")
+    module, _, kind = rest.rpartition(":")
+    return f"{'provider' if module == 'providers' else package} {kind}"
+
+
+def _count(findings: Iterable[Finding], level: str) -> int:
+    return len({found.rule for found in findings if found.level == level})
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+MOST_CHARACTERS = 65_000
+"""Most characters of a comment. GitHub accepts 65,536
+(https://github.com/dead-claudia/github-limits#issues-and-pull-requests); the rest is for what is posted around it."""
+_OPENED, _CLOSED = "<details>", "</details>"
+
+
+def mark(kind: str, stack: str) -> str:
+    """Return the hidden first line by which a comment about that stack is found."""
+    return f"<!-- tpu-multislice {kind} {stack} -->"
+
+
+def comment(previewed: Previewed) -> str:
+    """Return the tables with that mark. If GitHub does not accept so much, the end is cut, with a note."""
+    whole = f"{mark('preview', previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
+    return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
+
+
+def _cut(whole: str, stack: str) -> str:
+    note = (
+        f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
+        f" All of it: `bin/multislice preview -s {stack}`**"
+    )
+    room = MOST_CHARACTERS - len(note) - len(f"\n\n{_CLOSED}")
+    # Not within a line, because half a row breaks the table.
+    end = whole.rfind("\n", 0, room)
+    kept = whole[:end]
+    closing = f"\n\n{_CLOSED}" if kept.count(_OPENED) > kept.count(_CLOSED) else ""
+    return f"{kept}{closing}{note}"
+
+
+_LONGEST_VALUE = 40
+"""Most characters of a value that a table shows."""
+
+
+class Difference(Spec):
+    """One value that is not as declared."""
+
+    path: str
+    """In Pulumi's syntax, such as `spec.rules[0].hosts["a.b"]`."""
+    declared: JsonValue
+    """`None`: nothing. The engine masks secrets."""
+    found: JsonValue
+
+
+class Drifted(Spec):
+    """An object that is not as declared."""
+
+    type: str
+    name: str
+    """Within the program."""
+    gone: bool
+    differences: tuple[Difference, ...]
+    """Empty if the object is gone."""
+    repair: str | None
+    """What `up` would do with it, in Pulumi's words; `None` if unknown, because the plan is refused."""
+
+
+class Drift(Spec):
+    """What a refresh of a stack would find, and what `up` would do after it."""
+
+    stack: str
+    objects: tuple[Drifted, ...]
+    pending: tuple[Change, ...]
+    """What else `up` would do: changes of the program or its settings since the last `up`."""
+    errors: tuple[str, ...]
+    """Why the engine cannot say what `up` would do."""
+    seconds: float
+
+
+def drift_tables(drift: Drift) -> list[Table]:
+    """Return drift as a table."""
+    count = len(drift.objects)
+    counted = "1 object is" if count == 1 else f"{count} objects are"
+    answer = "everything is as declared" if not count else f"{counted} not as declared"
+    return [
+        Table(
+            title="Drift",
+            verdict=answer,
+            state="bad" if count or drift.errors else "good",
+            columns=("object", "path", "declared", "found", "up would"),
+            rows=[row for drifted in drift.objects for row in _rows(drifted)],
+            notes=list(_notes(drift)),
+        )
+    ]
+
+
+def _rows(drifted: Drifted) -> Iterable[tuple[str, ...]]:
+    named = f"{drifted.type.rpartition(':')[2]} {drifted.name}"
+    repair = drifted.repair or UNKNOWN
+    if drifted.gone:
+        yield named, "", "the object", "nothing", repair
+    for difference in drifted.differences:
+        yield named, difference.path, _value(difference.declared), _value(difference.found), repair
+
+
+def _value(value: JsonValue) -> str:
+    if value is None:
+        return "nothing"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _notes(drift: Drift) -> Iterable[str]:
+    if drift.objects:
+        yield "pulumi up --refresh restores what is declared; or declare what was found."
+    if drift.pending:
+        named = ", ".join(f"{change.operation} {change.name}" for change in drift.pending)
+        yield f"Not drift, but changed since the last up: {named}."
+    yield from (f"The engine cannot say what up would do: {error}" for error in drift.errors)

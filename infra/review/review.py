@@ -1,44 +1,38 @@
-"""Everything that a preview tells of a stack, as one object.
-
-Owns what is in it; how it reads is the business of `infra.review.tables`. Pure: the cluster, the clock and the
-preflight's cache are the caller's.
-"""
+"""What a review and a preview say about a stack, as objects. Cluster, clock and cached preflights are the caller's."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
-from infra.admission.stack import rehearse_stack
-from infra.admission.verdict import Verdict
-from infra.bill import Bill, bill
-from infra.expiry import expired
-from infra.job_spec import job_specs
-from infra.jobs import AnyJob, TrainingJob
-from infra.readiness import doubts, placeholders
-from infra.stack_file import Settings
+from infra.admission.rehearsal import Verdict, rehearse_stack
+from infra.cost import Bill, bill
+from infra.readiness import doubts, expiry_errors, placeholders
+from infra.settings.jobs import AnyJob, TrainingJob
+from infra.settings.stack import Settings
+from infra.submission import job_specs
 from workloads.calibration import Calibration, load_calibration
 from workloads.preflight_result import PreflightResult, tokens, tokens_per_day
 from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
 
 
 class OptimizerValue(Spec):
-    """A value of the optimizer that the stack file sets."""
+    """A setting of the optimizer in the stack file."""
 
     setting: str
     value: float | str | None
     preset: float | str | None
-    """The preset's own value."""
+    """Value in the preset."""
     resumes: bool | None
-    """Whether a run that was trained with another value may continue with this one. None: no job can allow that."""
+    """Whether a run with another value may continue with this one; `None` if no job can allow that."""
 
 
 class Padding(Spec):
-    """What does not divide evenly over some number of slices."""
+    """Rows that do not divide evenly over some number of slices."""
 
     slices: int
     share: float
-    """Of a step's rows, those that fill up the batch and count for nothing."""
+    """Share of a step's rows that only fill up the batch."""
 
 
 class TrainingPlan(Spec):
@@ -51,7 +45,7 @@ class TrainingPlan(Spec):
     steps: int
     tokens: int
     padding: tuple[Padding, ...]
-    """For each number of slices that the job may start on and that needs some, ascending."""
+    """For each number of slices that needs padding, ascending."""
     optimizer: tuple[OptimizerValue, ...]
 
 
@@ -62,26 +56,26 @@ class JobPlan(Spec):
     kind: Literal["training", "container"]
     team: str
     groups: tuple[str, ...]
-    """Slice groups that it may run on, the best first."""
+    """Slice groups that it may run on, the preferred one first."""
     slices: int
     chips: int
     training: TrainingPlan | None
-    """None: it runs another program than the trainer."""
+    """`None` if it does not run the trainer."""
 
 
 class Pace(Spec):
-    """The job's steps at one estimate; starts, saves and waits come on top."""
+    """The job's steps at one estimate, without starts, saves and waits."""
 
     kernel_efficiency: float
-    """What the estimate assumes of attention kernels, as a share of the chip's peak."""
+    """Share of the chip's peak that attention kernels are assumed to reach."""
     step_seconds: float
     mfu: float
     tokens_per_second_per_chip: float
     tokens_per_day: float
     days: float
-    """To the last step."""
+    """Days to the last step."""
     usd: float | None
-    """To the last step, on the best group; None: its price is not known."""
+    """Cost to the last step on the preferred group; `None` if its price is unknown."""
 
 
 class JobReview(Spec):
@@ -90,12 +84,12 @@ class JobReview(Spec):
     plan: JobPlan
     admission: Verdict
     preflight: PreflightResult | None
-    """None: it has no step that could be compiled, or that has not been compiled yet."""
+    """`None` if it has no step to compile, or the step has not been compiled yet."""
     paces: tuple[Pace, ...]
-    """ESTIMATES, by the share of the peak that attention kernels reach."""
+    """Estimates, by the share of the peak that attention kernels reach."""
 
     @property
-    def goes(self) -> bool:
+    def can_run(self) -> bool:
         """Whether nothing is known that keeps the job from running."""
         return self.admission.outcome != "never" and not (self.preflight and self.preflight.fits is False)
 
@@ -106,43 +100,45 @@ class Review(Spec):
     stack: str
     made_on: date
     refused: tuple[str, ...] = ()
-    """Why `up` refuses the stack, although its settings are valid: its time is over, or example values are left."""
+    """Why `up` refuses the stack although its settings are valid: its time is over, or example values are left."""
     doubts: tuple[str, ...] = ()
-    """What is probably wrong, and is for a person to check."""
+    """What is probably wrong, for a person to check."""
     bill: Bill
     jobs: tuple[JobReview, ...]
     calibration: Calibration
-    """What such estimates said of steps that others have measured."""
+    """How such estimates compare with published measurements."""
 
     @property
-    def goes(self) -> bool:
+    def can_run(self) -> bool:
         """Whether nothing is known that keeps a job from running."""
-        return all(job.goes for job in self.jobs)
+        return all(job.can_run for job in self.jobs)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known beside the settings."""
+    """What is known in addition to the settings."""
 
     at: datetime
     """Time of the review."""
     preflights: Mapping[str, PreflightResult]
-    """Of the stack's training jobs, by name, as far as their steps were compiled."""
+    """Results for the stack's training jobs whose steps were compiled, by name."""
     deployed: Bill | None
-    """Of the stack that stands; None: nobody asked, or there is none."""
+    """Bill of the deployed stack; `None` if there is none, or it was not asked for."""
     workloads: Sequence[Mapping[str, Any]] | None
-    """Kueue's objects in the cluster; None: nobody asked, or there is none."""
+    """Kueue's Workloads in the cluster; `None` if there is no cluster, or it was not asked."""
 
 
 def review(stack: str, settings: Settings, known: Known) -> Review:
-    """The review of the stack of that name."""
+    """Return the review of the stack of that name."""
     estimates = {name: found.estimate for name, found in known.preflights.items() if found.estimate}
     costs = bill(settings, {name: estimate.seconds for name, estimate in estimates.items()}, known.deployed)
     verdicts, specs = rehearse_stack(settings, known.workloads), job_specs(settings)
     return Review(
         stack=stack,
         made_on=known.at.date(),
-        refused=tuple(map(str, (*expired(settings.budget, settings.environment, known.at), *placeholders(settings)))),
+        refused=tuple(
+            map(str, (*expiry_errors(settings.budget, settings.environment, known.at), *placeholders(settings)))
+        ),
         doubts=tuple(map(str, doubts(settings))),
         bill=costs,
         jobs=tuple(
@@ -218,3 +214,50 @@ def _paces(spec: JobSpec, preflight: PreflightResult, usd_per_hour: float | None
             )
         )
     return tuple(paces)
+
+
+class Change(Spec):
+    """What the engine would do with one resource."""
+
+    operation: str
+    """Pulumi's word, such as `create`, `update`, `replace` or `delete`."""
+    type: str
+    name: str
+    properties: tuple[str, ...]
+    """Paths of the inputs that differ."""
+
+
+class Finding(Spec):
+    """A policy rule that the plan breaks."""
+
+    rule: str
+    level: Literal["advisory", "mandatory"]
+    severity: str
+    resource: str | None
+    """Name within the program; `None` for the whole stack."""
+    message: str
+
+
+class Previewed(Spec):
+    """The result of a preview of a stack."""
+
+    stack: str
+    review: Review | None
+    """`None` if the program ended before it was made; then `errors` says why."""
+    changes: tuple[Change, ...]
+    unchanged: int
+    findings: tuple[Finding, ...]
+    errors: tuple[str, ...]
+    """Why the engine refuses the plan, apart from the findings."""
+    seconds: float
+    """Duration of the preview."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the plan may be executed, and nothing is known that keeps a job from running."""
+        refused = self.errors or any(finding.level == "mandatory" for finding in self.findings)
+        return not refused and self.review is not None and self.review.can_run
+
+
+REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
+"""Environment variable with the path of the file for the review as JSON."""

@@ -1,7 +1,4 @@
-"""A table of a review, as text for terminals and logs and as Markdown for comments.
-
-Owns widths and marks; what stands in the tables is the business of `infra.review.tables`.
-"""
+"""A table of a review, as text for terminals and logs and as Markdown for comments."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,19 +13,19 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 WIDTH = 100
-"""Columns that a log and a terminal surely have."""
+"""Columns that every log and terminal has."""
 
 UNKNOWN = "unknown"
-"""Stands for a number that nobody knows."""
+"""Stands for an unknown number."""
 
 
 State = Literal["good", "notable", "bad"]
-"""Of an answer: nothing to say against it; somebody may mind; the plan does not go."""
+"""Of an answer: fine; worth a look; the plan cannot run."""
 
 _ADDRESS = re.compile(r"https://[\w./:?=&%#~+,-]*[\w/]", re.ASCII)
 _MARKS = re.compile(r"[\\|*_<>`\[\]~!&]")
 _CALLS = re.compile(r"((?<!\w)[@#])(?=\w)")
-"""Begins a mention of a person or team, or a reference to an issue."""
+"""Start of a mention of a person or team, or of a reference to an issue."""
 _COLOURS: dict[State, str] = {"good": "green", "notable": "yellow", "bad": "bold red"}
 
 
@@ -44,18 +41,18 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str]
     whole: Sequence[int] = ()
-    """Columns whose cells are short and stay on one line."""
+    """Columns with short cells that are not wrapped."""
     folded: bool = False
-    """Whether a comment shows the rows only when somebody opens them."""
+    """Whether a comment shows the rows only when they are opened."""
 
 
 def renderable(tables: Iterable[Table]) -> RenderableType:
-    """For rich, which leaves the colours out where there is no terminal."""
+    """Return the tables for rich, which omits the colours without a terminal."""
     return Group(*(part for table in tables for part in _parts(table)))
 
 
 def as_text(tables: Iterable[Table]) -> str:
-    """Without colours, at most `WIDTH` columns."""
+    """Return the tables as plain text, at most `WIDTH` columns wide."""
     console = Console(file=StringIO(), width=WIDTH, color_system=None)
     with console.capture() as captured:
         console.print(renderable(tables))
@@ -63,7 +60,7 @@ def as_text(tables: Iterable[Table]) -> str:
 
 
 def as_markdown(tables: Iterable[Table]) -> str:
-    """The same words for a comment on a pull request."""
+    """Return the tables as a comment on a pull request."""
     return "\n\n".join(_markdown(table) for table in tables)
 
 

@@ -1,16 +1,12 @@
-"""A review as tables: what stands in the way, price, queue, chips.
+"""A review as tables: what is in the way, price, queue and chips. What was not measured is called an estimate."""
 
-Owns what a person reads of price and queue, and in which words; of the chips that is `infra.review.chips`. How tables
-look is the business of `infra.review.table`.
-"""
+from collections.abc import Iterable, Mapping, Sequence
 
-from collections.abc import Iterable, Mapping
-
-from infra.admission.verdict import Outcome
-from infra.bill import Amount, Bill, Delta, GroupBill, JobBill, SweepBill
-from infra.review.chips import chip_tables, titled
-from infra.review.review import JobReview, Review
+from infra.admission.rehearsal import Outcome
+from infra.cost import Amount, Bill, Delta, GroupBill, JobBill, SweepBill
+from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
+from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
 _QUEUE_STATES: Mapping[Outcome, State] = {
     "admitted": "good",
@@ -30,18 +26,18 @@ _NO_JOBS = Table(
 
 
 def tables(review: Review) -> list[Table]:
-    """What stands in the preview, in this order."""
+    """Return the tables of a review, in their order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
     return [*_ready(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
 
 
 def _ready(review: Review) -> Iterable[Table]:
-    """What `up` refuses, and what a person has to look at; nothing where there is neither."""
+    """Yield what `up` refuses, and what a person has to check, if there is any."""
     notes = [f"- {line}" for line in (*review.refused, *review.doubts)]
     if review.refused:
         yield Table("Ready", "NO: `up` refuses this stack", "bad", (), (), notes)
     elif review.doubts:
-        yield Table("Ready", "perhaps: look at what cannot be known from here", "notable", (), (), notes)
+        yield Table("Ready", "perhaps: check what cannot be known from here", "notable", (), (), notes)
 
 
 def _price(review: Review) -> Table:
@@ -63,7 +59,7 @@ def _price(review: Review) -> Table:
 
 
 def spent(bill: Bill) -> str:
-    """What a stack costs per hour, in a few words."""
+    """Return what a stack costs per hour, as text."""
     at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
     return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
 
@@ -103,7 +99,7 @@ def _sum(name: str, amount: Amount) -> tuple[str, ...]:
 
 
 def _known(amount: Amount, usd: float, decimals: int) -> str:
-    """A sum, marked where there is more that nobody knows."""
+    """Return a sum, marked if unknown amounts come on top."""
     if not amount.unknown:
         return _amount(usd, decimals)
     return f"{_amount(usd, decimals)} + ?" if usd else UNKNOWN
@@ -125,14 +121,14 @@ def _most(job: JobBill) -> Iterable[str]:
 
 
 def _all_runs(sweep: SweepBill) -> str:
-    """What a sweep costs, and that its runs do not come at once."""
+    """Return the cost of a sweep, and that its runs are queued one after the other."""
     amounts = (
         (sweep.usd, "{} for all steps by the estimates"),
         (sweep.usd_at_most, "at most {}, when each is stopped by its max_hours"),
     )
-    told = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
-    cost = "; ".join(told) or "nobody knows what they cost, for they have neither estimates nor max_hours"
-    return f"{sweep.name}: {sweep.runs} runs, one behind the other in the queue of {sweep.team}; together {cost}."
+    known = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
+    cost = "; ".join(known) or "at an unknown price, since they have neither estimates nor max_hours"
+    return f"{sweep.name}: {sweep.runs} runs, queued one after the other for team {sweep.team}; together {cost}."
 
 
 def _difference(delta: Delta) -> Iterable[str]:
@@ -151,7 +147,7 @@ def _difference(delta: Delta) -> Iterable[str]:
 
 
 def _more(amount: Amount) -> str:
-    """A sum of differences, marked where there is more that nobody knows."""
+    """Return a sum of differences, marked if unknown amounts come on top."""
     if not amount.unknown:
         return _signed(amount.usd_per_hour)
     return f"{_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
@@ -163,10 +159,10 @@ def _listed(bill: Bill) -> str:
 
 def _queue(review: Review, job: JobReview) -> Table:
     verdict = job.admission
-    told, *details = verdict.lines
+    headline, *details = verdict.lines
     return Table(
-        title=titled("Queue", review, job),
-        verdict=told,
+        title=job_title("Queue", review, job),
+        verdict=headline,
         state=_QUEUE_STATES[verdict.outcome],
         columns=(),
         rows=(),
@@ -184,3 +180,207 @@ def _usd(amount: float) -> str:
 
 def _signed(amount: float) -> str:
     return f"{'-' if amount < 0 else '+'}{_usd(abs(amount))}"
+
+
+_RESUMED = {
+    True: "may continue with it",
+    False: "cannot continue, unless allow_changes names it",
+    None: "cannot continue",
+}
+_SHOWN_ARRAYS = 3
+"""Largest arrays that a review shows; the preflight shows all."""
+
+
+def chip_tables(review: Review, job: JobReview) -> list[Table]:
+    """Return whether a training job fits, and how long it would take."""
+    if job.plan.training is None:
+        return []
+    return [_memory(review, job, _SHOWN_ARRAYS), *_remedies(review, job), *_pace(review, job)]
+
+
+def preflight_tables(review: Review) -> list[Table]:
+    """Return the same for all jobs, with what the estimates are based on."""
+    jobs = [job for job in review.jobs if job.plan.training]
+    found = [table for job in jobs for table in _preflight(review, job)]
+    estimated = any(job.preflight and job.preflight.fits for job in jobs)
+    return [*found, *([_calibration(review)] if estimated else ())]
+
+
+def job_title(title: str, review: Review, job: JobReview) -> str:
+    """Return the title of a table about one job, with the job's name if there are several."""
+    return title if len(review.jobs) == 1 else f"{title} of {job.plan.name}"
+
+
+def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
+    yield from (_memory(review, job, None), *_remedies(review, job), *_pace(review, job))
+    if job.preflight and job.preflight.fits:
+        yield _traffic(review, job, job.preflight)
+
+
+def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
+    """Return whether the job fits, with so many of the largest arrays, or all of them."""
+    found = job.preflight
+    arrays = found.biggest_arrays[:shown] if found else ()
+    return Table(
+        title=job_title("Chips", review, job),
+        verdict=_fit(found) if found else f"not compiled yet: run bin/multislice preflight -s {review.stack}",
+        state="good" if found and found.fits else "bad" if found and found.fits is False else "notable",
+        columns=("largest arrays of a device", "shape", "GiB"),
+        rows=[(array.what, array.shape, f"{array.gib:.2f}") for array in arrays],
+        notes=[*_step(review, job.plan), *(_compilation(found) if found and not found.unsupported else ())],
+    )
+
+
+def _step(review: Review, plan: JobPlan) -> Iterable[str]:
+    if plan.training:
+        yield (
+            f"{plan.training.preset} on {plan.slices} x {_shape(review, plan)}, mesh {plan.training.mesh},"
+            f" {plan.training.sequences_per_step} x {plan.training.tokens_per_sequence} tokens a step."
+        )
+        if plan.training.padding:
+            yield _padding(plan.slices, plan.training.padding)
+        for chosen in plan.training.optimizer:
+            yield (
+                f"{chosen.setting} {_value(chosen.value)}, {_value(chosen.preset)} in the preset: a run trained with"
+                f" another value {_RESUMED[chosen.resumes]}."
+            )
+
+
+def _value(value: float | str | None) -> str:
+    if value is None:
+        return "unset"
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _padding(slices: int, found: Sequence[Padding]) -> str:
+    """Return the two largest counts of slices that need padding, and the count that needs most."""
+    near = ", ".join(f"{one.share:.1%} on {one.slices} of {slices} slices" for one in reversed(found[-2:]))
+    worst = max(found, key=lambda one: one.share)
+    return f"Rows that are padding: {near}; at most {worst.share:.1%}, on {worst.slices}."
+
+
+def _shape(review: Review, plan: JobPlan) -> str:
+    (group,) = (group for group in review.bill.groups if group.name == plan.groups[0])
+    return f"{group.generation} {group.topology}"
+
+
+def _fit(found: PreflightResult) -> str:
+    if found.unsupported:
+        return f"NO ANSWER: {found.unsupported}"
+    answer = "fits: " if found.fits else "DOES NOT FIT: needs "
+    return f"{answer}{_number(found.needed_gib)} of {_number(found.usable_gib)} GiB on each device"
+
+
+def _compilation(found: PreflightResult) -> Iterable[str]:
+    packages = ", ".join(f"{package} {version}" for package, version in found.versions.items())
+    seconds = f"{_number(found.compile_wall_seconds, 0)} s ({_number(found.compile_cpu_seconds, 0)} s of processor)"
+    yield f"Compiled in {seconds} by {packages}; nothing ran on a TPU."
+    if other := found.alternative:
+        step = f"ESTIMATED step {_number(other.seconds, 3)} s" if other.fits else "the step does not fit"
+        own = f" instead of {_number(found.estimate.seconds, 3)} s" if other.fits and found.estimate else ""
+        yield (
+            f"With compile: {other.compile}, {_number(other.compile_cpu_seconds, 0)} s of processor instead of"
+            f" {_number(found.compile_cpu_seconds, 0)} s; {step}{own}."
+        )
+    if found.attention:
+        yield f"{found.attention}."
+    yield from found.warnings
+
+
+def _remedies(review: Review, job: JobReview) -> Iterable[Table]:
+    found = job.preflight
+    if found is None or found.fits is not False:
+        return
+    helps = any(remedy.fits for remedy in found.remedies)
+    yield Table(
+        title=job_title("Instead", review, job),
+        verdict="these would fit" if helps else "nothing that was tried fits: use larger slices",
+        state="notable" if helps else "bad",
+        columns=("tried, each compiled", "fits", "GiB", "ESTIMATED step s"),
+        rows=[
+            (remedy.change, "yes" if remedy.fits else "no", _number(remedy.peak_gib), _number(remedy.seconds, 3))
+            for remedy in found.remedies
+        ],
+        notes=(),
+    )
+
+
+def _pace(review: Review, job: JobReview) -> Iterable[Table]:
+    plan = job.plan.training
+    if plan is None or not job.paces:
+        return
+    quoted = next(pace for pace in job.paces if pace.kernel_efficiency == QUOTED_EFFICIENCY)
+    cost = "at an unknown price" if quoted.usd is None else f"for ${quoted.usd:,.0f} on {job.plan.groups[0]}"
+    (costs,) = (costs for costs in review.bill.jobs if costs.name == job.plan.name)
+    yield Table(
+        title=job_title("Pace", review, job),
+        verdict=f"ESTIMATE: {plan.steps:,} steps, {plan.tokens:.3g} tokens in {quoted.days:,.1f} days {cost}",
+        state="good",
+        columns=("attention kernels at", "step s", "MFU", "tokens/s/chip", "tokens a day", "days", "$"),
+        rows=[_at(pace) for pace in job.paces],
+        notes=[_calibrated(review), f"Not in it: {'; '.join(costs.not_included)}."],
+    )
+
+
+def _at(pace: Pace) -> tuple[str, ...]:
+    return (
+        f"{pace.kernel_efficiency:.0%}{' (quoted)' if pace.kernel_efficiency == QUOTED_EFFICIENCY else ''}",
+        f"{pace.step_seconds:.3f}",
+        f"{pace.mfu:.1%}",
+        f"{pace.tokens_per_second_per_chip:,.0f}",
+        f"{pace.tokens_per_day:.3g}",
+        f"{pace.days:,.2f}",
+        UNKNOWN if pace.usd is None else f"{pace.usd:,.0f}",
+    )
+
+
+def _calibrated(review: Review) -> str:
+    calibration = review.calibration
+    ratios = [recipe.ratio for recipe in calibration.recipes if recipe.ratio is not None]
+    return (
+        f"CALIBRATION: such an estimate of {calibration.program} was {min(ratios):.2f} to {max(ratios):.2f} of the"
+        f" published seconds, on {len(ratios)} shapes of {calibration.model}."
+    )
+
+
+def _traffic(review: Review, job: JobReview, found: PreflightResult) -> Table:
+    networks = (("within the slice (ICI)", found.ici_sent_bytes), ("to other slices (DCN)", found.dcn_sent_bytes))
+    exposed = found.dcn_exposed_seconds
+    waited = "" if exposed is None else f", {exposed * 1e3:.1f} ms of DCN not hidden and not in the estimate"
+    return Table(
+        title=job_title("Traffic", review, job),
+        verdict=f"of a device in a step{waited}",
+        state="good",
+        columns=("sent", "by", "MB"),
+        rows=[
+            (network, kind.lower().replace("_", "-"), f"{sent / 1e6:,.1f}")
+            for network, totals in networks
+            for kind, sent in totals.items()
+        ],
+        notes=(),
+    )
+
+
+def _calibration(review: Review) -> Table:
+    calibration = review.calibration
+    return Table(
+        title="Calibration",
+        verdict=f"{calibration.program}, {calibration.model}: published and estimated",
+        state="good",
+        columns=("one slice", "tokens a chip", "published s", "ESTIMATED s", "ratio"),
+        rows=[
+            (
+                f"{recipe.generation} {recipe.topology}",
+                f"{recipe.sequences_per_chip} x {calibration.sequence_length}",
+                f"{recipe.published_seconds:.3f}",
+                _number(recipe.estimated_seconds, 3),
+                _number(recipe.ratio),
+            )
+            for recipe in calibration.recipes
+        ],
+        notes=[f"Published: {calibration.source}"],
+    )
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

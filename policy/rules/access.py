@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from infra.names import NAMESPACE_LABEL
 from policy.plan import CLUSTER, NAMESPACE, SERVICE, Declared, at, every, namespace, object_name, of_kind
 from policy.rule import ResourceRule, Rule, Severity, StackRule, Violation, must_be, must_not_be, shown
 from policy.slices import team_namespaces
@@ -14,8 +15,6 @@ _ROUTED = ("kubernetes:networking.k8s.io/*:Ingress", "kubernetes:gateway.network
 _UNSEEN = ("kubernetes:helm.sh/v3:Release", "kubernetes:*Patch", "kubernetes:*List")
 _EVERYONE = ("system:anonymous", "system:unauthenticated", "system:authenticated", "system:serviceaccounts")
 _ESCALATING_VERBS = ("bind", "escalate", "impersonate")
-_NAME = "kubernetes.io/metadata.name"
-"""Label that the API server gives every namespace. Anyone who may label a namespace can give it any other label."""
 _COLLECTORS = "gmp-system"
 """Namespace in which only GKE runs pods, the collectors of metrics."""
 _PRACTICES = "https://kubernetes.io/docs/concepts/security/rbac-good-practices/"
@@ -97,7 +96,7 @@ def _wide_egress(policy: Declared) -> Iterator[str]:
 
 
 def _is_collectors(rule: Any) -> bool:
-    named = {at(peer, "namespaceSelector", "matchLabels", _NAME) for peer in every(rule, "from")}
+    named = {at(peer, "namespaceSelector", "matchLabels", NAMESPACE_LABEL) for peer in every(rule, "from")}
     return bool(every(rule, "ports")) and named == {_COLLECTORS}
 
 
@@ -108,7 +107,9 @@ def _is_own_namespace(peer: Any) -> bool:
 def _is_named_namespace(peer: Any) -> bool:
     selector = at(peer, "namespaceSelector")
     listed = [each for each in every(selector, "matchExpressions") if at(each, "operator") == "In"]
-    return at(selector, "matchLabels", _NAME) is not None or _NAME in {at(each, "key") for each in listed}
+    return at(selector, "matchLabels", NAMESPACE_LABEL) is not None or NAMESPACE_LABEL in {
+        at(each, "key") for each in listed
+    }
 
 
 RULES: tuple[Rule, ...] = (

@@ -1,6 +1,6 @@
 """Rules on chips: what they cost, how the jobs on them save and end, and which queues give them out.
 
-Settings that contradict each other never reach a plan, because `infra.rules` refuses them. What the program renders
+Settings that contradict each other never reach a plan, because `infra.settings` refuses them. What the program renders
 from settings is compared with golden files. The rules here are for settings that are legal and expensive, and for
 node pools, jobs and queues that somebody adds to the program.
 """
@@ -8,6 +8,7 @@ node pools, jobs and queues that somebody adds to the program.
 import re
 from collections.abc import Iterator, Sequence
 
+from infra.names import MAX_TIME_LABEL, QUEUE_LABEL
 from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, of_kind, of_type
 from policy.rule import Level, ResourceRule, Rule, Severity, StackRule, Violation, must_be, shown
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
@@ -21,8 +22,6 @@ _LEAST_PATIENCE_HOURS = 24
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _STASH = "pulumi:index:Stash"
 """Resource with the day on which a stack expires or an environment ends."""
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_DEADLINE_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
 _UNCOUNTED = "RestartJobSetAndIgnoreMaxRestarts"
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
 _QUOTAS = "https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/"
@@ -61,11 +60,11 @@ def _ends(resources: Sequence[Declared]) -> Iterator[Violation]:
     stashes = [at(stash.properties, "input") for stash in of_type(resources, _STASH)]
     expires = any(at(stash, "expires_on") or at(stash, "expires_at") for stash in stashes)
     for job in slice_jobs(resources):
-        deadline = at(job.resource.properties, "metadata", "labels", _DEADLINE_LABEL)
+        deadline = at(job.resource.properties, "metadata", "labels", MAX_TIME_LABEL)
         # Only the trainer notices by itself that it hangs.
         endless = job.runs_on(on_demand if job.specification else pools)
         if endless and deadline is None and not expires:
-            message = f"expected label {_DEADLINE_LABEL} or a day on which the stack expires, got neither"
+            message = f"expected label {MAX_TIME_LABEL} or a day on which the stack expires, got neither"
             yield Violation(message, job.resource.urn)
 
 
@@ -116,10 +115,10 @@ def _kept(job_set: Declared) -> Iterator[str]:
 def _queued(resources: Sequence[Declared]) -> Iterator[Violation]:
     queues = {(namespace(queue), object_name(queue)) for queue in of_kind(resources, "LocalQueue")}
     for job_set in of_kind(resources, "JobSet"):
-        name, where = at(job_set.properties, "metadata", "labels", _QUEUE_LABEL), namespace(job_set)
+        name, where = at(job_set.properties, "metadata", "labels", QUEUE_LABEL), namespace(job_set)
         if (where, name) not in queues:
             here = ", ".join(sorted(queue for place, queue in queues if place == where)) or "none"
-            expected = f"label {_QUEUE_LABEL} with a queue of namespace {where!r} ({here})"
+            expected = f"label {QUEUE_LABEL} with a queue of namespace {where!r} ({here})"
             yield Violation(f"expected {expected}, got {shown(name)}", job_set.urn)
         if at(job_set.properties, "spec", "suspend") is not None:
             yield Violation("expected no spec.suspend, which only Kueue sets, got one", job_set.urn)
@@ -184,7 +183,7 @@ RULES: tuple[Rule, ...] = (
         title="Every node pool with TPUs is a slice of the table of TPUs",
         why="GKE refuses other slices after the cluster exists and is billed, and no rule counts the chips of machines"
         " that the table does not have.",
-        fix="Choose machine type and topology from the table of TPUs, or add the generation to infra.generations.",
+        fix="Choose machine type and topology from the table of TPUs, or add the generation to infra.tpu.",
         link="https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus",
         checks={NODE_POOL: _offered},
     ),

@@ -221,7 +221,7 @@ RULES: tuple[Rule, ...] = (
         why="The trainer deletes most checkpoints that it writes, hosts that die while they save leave parts that no"
         " listing shows, and every build adds an image of some gigabytes.",
         fix=f"Set softDeletePolicy to {_MOST_SOFT_DELETE_DAYS} days or less, and keep the lifecycle rule and the"
-        " clean-up policies of infra.storage and infra.image.",
+        " clean-up policies of infra.storage.",
         link="https://cloud.google.com/storage/docs/lifecycle",
         checks={BUCKET: _cleaned_bucket, REPOSITORY: _cleaned_repository},
         replaces=("soft-delete-ends", "uploads-end", "images-go"),

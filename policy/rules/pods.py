@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from infra.accelerators import TPU_RESOURCE
+from infra.names import TPU_RESOURCE
 from policy.plan import CONFIG_MAP, JOB_SET, Declared, at, every, is_known, namespace
 from policy.rule import Check, ResourceRule, Rule, Severity, shown
 

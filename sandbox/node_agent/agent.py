@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from infra.api_server import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json
-from infra.watch import Watch
+from infra.kubernetes import APPLY_PATCH, STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiServer, Json, Watch
+from infra.names import NODES
 from sandbox.node_agent.container import Machine, PodNames, object_lookup, pod_token
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.kubelet_server import KubeletServer, LogTimes
@@ -75,7 +75,7 @@ class Leases:
         self._api.request("PATCH", path, _lease(name, uid, datetime.now(UTC)), query, APPLY_PATCH)
         if uid in self._unconfirmed:
             status = {"status": {"conditions": [_condition(datetime.now(UTC))]}}
-            self._api.patch(f"/api/v1/nodes/{name}/status", status, STRATEGIC_MERGE_PATCH)
+            self._api.patch(f"{NODES}/{name}/status", status, STRATEGIC_MERGE_PATCH)
             self._unconfirmed.discard(uid)
 
 
@@ -151,7 +151,7 @@ class NodeAgent:
         self._site.pods.mkdir(parents=True)
         reaper = start_reaper(self._site.pods)
         api = self._machine.api
-        nodes = Watch(api, "/api/v1/nodes", {"labelSelector": NODE_LABEL}, self._node_changed, self._node_removed)
+        nodes = Watch(api, NODES, {"labelSelector": NODE_LABEL}, self._node_changed, self._node_removed)
         pods = Watch(api, "/api/v1/pods", {"fieldSelector": "spec.nodeName!="}, self._pod_changed, self._pod_removed)
         threads = [
             _thread("nodes", nodes.run),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from sandbox.node_agent.environment import (
     Lookup,
     Mount,

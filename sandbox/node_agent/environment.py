@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.node_agent.pod import ConfigError, Pod
 
 type Lookup = Callable[[str, str], Mapping[str, bytes] | None]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.site import pod_folder
 
 LOST_EXIT_CODE = 137

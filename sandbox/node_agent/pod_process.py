@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import urllib3
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.node_agent import launch
 from sandbox.node_agent.environment import Mount
 

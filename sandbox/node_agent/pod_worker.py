@@ -12,7 +12,7 @@ import threading
 import time
 from datetime import UTC, datetime
 
-from infra.api_server import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
+from infra.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
 from sandbox.node_agent.container import Machine, container_plan
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import (

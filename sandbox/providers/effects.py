@@ -13,8 +13,8 @@ from urllib.parse import quote
 import urllib3
 import yaml
 
-from infra.api_server import APPLY_PATCH, ApiServer, Json
-from infra.flavors import NODE_POOL_LABEL
+from infra.kubernetes import APPLY_PATCH, ApiServer, Json
+from infra.names import NODE_POOL_LABEL, NODES
 from sandbox.programs import AUTOSCALER_KINDS, MONITORING_KINDS, Copy, copied_path
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, RESOURCE_POLICY, Cloud
 from sandbox.providers.node_pools import is_decided, nodes, pool_of, require_valid
@@ -130,8 +130,8 @@ class NodePoolEffect(Effect):
             _make(_kinds(AUTOSCALER_KINDS), self.api())
         for node in self._nodes(properties):
             # A killed engine may have left it.
-            if self.api().find(f"/api/v1/nodes/{node['metadata']['name']}") is None:
-                self.api().request("POST", "/api/v1/nodes", node)
+            if self.api().find(f"{NODES}/{node['metadata']['name']}") is None:
+                self.api().request("POST", NODES, node)
 
     @override
     def update(self, old: Json, new: Json) -> None:
@@ -140,18 +140,18 @@ class NodePoolEffect(Effect):
         # GKE replaces a node by another one when its machine type changes.
         replaced = {name for name in live.keys() & wanted.keys() if _machine(live[name]) != _machine(wanted[name])}
         for name in (live.keys() - wanted.keys()) | replaced:
-            self.api().delete(f"/api/v1/nodes/{name}", {})
+            self.api().delete(f"{NODES}/{name}", {})
         for name, node in wanted.items():
             if name not in live or name in replaced:
-                self.api().request("POST", "/api/v1/nodes", node)
+                self.api().request("POST", NODES, node)
             elif node != before.get(name):
                 patch = _node_patch(live[name], before.get(name, node), node)
-                self.api().patch(f"/api/v1/nodes/{name}", patch)
+                self.api().patch(f"{NODES}/{name}", patch)
 
     @override
     def delete(self, properties: Json) -> None:
         for name in self._live(properties):
-            self.api().delete(f"/api/v1/nodes/{name}", {})
+            self.api().delete(f"{NODES}/{name}", {})
 
     def _require_streaming(self, properties: Json) -> None:
         """Refuse nodes that cannot stream images: GKE would make them, but their pods would not start."""
@@ -163,7 +163,7 @@ class NodePoolEffect(Effect):
 
     def _live(self, properties: Json) -> dict[str, Json]:
         selector = f"{NODE_LABEL}=true,{NODE_POOL_LABEL}={properties['name']}"
-        found = self.api().request("GET", "/api/v1/nodes", query={"labelSelector": selector})
+        found = self.api().request("GET", NODES, query={"labelSelector": selector})
         return {node["metadata"]["name"]: node for node in found["items"]}
 
     def _nodes(self, properties: Json) -> list[Json]:

@@ -5,7 +5,7 @@ import hashlib
 import threading
 from typing import override
 
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 from sandbox import programs, site
 from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, Cloud, ResourceType, filled, row
 from sandbox.providers.cluster import wait_ready

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.providers.plugin import Refusal, Resource, type_of
 from sandbox.providers.values import UNKNOWN, Secret, conceal, merged, reveal
 

@@ -9,16 +9,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from infra import accelerators
-from infra.accelerators import TPU_RESOURCE, SliceShape
-from infra.api_server import Json
-from infra.capacity import offers_flex_start
-from infra.flavors import NODE_POOL_LABEL
-from infra.generations import generations
+from infra import tpu
+from infra.kubernetes import Json
+from infra.names import ACCELERATOR_LABEL, HOST_LABEL, NODE_POOL_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.tpu import SliceShape, generations
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import has_unknown
 from sandbox.site import NODE_LABEL, Site
-from sandbox.tpu_environment import ACCELERATOR_LABEL, MACHINE_LABEL, TOPOLOGY_LABEL
+from sandbox.tpu_environment import MACHINE_LABEL
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 
@@ -110,7 +108,7 @@ def _labels(pool: Pool, zone: str, name: str) -> dict[str, str]:
         "cloud.google.com/gke-os-distribution": "cos",
         "cloud.google.com/machine-family": pool.machine_type.partition("-")[0],
         "kubernetes.io/arch": "amd64",
-        "kubernetes.io/hostname": name,
+        HOST_LABEL: name,
         "kubernetes.io/os": "linux",
         MACHINE_LABEL: pool.machine_type,
         "topology.kubernetes.io/region": zone.rpartition("-")[0],
@@ -233,7 +231,7 @@ def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
     placement = properties.get("placementPolicy", {})
     policy_topology = (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
     topology = placement.get("tpuTopology") or policy_topology
-    shapes = [shape for shape in accelerators.all_shapes() if shape.machine_type == machine_type]
+    shapes = [shape for shape in tpu.all_shapes() if shape.machine_type == machine_type]
     if not shapes:
         if topology or machine_type.startswith(("ct", "tpu")):
             raise _invalid(f'Machine type "{machine_type}" does not support TPU topology "{topology or ""}".')
@@ -243,7 +241,7 @@ def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
         _require_no_placement(placement, single_host)
         return single_host
     try:
-        shape = accelerators.shape_of(machine_type, topology)
+        shape = tpu.shape_of(machine_type, topology)
     except ValueError as error:
         message = f'Invalid TPU topology "{topology}" for machine type "{machine_type}"'
         raise _invalid(f"{message}: {error}.") from None
@@ -307,7 +305,7 @@ def _require_flex_start(pool: Pool, shape: SliceShape, properties: Json) -> None
     if pool.flex_start and pool.nodes_per_zone:
         raise _invalid("Flex start node pools require initial node count to be set to 0.")
 
-    if pool.flex_start and not offers_flex_start(shape):
+    if pool.flex_start and not shape.flex_start:
         raise _invalid(f"Flex start is not supported for machine type {pool.machine_type}.")
     if pool.flex_start:
         _require_lone_provisioning_model(pool, properties)

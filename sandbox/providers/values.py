@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 from kubernetes.utils.quantity import parse_quantity
 from pulumi.runtime import rpc
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 
 UNKNOWN = rpc.UNKNOWN
 """The engine's marker of a value that is not known yet."""

@@ -1,5 +1,5 @@
 from benchmarks.preflight_table import DESIGNS, job, missing, row, stale
-from infra.preflights import Design
+from infra.plan import Design
 from tests.infra import preflight_rows
 from workloads.preflight_result import versions
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from infra.api_server import ApiError, ApiServer, Json
+from infra.kubernetes import ApiError, ApiServer, Json
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from tests.chain.stack import wait_until
 

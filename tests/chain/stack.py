@@ -13,11 +13,10 @@ from typing import Any
 
 import psutil
 import yaml
-from kubernetes import client, config
 from pulumi.automation import EngineEvent
 
 from chaos.target import JOB, JOBSETS, NAMESPACE, Target
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox import builds, daemon
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine, environment, project_folder
@@ -86,12 +85,6 @@ class Chain:
         variables = os.environ | environment(self.site)
         folder = project_folder(self.site)
         return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-
-    def official_client(self) -> client.ApiClient:
-        """The client that the program asks a cluster with."""
-        settings: Any = client.Configuration()
-        config.load_kube_config(str(self.site.kubeconfig), client_configuration=settings)
-        return client.ApiClient(settings)
 
     @cached_property
     def api(self) -> ApiServer:

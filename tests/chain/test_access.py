@@ -13,13 +13,13 @@ import pytest
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from infra import access, network_policy, placement
-from infra.addresses import Network
-from infra.api_server import ApiError, ApiServer, Json
-from infra.calls import call_secret
-from infra.job_state import JOBSET_API
+from infra import access, pods
+from infra.jobs import call_secret
+from infra.kubernetes import ApiError, ApiServer, Json
+from infra.names import JOBSET_API_VERSION
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.settings.schema import Network
 from sandbox.site import etcd
 from tests.chain.people import (
     JOBSETS,
@@ -185,8 +185,8 @@ def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywh
         ("PATCH", f"{PODS.format('first')}/any/ephemeralcontainers"),
         ("POST", f"/api/v1/namespaces/first/serviceaccounts/{SERVICE_ACCOUNT}/token"),
         ("PATCH", "/api/v1/namespaces/first"),
-        ("DELETE", f"/apis/networking.k8s.io/v1/namespaces/first/networkpolicies/{network_policy.NAME}"),
-        ("PATCH", f"{RBAC}/roles/{access.NAME}"),
+        ("DELETE", f"/apis/networking.k8s.io/v1/namespaces/first/networkpolicies/{access.NETWORK_POLICY}"),
+        ("PATCH", f"{RBAC}/roles/{access.MEMBERS}"),
         ("POST", f"{RBAC}/rolebindings"),
     ],
 )
@@ -310,7 +310,7 @@ def _head(admin: ApiServer, *requests: Json) -> Json:
 
 
 def _beside_its_job() -> Any:
-    return placement.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
+    return pods.head_place(parse(stack_values("local")).slices, "own", colocated=True)["affinity"]
 
 
 def test_a_namespace_holds_no_disks_and_a_bounded_number_of_pods_and_jobs(admin: ApiServer) -> None:
@@ -337,7 +337,7 @@ def test_a_member_creates_the_secret_of_a_job_and_reads_and_makes_no_other(admin
         item for item in ada.request("GET", JOBSETS.format("first"))["items"] if item["metadata"]["name"] == "keyed"
     )
     path = "/api/v1/namespaces/first/secrets"
-    made = call_secret({"apiVersion": JOBSET_API, "kind": "JobSet", **job}, "the key")
+    made = call_secret({"apiVersion": JOBSET_API_VERSION, "kind": "JobSet", **job}, "the key")
     ada.request("POST", path, made)
     of_account = {**made["metadata"], "annotations": {"kubernetes.io/service-account.name": SERVICE_ACCOUNT}}
     for refused in (
@@ -449,7 +449,7 @@ def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_r
 
 def test_each_namespace_has_the_policy_that_was_rendered(stack: Chain) -> None:
     live = {item["metadata"]["namespace"]: item["spec"] for item in stack.objects("networkpolicies")}
-    assert live == {team: network_policy.of_team(team, Network(), monitored=True)["spec"] for team in TEAMS}
+    assert live == {team: access.network_policy(team, Network(), monitored=True)["spec"] for team in TEAMS}
 
 
 def _trainer(admin: ApiServer) -> Json:

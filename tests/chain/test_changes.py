@@ -18,8 +18,8 @@ from pulumi.automation import CommandError
 
 from chaos.faults.queue import rival
 from cli.explain.finding import Cause
-from infra.holders import holders
-from infra.settings import parse
+from infra.live import holders
+from infra.settings.read import parse
 from tests.chain.commands import answered
 from tests.chain.stack import Chain, Operations, Reviews, ignore, wait_until
 from tests.infra.recording import Values, stack_values
@@ -294,7 +294,7 @@ def test_who_holds_an_object_that_is_not_going_away_is_told(chain: Chain):
     patch = ("patch", "configmap", "kept", "-n", "held", "--type=merge", "-p")
     chain.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/kept"]}}')
     chain.kubectl("delete", "namespace", "held", "--wait=false")
-    api = chain.official_client()
+    api = chain.api
     try:
         wait_until(lambda: any("example.com/kept" in told for told in holders(api, "Namespace", "held")), str)
     finally:

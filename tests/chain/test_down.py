@@ -9,9 +9,8 @@ from rich.console import Console
 from chaos.target import NAMESPACE
 from cli.down import Consent, down
 from cli.up import up
-from infra.api_server import ApiError, Json
-from infra.flavors import KUEUE_NAMESPACE
-from infra.teardown import MARK
+from infra.kubernetes import ApiError, Json
+from infra.names import IN_USE, KUEUE_NAMESPACE
 from sandbox import daemon
 from sandbox.site import taken_ports
 from tests.chain.shared import JOB, SAVE_EVERY, STEPS, shared
@@ -57,7 +56,9 @@ def test_what_the_stack_did_not_make_keeps_a_destroy_from_beginning(stack: Chain
 def _refusal(stack: Chain) -> str:
     """What the API server says against deleting the mark; empty if it would."""
     try:
-        stack.api.request("DELETE", f"/api/v1/namespaces/{KUEUE_NAMESPACE}/configmaps/{MARK}", query={"dryRun": "All"})
+        stack.api.request(
+            "DELETE", f"/api/v1/namespaces/{KUEUE_NAMESPACE}/configmaps/{IN_USE}", query={"dryRun": "All"}
+        )
     except ApiError as error:
         return str(error)
     return ""

@@ -11,9 +11,9 @@ import pytest
 
 from chaos.target import NAMESPACE
 from cli.drift import drifted
-from infra.review.drift import Drift, drift_tables
+from infra.review.preview import Drift, drift_tables
 from infra.review.table import as_text
-from infra.settings import parse
+from infra.settings.read import parse
 from sandbox.providers.cloud import BUCKET, NODE_POOL, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Resource

@@ -11,13 +11,13 @@ import pytest
 
 from chaos.target import NAMESPACE
 from infra.jobset import render
-from infra.settings import parse
+from infra.settings.read import parse
 from infra.submission import submission
 from sandbox.providers.values import merged
 from tests.chain.stack import Chain
 from tests.infra.one_job import submitted
 from tests.infra.recording import stack_values
-from tests.infra.test_containers import with_container
+from tests.infra.settings.test_containers import with_container
 
 _EQUAL_SLICES = {"generation": "v6e", "topology": "2x4", "count": 2, "capacity": "spot"}
 _QUEUED = {"capacity": {"kind": "queued", "max_run_hours": 2}}

@@ -3,9 +3,8 @@
 from http.client import HTTPConnection
 from typing import Any
 
-from infra.monitoring.collection import of_trainers
-from infra.monitoring.component import NAMESPACE as DASHBOARD_NAMESPACE
-from infra.monitoring.rules import rules
+from infra.monitoring import NAMESPACE as DASHBOARD_NAMESPACE
+from infra.monitoring import alert_rules, trainer_monitoring
 from tests.chain.shared import JOB, TEAMS
 from tests.chain.stack import Chain, wait_until
 from tests.workloads.exposed import Numbers, numbers
@@ -19,8 +18,8 @@ def test_the_api_server_has_what_was_rendered(stack: Chain) -> None:
         for found in stack.objects("podmonitorings")
         if found["metadata"]["name"] == "trainer"
     }
-    assert trainers == {team: of_trainers(team)["spec"] for team in TEAMS}
-    declared: Any = rules().values()
+    assert trainers == {team: trainer_monitoring(team)["spec"] for team in TEAMS}
+    declared: Any = alert_rules().values()
     wanted = {manifest["metadata"]["name"]: manifest["spec"] for manifest in declared}
     live = {found["metadata"]["name"]: found["spec"] for found in stack.objects("clusterrules")}
     assert live == wanted

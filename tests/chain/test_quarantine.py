@@ -11,9 +11,8 @@ import pytest
 import urllib3
 
 from chaos.target import NAMESPACE
-from infra.accelerators import TPU_RESOURCE
-from infra.api_server import ApiError, ApiServer, Json
-from infra.flavors import SLICE_GROUP_LABEL
+from infra.kubernetes import ApiError, ApiServer, Json
+from infra.names import SLICE_GROUP_LABEL, TPU_RESOURCE
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD, SERVICE_ACCOUNT
 from sandbox.daemon import CHECKOUT
 from sandbox.node_agent.container import pod_token

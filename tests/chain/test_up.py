@@ -4,8 +4,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
-from infra.flavors import KUEUE_NAMESPACE
-from infra.jobset import JOBSET_NAMESPACE
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from tests.chain.shared import JOB
 from tests.chain.stack import Chain, processes_of
 

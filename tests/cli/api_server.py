@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import urllib3
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 
 type Object = dict[str, Any]
 

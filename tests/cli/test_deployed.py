@@ -7,7 +7,7 @@ import pytest
 
 from cli.deployed import Deployed, JobPlace, deployed
 from cli.halt import Halt
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing
 from tests.cli.api_objects import JOBSETS

@@ -15,7 +15,7 @@ from cli.answer import Form
 from cli.drift import drift, drifted
 from cli.halt import Halt
 from cli.sandbox_folder import changing
-from infra.review.drift import Difference, Drift
+from infra.review.preview import Difference, Drift
 from sandbox.site import create
 from tests.cli.shown import told
 

@@ -10,10 +10,10 @@ from cli import plan as command
 from cli.answer import Form
 from cli.halt import Halt
 from cli.plan import ChipPrices, chart, plan
-from infra.pricing import Rate
+from infra.cost import Rate
+from infra.plan import Goal, Order, Plan
+from infra.plan import plan as planned
 from infra.review.table import as_text
-from infra.shapes import Goal, Order, Plan
-from infra.shapes import plan as planned
 from tests.cli.shown import told
 from tests.infra.preflight_rows import design, fitting, unfit
 

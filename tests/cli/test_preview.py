@@ -16,9 +16,7 @@ from cli.environments.files import OURS, Files
 from cli.halt import Halt
 from cli.multislice import app
 from cli.preview import Asked, preview, previewed
-from infra.review.preview import REVIEW_FILE
-from infra.review.previewed import Previewed
-from infra.review.review import Review
+from infra.review.review import REVIEW_FILE, Previewed, Review
 from tests.cli.shown import told
 from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing

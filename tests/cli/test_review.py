@@ -10,9 +10,9 @@ from rich.console import Console
 from cli.answer import Form
 from cli.halt import Halt
 from cli.review import review
-from infra.bill import bill
+from infra.cost import bill
 from infra.review.review import Review
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.cli.shown import told
 from tests.infra.recording import ROOT
 from tests.infra.review.known import own, running
@@ -59,7 +59,7 @@ def test_what_pulumi_and_kubectl_print_is_compared_with(tmp_path: Path) -> None:
     text = shown(Form.TEXT, outputs, workloads)
 
     assert "-$188.16 an hour at once" in text
-    assert "pushes out 1 running" in text
+    assert "preempts 1 running" in text
 
 
 def test_a_stack_with_example_values_is_refused_by_name() -> None:

@@ -10,7 +10,7 @@ from cli import stack_file
 from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
 from cli.status import Watch, jobs, status
-from infra.bill import OUTPUT, bill
+from infra.cost import BILL_OUTPUT, bill
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played
@@ -52,7 +52,7 @@ def with_two_slices(server: Played, storage: Path) -> Deployed:
     for found in server.collections[NODES]:
         found["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "trillium-0"
     told = bill(stack_file.read(stack_file.find("local")), {}, None).model_dump(exclude={"delta"})
-    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, OUTPUT: told})
+    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, BILL_OUTPUT: told})
 
 
 def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from infra.accelerators import TPU_RESOURCE
-from infra.cluster_queues import amount
-from infra.flavors import flavor_labels, flavor_name
-from infra.settings import parse
+from infra.names import TPU_RESOURCE
+from infra.pods import node_labels
+from infra.queues import amount, flavor_name
+from infra.settings.read import parse
 from tests.documents.diagrams import Box, flow
 from tests.infra.one_job import only_spec, only_training
 from tests.infra.recording import stack_values
@@ -22,7 +22,7 @@ def stack() -> str:
     group, slices = settings.slices[name], spec.slices
     shape = group.shape
     quota = amount(str(settings.teams[job.team].quota[name].chips))
-    labels = flavor_labels(name, group)
+    labels = node_labels(name, group)
     boxes = [
         Box("stack file", [f"slices.{name}", f"{group.generation} {group.topology}, count {group.count}"]),
         Box("slice", [shape.machine_type, f"{shape.hosts} hosts x {shape.chips_per_host} chips = {shape.chips}"]),

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from infra.hidden import Hidden
+from infra.settings.values import Hidden
 
 COLUMNS = "| setting | what it may be | if it is not there | meaning |\n|---|---|---|---|\n"
 

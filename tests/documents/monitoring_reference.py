@@ -2,7 +2,7 @@
 
 import re
 
-from infra.monitoring.alerts import ALERTS, VALUE, Alert
+from infra.monitoring import VALUE, Alert, load_declared
 from workloads.training.exposition import FAMILIES, Family
 
 NUMBERS = ("<!-- numbers: made by tests/documents/monitoring_reference.py -->\n", "<!-- end of numbers -->\n")
@@ -37,7 +37,7 @@ def _name(family: Family) -> str:
 
 
 def _alerts() -> str:
-    return "\n" + "\n".join(map(_section, ALERTS)) + "\n"
+    return "\n" + "\n".join(map(_section, load_declared().every_alert)) + "\n"
 
 
 def _section(alert: Alert) -> str:

@@ -18,13 +18,12 @@ from chaos import report
 from cli import engines, progress, status
 from cli.observed.files import Files, Training
 from cli.observed.snapshot import Queue, Share, Snapshot
-from infra.bill import bill
+from infra.cost import bill
 from infra.review import table
-from infra.review.preview_tables import preview_tables
-from infra.review.previewed import Previewed
-from infra.review.review import review
+from infra.review.preview import preview_tables
+from infra.review.review import Previewed, review
 from infra.review.tables import tables
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.cli import recordings
 from tests.cli.explain.cases import JOB, NODES, PODS
 from tests.cli.test_engines import recorded

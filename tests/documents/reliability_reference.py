@@ -8,7 +8,7 @@ from statistics import median
 from chaos import report
 from chaos.faults import GROUPS
 from chaos.trial import LongRun, Result, from_json
-from infra.jobset import NOT_THE_JOBS_FAULT
+from infra.jobset import UNCOUNTED_CODES
 from tests.documents.pages import DOCS
 from tests.made_part import with_part
 from workloads.spec import FATAL_CODES, ExitCode
@@ -93,7 +93,7 @@ def _summary(results: Sequence[Result]) -> str:
 def _then(code: ExitCode) -> str:
     if code in FATAL_CODES:
         return "the job fails"
-    return "restarts, not counted" if code in NOT_THE_JOBS_FAULT else "restarts, counted"
+    return "restarts, not counted" if code in UNCOUNTED_CODES else "restarts, counted"
 
 
 def _causes() -> Mapping[ExitCode, str]:

@@ -1,6 +1,7 @@
 """The reference of the stack file, made from the classes that read it."""
 
-from infra.stack_file import Options, Settings
+from infra.settings.schema import Options
+from infra.settings.stack import Settings
 from tests.documents.model_fields import COLUMNS, about, meanings, models, table
 
 _HEAD = """# The stack file

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.train import app
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import token_folders

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.job_spec import job_spec
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.submission import job_spec
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.data.token_folder import TokenFolder

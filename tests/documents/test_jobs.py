@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.hidden import HIDDEN
-from infra.job_spec import job_spec
-from infra.jobs import ContainerJob, TrainingJob
 from infra.jobset import render
-from infra.settings import parse
-from infra.submission import submission
+from infra.settings.jobs import ContainerJob, TrainingJob
+from infra.settings.read import parse
+from infra.settings.values import HIDDEN
+from infra.submission import job_spec, submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.infra.recording import Values, run_program, stack_values
 from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from cli.train import app
-from infra.job_spec import job_spec
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.submission import job_spec
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names

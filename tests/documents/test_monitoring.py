@@ -4,8 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from infra.monitoring.alerts import ALERTS
-from infra.monitoring.rules import DOCUMENT, runbook
+from infra.monitoring import DOCUMENT, load_declared, runbook
 from tests.documents.monitoring_reference import with_references
 
 ROOT = Path(__file__).parents[2]
@@ -20,4 +19,4 @@ def test_numbers_and_alerts_are_those_that_are_declared() -> None:
 
 def test_every_runbook_leads_to_a_section() -> None:
     headings = {f"#{heading.lower()}" for heading in re.findall(r"^### (\w+)$", WRITTEN.read_text(), re.MULTILINE)}
-    assert {runbook(alert).removeprefix(DOCUMENT) for alert in ALERTS} == headings
+    assert {runbook(alert).removeprefix(DOCUMENT) for alert in load_declared().every_alert} == headings

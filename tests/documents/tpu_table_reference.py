@@ -1,8 +1,7 @@
 """The reference of TPU slices, made from the program's table and its list prices."""
 
-from infra.accelerators import SliceShape, all_shapes
-from infra.generations import FLEX_START_GENERATIONS, Generation, generations
-from infra.pricing import cheapest_rate, price_table
+from infra.cost import cheapest_rate, price_table
+from infra.tpu import FLEX_START_GENERATIONS, Generation, SliceShape, all_shapes, generations
 from tests.documents.pages import MADE
 
 _HEAD = f"""# The TPU table
@@ -11,7 +10,7 @@ _HEAD = f"""# The TPU table
 
 Every slice that a stack file can name, by `generation` and `topology`. Where a topology has two machine types, the
 multi-host slice is taken, for only those can be joined to others; `machine_type` asks for the other. The numbers are
-those of `infra/generations.py`, whose head names their sources: what Google documents, not what a chip of ours
+those of `infra/tpu.py`, whose head names their sources: what Google documents, not what a chip of ours
 has shown. Peaks are bf16, memory is of one chip.
 """
 _GENERATIONS = (

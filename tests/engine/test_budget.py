@@ -11,12 +11,11 @@ import pulumi
 import pytest
 from pulumi import automation
 
-from infra.bill import Bill, bill
-from infra.expiry import changeable_until
+from infra.cost import Bill, bill
 from infra.outputs import deployed_bill, export_bill
-from infra.readiness import filled_in
-from infra.settings import parse
-from infra.spending import Budget
+from infra.readiness import require_own_values, require_time_left
+from infra.settings.read import parse
+from infra.settings.schema import Budget
 from sandbox import builds
 from sandbox.engine import stack_in
 from sandbox.site import create
@@ -38,7 +37,7 @@ class Plan:
         self.found: list[Bill | None] = []
 
     def __call__(self) -> None:
-        changeable_until(Budget(expires_on=LAST_DAY), None, self.now)
+        require_time_left(Budget(expires_on=LAST_DAY), None, self.now)
         if pulumi.runtime.is_dry_run():
             pulumi.export("found", pulumi.Output.from_input(self._look()))
         if self.bill:
@@ -84,7 +83,7 @@ def test_example_values_are_refused_by_an_update_alone(tmp_path: Path) -> None:
     values = [stack_values("dev")]
 
     def program() -> None:
-        before = filled_in(parse(values[-1]))
+        before = require_own_values(parse(values[-1]))
         pulumi.Stash("chips", input=1, opts=pulumi.ResourceOptions(depends_on=before))
 
     stack = stack_in(create(tmp_path / "sandbox"), builds.prepare(ignore), "test", program)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cli import stack_file
 from cli.halt import Halt
-from infra.settings import SettingsError, parse
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
 from tests.fuzz.damage import damaged, damaged_bytes
 from tests.infra.recording import ROOT, Values, stack_values
 
@@ -26,7 +27,7 @@ def _accepted_or_told(values: Values) -> None:
     try:
         parse(values)
     except SettingsError as error:
-        faults = error.faults
+        faults = error.errors
     else:
         return
     assert faults

@@ -5,9 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from infra.accelerators import SliceShape, all_shapes
-from infra.capacity import CHIPS_OF_A_BLOCK, CHIPS_OF_A_SUB_BLOCK, GENERATION_WITH_BLOCKS, offers_flex_start
-from infra.pricing import list_rate
+from infra.cost import list_rate
+from infra.tpu import BLOCK_GENERATION, CHIPS_PER_BLOCK, CHIPS_PER_SUB_BLOCK, SliceShape, all_shapes
 from tests.infra.recording import Values, stack_values
 
 _WEIGHT_ROWS = 64
@@ -18,9 +17,9 @@ _NAMES = st.from_regex(r"[a-z]{1,63}", fullmatch=True)
 def _capacities(shape: SliceShape, count: int) -> st.SearchStrategy[str | Values]:
     """Whatever capacity GKE has for so many slices."""
     parts: Values = {}
-    if shape.generation == GENERATION_WITH_BLOCKS and count * shape.chips <= CHIPS_OF_A_BLOCK:
+    if shape.generation == BLOCK_GENERATION and count * shape.chips <= CHIPS_PER_BLOCK:
         parts["block"] = _NAMES
-    if parts and count * shape.chips <= CHIPS_OF_A_SUB_BLOCK:
+    if parts and count * shape.chips <= CHIPS_PER_SUB_BLOCK:
         parts["sub_block"] = _NAMES
     plain: st.SearchStrategy[str | Values] = st.sampled_from(["on-demand", "spot"])
     reserved = st.fixed_dictionaries(
@@ -28,7 +27,7 @@ def _capacities(shape: SliceShape, count: int) -> st.SearchStrategy[str | Values
         optional={"project": st.from_regex(r"[a-z]{6,30}", fullmatch=True)},
     )
     divided = st.fixed_dictionaries({"kind": st.just("reservation"), "name": _NAMES, **parts})
-    if not offers_flex_start(shape):
+    if not shape.flex_start:
         return plain | reserved | divided
     hours = st.floats(0.17, 168) | st.integers(1, 168)
     on_request = st.fixed_dictionaries({"kind": st.sampled_from(["flex-start", "queued"]), "max_run_hours": hours})

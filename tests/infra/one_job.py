@@ -2,11 +2,11 @@
 
 import pulumi
 
-from infra.job_spec import job_spec
-from infra.jobs import AnyJob, TrainingJob
-from infra.settings import Settings, parse
-from infra.stack_file import SliceGroup, Team
-from infra.submission import Submission, submission
+from infra.settings.jobs import AnyJob, TrainingJob
+from infra.settings.read import parse
+from infra.settings.schema import SliceGroup, Team
+from infra.settings.stack import Settings
+from infra.submission import Submission, job_spec, submission
 from tests.infra.recording import Values
 from workloads.spec import JobSpec
 

@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from infra.preflights import CompiledStep, Design, Row
+from infra.plan import CompiledStep, Design, Row
 from workloads.preflight_result import StepEstimate
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.flavors import flavor_labels
-from infra.settings import SettingsError, parse
+from infra.pods import node_labels
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
 from infra.slices import TpuSlicesArgs, pool_args
 from sandbox.providers.node_pools import require_valid
 from tests.infra.legal_values import legal_values
@@ -49,7 +50,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
     ({**RESERVED, "project": "p" * 31}, {}, "capacity.project", "a name of at most 30 lower-case letters"),
     ({**RESERVED, "block": ""}, IRONWOOD, "capacity.block", NAME),
     ({**RESERVED, "sub_block": "s"}, IRONWOOD, "capacity", "a block to which the sub_block belongs"),
-    ({**RESERVED, "block": "b"}, CUBES, "capacity", "those of 7x alone have blocks, got block b for v5p; remove block"),
+    ({**RESERVED, "block": "b"}, CUBES, "capacity", "those of 7x alone have blocks, got a block for v5p; remove block"),
     (
         {**RESERVED, "block": "b", "sub_block": "s"},
         IRONWOOD,
@@ -86,7 +87,7 @@ def test_a_capacity_that_cannot_be_had_is_refused_with_the_reason(
     values["slices"]["trillium"] |= {**group, "capacity": capacity}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    told = [str(fault) for fault in raised.value.faults if fault.path == f"slices.trillium.{place}"]
+    told = [str(fault) for fault in raised.value.errors if fault.path == f"slices.trillium.{place}"]
     assert any(words in line for line in told), raised.value
 
 
@@ -96,7 +97,7 @@ def test_a_job_on_queued_slices_takes_one_of_them(values: Values) -> None:
         SettingsError, match="1, since trillium is queued .*, got 2; lower it or write flex-start"
     ) as told:
         parse(values)
-    assert [fault.path for fault in told.value.faults] == ["job.slices.count"]
+    assert [fault.path for fault in told.value.errors] == ["job.slices.count"]
 
 
 def program_with(values: Values, capacity: object, *, slices: int = 2) -> Recording:
@@ -288,4 +289,4 @@ def test_every_accepted_group_becomes_a_pool_of_a_whole_slice_from_one_source(va
     assert [bool(config.spot), scaled, affinity.consume_reservation_type == "SPECIFIC_RESERVATION"].count(True) <= 1
     assert len(affinity.values or ["-"]) == 1
     assert config.boot_disk.disk_type in group.shape.boot_disk_types
-    assert config.labels.items() <= flavor_labels(group_name, group).items()
+    assert config.labels.items() <= node_labels(group_name, group).items()

@@ -1,4 +1,4 @@
-"""What a change of settings takes away from running jobs, told before anything is touched."""
+"""What a change and a destroy must not take away."""
 
 from typing import Any
 
@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 
-from infra.guard import Loss, ground, lost
-from infra.settings import parse
+from infra.guard import Loss, destroy_policies, ground, loss
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
+from infra.objects import OURS
+from infra.settings.read import parse
 from tests.infra.legal_values import legal_values
-from tests.infra.recording import Recording, Values, stack_values
+from tests.infra.recording import Recording, Values, run_program, stack_values
 
 RESERVED = {"kind": "reservation", "name": "chips"}
 
 
 def _loss(before: Values, after: Values) -> Loss:
-    return lost(ground(parse(before)), ground(parse(after)))
+    return loss(ground(parse(before)), ground(parse(after)))
 
 
 def _edited(path: str, value: object) -> Values:
@@ -86,12 +88,12 @@ def test_a_removed_slice_is_named() -> None:
 @given(legal_values())
 def test_the_same_settings_take_nothing_away_and_any_other_shape_does(values: Values) -> None:
     before = ground(parse(values))
-    assert lost(before, before) == Loss((), ())
+    assert loss(before, before) == Loss((), ())
     (group,) = values["slices"]
     changed = {
         pool: {**texts, f"slices.{group}.topology": "other"} if pool else texts for pool, texts in before.items()
     }
-    assert set(lost(before, changed).pools or ()) == before.keys() - {""}
+    assert set(loss(before, changed).pools or ()) == before.keys() - {""}
 
 
 STASH = "pulumi:index:Stash"
@@ -128,3 +130,60 @@ def test_a_destroy_needs_no_program(program: Recording) -> None:
     for found in program.registrations:
         assert not list(found.request.hooks.before_delete), found.name
         assert not list(found.request.hooks.after_delete), found.name
+
+
+CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
+MARK = ("kubernetes:core/v1:ConfigMap", "in-use")
+DELETED = ("in-use", "job-")
+"""Objects in the cluster that a destroy deletes one by one, by the beginning of their names."""
+
+
+def test_the_mark_goes_before_everything_else(program: Recording) -> None:
+    before = program.closure(program.named(*MARK))
+    for found in program.registrations:
+        assert found.name in {"google", "in-use"} or found.urn in before, found.name
+
+
+def test_the_stacks_own_queues_flavors_and_namespaces_are_not_foreign(program: Recording) -> None:
+    for _, kind in NO_FOREIGN.values():
+        declared = [found for found in program.registrations if found.type.endswith(f":{kind}")]
+        names = {found.inputs["metadata"]["name"] for found in declared} - {KUEUE_NAMESPACE, JOBSET_NAMESPACE}
+        ours = {found.inputs["metadata"]["name"] for found in declared if _annotated(found.inputs)}
+        assert names == ours != set(), kind
+
+
+def _annotated(manifest: Values) -> bool:
+    return OURS.items() <= manifest["metadata"].get("annotations", {}).items()
+
+
+def test_jobs_of_every_team_and_of_none_are_looked_for(two_teams: Values) -> None:
+    rendered: Any = destroy_policies(parse(two_teams))
+    bindings = [item["spec"] for item in rendered.values() if item["spec"].get("policyName") == NO_JOB_RUNS]
+    looked_in = {spec["paramRef"]["namespace"] for spec in bindings}
+    assert looked_in == {"default", *(team["namespace"] for team in two_teams["teams"].values())}
+
+
+def test_all_in_the_cluster_but_marks_and_jobs_goes_with_it(program: Recording) -> None:
+    cluster = program.named(*CLUSTER).urn
+    by_urn = {found.urn: found for found in program.registrations}
+    for found in program.registrations:
+        if found.type.startswith("kubernetes:") and not found.name.startswith(DELETED):
+            owner = found
+            while not owner.request.deletedWith and owner.request.parent in by_urn:
+                owner = by_urn[owner.request.parent]
+            assert owner.request.deletedWith == cluster, found.name
+        elif found.name.startswith(DELETED):
+            assert not found.request.deletedWith, found.name
+
+
+def test_a_protected_cluster_protects_what_a_destroy_deletes_first() -> None:
+    for stack, protects in (("local", False), ("prod", True)):
+        program = run_program(stack_values(stack))
+        assert program.named(*MARK).request.protect is protects
+
+
+@pytest.mark.parametrize(("agreed", "action"), [(False, "Deny"), (True, "Warn")])
+def test_who_agrees_to_an_interruption_is_only_warned(two_teams: Values, agreed: bool, action: str) -> None:
+    rendered: Any = destroy_policies(parse({**two_teams, "allow_interruption": agreed}))
+    bindings = [item for name, item in rendered.items() if name.endswith("-binding")]
+    assert {tuple(binding["spec"]["validationActions"]) for binding in bindings} == {(action,)}

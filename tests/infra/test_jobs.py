@@ -1,251 +1,214 @@
-"""Stack files with several jobs, of several kinds."""
+"""The jobs in the cluster: replacement, secrets and calls of functions."""
 
-from collections.abc import Sequence
 from copy import deepcopy
-from graphlib import CycleError
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from pulumi.runtime import rpc
 
-from infra.jobs import ContainerJob, TrainingJob, group_order
-from infra.settings import SettingsError, parse
-from tests.infra.recording import Recording, Values, run_program
-
-DIGEST = f"sha256:{'3' * 64}"
-CONTAINER = {
-    "kind": "container",
-    "team": "product",
-    "slices": {"group": "ironwood", "count": 2},
-    "priority": "low",
-    "max_restarts": 1,
-    "max_hours": 10,
-    "image": f"europe-docker.pkg.dev/my-project/tools/sweep@{DIGEST}",
-    "command": ["python", "-m", "sweep"],
-    "args": ["--host", "$(TPU_WORKER_ID)"],
-    "env": {"LEVEL": "info"},
-    "ports": {"http": 8000},
-}
-JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
-
-
-@pytest.fixture
-def several(two_teams: Values) -> Values:
-    """Two training jobs of one team and a container of another."""
-    values = deepcopy(two_teams)
-    job = values.pop("job")
-    name = job.pop("name")
-    small = job | {"slices": {"group": "trillium", "count": 1}, "mesh": {"replica": 2, "fsdp": 8}, "max_hours": 5}
-    values["jobs"] = {name: job, "small": small, "serve": deepcopy(CONTAINER)}
-    values["budget"] = {"usd_per_hour": 300, "usd_total": 10_000}
-    return values
-
-
-@pytest.fixture
-def recorded(several: Values) -> Recording:
-    return run_program(several)
-
-
-def told(values: Values) -> dict[str, str]:
-    try:
-        parse(values)
-    except SettingsError as error:
-        return {fault.path: str(fault) for fault in error.faults}
-    return {}
-
-
-def test_each_job_is_of_its_kind_and_has_its_key_as_its_name(several: Values) -> None:
-    jobs = parse(several).jobs
-    assert {name: (job.name, type(job)) for name, job in jobs.items()} == {
-        "ablation": ("ablation", TrainingJob),
-        "small": ("small", TrainingJob),
-        "serve": ("serve", ContainerJob),
-    }
-
-
-def test_the_short_form_is_the_same_job_as_the_long_one(two_teams: Values) -> None:
-    job = dict(two_teams["job"])
-    long = {**two_teams, "jobs": {job.pop("name"): job}}
-    del long["job"]
-    assert parse(long) == parse(two_teams)
-    assert _declared(run_program(long)) == _declared(run_program(two_teams))
-
-
-def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
-    return sorted((found.type, found.name, found.inputs) for found in recording.registrations if found.inputs)
-
-
-@pytest.mark.parametrize(
-    ("change", "path", "words"),
-    [
-        ({"job": {"name": "other"}}, "job", "either jobs or, for one training job, job, got both"),
-        ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without any"),
-        ({"jobs": {"Big": CONTAINER}}, "jobs.Big", "at most 26 lower-case letters, digits and hyphens"),
-        ({"jobs": {"a": "b"}}, "jobs.a", "got 'b'; change jobs.a in the stack file"),
-        ({"jobs": {"a": CONTAINER | {"name": "a"}}}, "jobs.a.name", "no name, since a is the job's name, got 'a'"),
-        ({"jobs": {"a": CONTAINER | {"kind": "batch"}}}, "jobs.a.kind", "one of the kinds training, container, got"),
-        ({"jobs": {"a": CONTAINER | {"team": "sales"}}}, "jobs.a.team", "one of the teams product, research"),
-        ({"jobs": {"a": CONTAINER | {"preset": "tiny"}}}, "jobs.a.preset", "got 'preset'"),
-        ({"jobs": {"a": CONTAINER | {"image": "sweep:1"}}}, "jobs.a.image", "an image by digest"),
-        ({"jobs": {"a": CONTAINER | {"env": {"2a": ""}}}}, "jobs.a.env.2a", "letters, digits and underscores"),
-        ({"jobs": {"a": CONTAINER | {"env": {"TPU_NAME": ""}}}}, "jobs.a.env.TPU_NAME", "neither GKE nor the job"),
-        ({"jobs": {"a": CONTAINER | {"ports": {"web_1": 80}}}}, "jobs.a.ports.web_1", "15 lower-case letters"),
-        ({"jobs": {"a": CONTAINER | {"ports": {"web": 0}}}}, "jobs.a.ports.web", "greater than or equal to 1, got 0"),
-        ({"jobs": {"a": CONTAINER | {"ports": {"web": 8431}}}}, "jobs.a.ports.web", "where libtpu answers GKE"),
-        ({"jobs": {"a": CONTAINER | {"secrets": ["TOKEN"]}}}, "jobs.a.secrets", "got TOKEN; rename it or add"),
-        (
-            {"jobs": {"a": CONTAINER | {"slices": {"group": "ironwood", "count": 3}}}},
-            "jobs.a.slices.count",
-            "at most the 2 slices of ironwood, got 3",
-        ),
-        (
-            {"jobs": {"a": CONTAINER | {"slices": {"group": "single", "count": 1}, "team": "research"}}},
-            "teams.research.quota.single",
-            "at least the 4 chips of job a, got nothing",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+from infra.jobs import (
+    KEPT_SECONDS,
+    CallJob,
+    CallSettings,
+    call_jobset,
+    call_secret,
+    call_settings,
+    call_spec_of,
+    usd_per_job_hour,
 )
-def test_a_fault_is_told_with_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
-    assert words in told(several | change)[path]
+from infra.jobset import render
+from infra.names import METRICS_PORT_NAME
+from infra.settings.read import parse
+from tests.infra.one_job import only_group, only_job, only_submission
+from tests.infra.recording import Recording, Values, run_program, stack_values
+from workloads.spec import CALL_KEY_VARIABLE, CallSpec, SliceSpec
+
+PRICE = "kubernetes:core/v1:ConfigMap"
+JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
 
 
-def test_the_short_form_is_of_a_training_job_alone(two_teams: Values) -> None:
-    values = two_teams | {"job": {**CONTAINER, "name": "serve"}}
-    assert "a training job, for job stands for one, got 'container'" in told(values)["job.kind"]
+def _priced(values: Values, usd_per_chip_hour: float) -> Values:
+    groups = dict.fromkeys(values["slices"], usd_per_chip_hour)
+    return deepcopy(values) | {"prices": {"usd_per_chip_hour": groups}}
 
 
-def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
-    several["jobs"]["ablation"]["preset"] = "huge"
-    several["jobs"]["serve"]["image"] = "sweep:1"
-    assert {"jobs.ablation.preset", "jobs.serve.image"} <= told(several).keys()
+def _env(program: Recording) -> list[Any]:
+    (job_set,) = program.of_type(JOB[0])
+    job = job_set.inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
+    return job["template"]["spec"]["containers"][0]["env"]
 
 
-def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
-    several["budget"]["usd_total"] = 9000
-    # 32 chips of 2.70 USD for 100 hours, 16 for 5, and 16 of 4.50 for 10.
-    fault = told(several)["budget.usd_total"]
-    assert (
-        "jobs that cost at most 9000.00 USD together, got 9576.00 (ablation 8640.00, serve 720.00, small 216.00)"
-        in fault
+def test_the_price_of_all_slices_of_the_job_is_there_before_its_pods_look_for_it(values: Values) -> None:
+    program = run_program(_priced(values, 2.0))
+    (found,) = program.starting(PRICE, "price-")
+    settings = parse(values)
+    chips = only_job(settings).slices.count * only_group(settings).shape.chips
+    assert found.inputs["data"] == {"usd_per_hour": str(2.0 * chips)}
+    (variable,) = [variable for variable in _env(program) if variable["name"] == "USD_PER_HOUR"]
+    name, namespace = found.inputs["metadata"]["name"], found.inputs["metadata"]["namespace"]
+    assert variable["valueFrom"]["configMapKeyRef"] == {"name": name, "key": "usd_per_hour", "optional": True}
+    assert namespace == program.named(*JOB).inputs["metadata"]["namespace"]
+    assert found.urn in program.closure(program.named(*JOB))
+
+
+def test_another_price_changes_nothing_but_the_price_in_place(values: Values) -> None:
+    before, after = run_program(_priced(values, 2.0)), run_program(_priced(values, 3.0))
+    assert before.named(*JOB).inputs == after.named(*JOB).inputs
+    assert before.starting(PRICE, "price-")[0].inputs != after.starting(PRICE, "price-")[0].inputs
+    (provider,) = before.of_type("pulumi:providers:kubernetes")
+    assert provider.inputs["enableConfigMapMutable"] == "true"
+
+
+def test_an_unknown_price_is_not_declared() -> None:
+    program = run_program(stack_values("staging"))
+    assert program.starting(PRICE, "price-") == []
+    assert "USD_PER_HOUR" in [variable["name"] for variable in _env(program)]
+
+
+@pytest.mark.parametrize(("second", "usd_per_hour"), [(2.0, 2.0), (1.0, None)])
+def test_groups_of_different_prices_leave_the_price_of_the_job_open(
+    two_teams: Values, second: float, usd_per_hour: float | None
+) -> None:
+    settings = parse(two_teams)
+    job, group = only_job(settings), only_group(settings)
+    prices = settings.prices.model_copy(update={"usd_per_chip_hour": {"a": 2.0, "b": second}})
+    slices = job.slices.model_copy(update={"group": "a", "fallback": ("b",)})
+    job = job.model_copy(update={"slices": slices})
+    either = settings.model_copy(update={"slices": {"a": group, "b": group}, "prices": prices, "jobs": {job.name: job}})
+    chips = job.slices.count * group.shape.chips
+    assert usd_per_job_hour(either, job) == (None if usd_per_hour is None else usd_per_hour * chips)
+
+
+CANARY = "hf_canary"
+SECRET = "kubernetes:core/v1:Secret"
+SECRET_JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")
+
+
+def _program(values: Values, *names: str) -> Recording:
+    return run_program(values | {"secrets": dict.fromkeys(names, CANARY)}, secret=["secrets"])
+
+
+def test_secrets_are_one_object_in_the_namespace_of_the_jobs_team(two_teams: Values) -> None:
+    program = _program(two_teams, "HF_TOKEN", "WANDB_API_KEY")
+    (found,) = program.starting(SECRET, "secrets-")
+    assert found.inputs["metadata"] == {"name": "ablation-secrets", "namespace": "research"}
+    assert rpc.is_rpc_secret(found.inputs["stringData"])
+    assert found.inputs["stringData"]["value"] == {"HF_TOKEN": CANARY, "WANDB_API_KEY": CANARY}
+    assert found.urn in program.closure(program.named(*SECRET_JOB))
+
+
+def test_pods_take_each_variable_by_reference_and_nothing_else_changes(two_teams: Values) -> None:
+    def container(program: Recording) -> Any:
+        job = program.named(*SECRET_JOB).inputs["spec"]["replicatedJobs"][0]["template"]["spec"]
+        return job["template"]["spec"]["containers"][0]
+
+    without, with_secrets = container(run_program(two_teams)), container(_program(two_teams, "WANDB_API_KEY"))
+    reference = {"secretKeyRef": {"name": "ablation-secrets", "key": "WANDB_API_KEY"}}
+    added = [variable for variable in with_secrets["env"] if variable not in without["env"]]
+    assert added == [{"name": "WANDB_API_KEY", "valueFrom": reference}]
+    assert with_secrets | {"env": without["env"]} == without
+
+
+def test_a_value_is_in_no_other_resource_and_no_output(two_teams: Values) -> None:
+    program = _program(two_teams, "HF_TOKEN")
+    others = [found.inputs for found in program.registrations if found.type != SECRET]
+    assert CANARY not in f"{others}{program.exports}"
+
+
+def test_a_stack_without_secrets_declares_none(two_teams: Values) -> None:
+    assert run_program(two_teams | {"secrets": {}}).starting(SECRET, "secrets-") == []
+
+
+IMAGE = "trainer@sha256:0"
+
+
+def told(values: Values) -> CallSettings:
+    return CallSettings.model_validate(call_settings(parse(values), IMAGE))
+
+
+def call(values: Values, max_hours: float = 24) -> dict[str, Any]:
+    settings = told(values)
+    spec = CallSpec(
+        id="train-1",
+        folder="gs://bucket/calls/train-1",
+        manifest_sha256="0" * 64,
+        public_key="1" * 64,
+        slices=settings.slices_of("trillium", 2),
+        start_minutes=15,
+        check_slices=False,
+        max_hours=max_hours,
+        return_minutes=10,
     )
-    del several["jobs"]["serve"]["max_hours"]
-    several["budget"]["usd_total"] = 8640 + 216 + 360
-    assert "write jobs.serve.max_hours: 5, which 360.00 USD pay at 72.00 USD" in told(several)["budget.usd_total"]
+    return call_jobset(CallJob(spec, "train", "research", "trillium", "high"), settings)
 
 
-def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -> None:
-    group = values["slices"]["trillium"]
-    values["slices"] = {"a": group, "b": group, "c": group}
-    values["teams"]["research"]["quota"] = {"a": 16, "b": 16, "c": 16}
-    job: Any = values.pop("job")
-    del job["name"]
-
-    def wanting(*groups: str) -> Values:
-        return job | {"slices": {"group": groups[0], "fallback": list(groups[1:]), "count": 2}}
-
-    values["jobs"] = {"one": wanting("c", "b"), "two": wanting("b", "a")}
-    assert list(parse(values).teams["research"].quota) == ["c", "b", "a"]
-    values["jobs"]["whim"] = wanting("a", "c")
-    assert (
-        "an order that goes with that of the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
-    )
+def template(manifest: Any) -> Any:
+    return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
 
 
-@hypothesis_settings(deadline=None)
-@given(st.permutations("abcde"), st.data())
-def test_one_order_of_groups_keeps_every_wish_that_goes_with_the_others(order: Sequence[str], data: st.DataObject):
-    chosen = st.sets(st.sampled_from(order), min_size=1).map(lambda some: tuple(sorted(some, key=order.index)))
-    wishes = data.draw(st.lists(chosen))
-    found = group_order(wishes)
-    assert sorted(found) == sorted({group for wish in wishes for group in wish})
-    for wish in wishes:
-        assert all(found.index(better) < found.index(worse) for better, worse in pairwise(wish))
+def test_what_a_stack_tells_is_read_back_with_every_kind_of_capacity(values: Values) -> None:
+    for capacity in (
+        "spot",
+        {"kind": "reservation", "name": "ours", "project": "theirs"},
+        {"kind": "flex-start", "max_run_hours": 3},
+    ):
+        values["slices"]["trillium"]["capacity"] = capacity
+        settings = parse(values)
+        assert told(values).slices == settings.slices
+        assert told(values).image == IMAGE
 
 
-def test_wishes_against_each_other_have_no_order() -> None:
-    with pytest.raises(CycleError):
-        group_order([("a", "b"), ("b", "a")])
+def test_a_call_runs_as_the_stacks_job_would_but_for_what_it_runs(values: Values) -> None:
+    job, made = render(only_submission(parse(values), IMAGE)), call(values)
+    (of_job,), (of_call,) = template(job)["spec"]["containers"], template(made)["spec"]["containers"]
+    assert of_call["command"] == ["python", "-m", "workloads.call"]
+    # Who collects metrics asks the trainer alone.
+    assert of_call["ports"] == [port for port in of_job["ports"] if port["name"] != METRICS_PORT_NAME]
+    for name in ("resources", "securityContext", "image"):
+        assert of_call[name] == of_job[name]
+    for name in ("nodeSelector", "tolerations", "serviceAccountName", "securityContext"):
+        assert template(made)["spec"][name] == template(job)["spec"][name]
+    # The trainer alone marks a bad host, so it alone gets at the API server.
+    assert of_call["volumeMounts"] == [mount for mount in of_job["volumeMounts"] if mount["name"] != "api-access"]
+    volumes = [volume for volume in template(job)["spec"]["volumes"] if volume["name"] != "api-access"]
+    assert template(made)["spec"]["volumes"] == volumes
+    assert made["spec"]["failurePolicy"]["rules"] == job["spec"]["failurePolicy"]["rules"]  # pyright: ignore
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
 
 
-def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded: Recording) -> None:
-    namespaces = {"ablation": "research", "small": "research", "serve": "product-ml"}
-    for kind, prefix in ((JOB_SET, "job"), ("kubernetes:core/v1:ConfigMap", "price")):
-        found = {each.name: each.inputs["metadata"]["namespace"] for each in recorded.starting(kind, f"{prefix}-")}
-        assert found == {f"{prefix}-{name}": namespace for name, namespace in namespaces.items()}
-    prices = {
-        each.name: each.inputs["data"]["usd_per_hour"]
-        for each in recorded.starting("kubernetes:core/v1:ConfigMap", "price-")
-    }
-    assert prices == {"price-ablation": "86.4", "price-small": "43.2", "price-serve": "72.0"}
+def test_the_key_of_a_call_is_in_a_secret_that_goes_with_the_jobset_and_nowhere_in_it(values: Values) -> None:
+    made = call(values)
+    made["metadata"]["uid"] = "1-2-3"
+    secret = call_secret(made, "the key")
+    (container,) = template(made)["spec"]["containers"]
+    (key,) = (variable for variable in container["env"] if variable["name"] == CALL_KEY_VARIABLE)
+    assert key["valueFrom"]["secretKeyRef"] == {"name": secret["metadata"]["name"], "key": CALL_KEY_VARIABLE}
+    assert secret["stringData"] == {CALL_KEY_VARIABLE: "the key"}
+    (owner,) = secret["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("JobSet", "train-1", "1-2-3")
+    assert secret["metadata"]["namespace"] == made["metadata"]["namespace"]
 
 
-def test_each_job_goes_with_its_own_slices_alone(recorded: Recording) -> None:
-    footings = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
-    replaced_with = {found.name: list(found.request.replace_with) for found in recorded.of_type(JOB_SET)}
-    assert replaced_with == {
-        "job-ablation": [footings["footing-trillium"]],
-        "job-small": [footings["footing-trillium"]],
-        "job-serve": [footings["footing-ironwood"]],
-    }
+def test_a_call_starts_once_and_its_jobset_goes_a_day_after_its_end(values: Values) -> None:
+    made = call(values)
+    assert made["spec"]["failurePolicy"]["maxRestarts"] == 0
+    assert made["spec"]["ttlSecondsAfterFinished"] == KEPT_SECONDS == 86_400
 
 
-def test_the_only_job_is_found_in_the_state_under_its_former_name(two_teams: Values, recorded: Recording) -> None:
-    def former(recording: Recording) -> list[str]:
-        return [alias.spec.name for found in recording.of_type(JOB_SET) for alias in found.request.aliases]
-
-    assert former(run_program(two_teams)) == ["training"]
-    assert former(recorded) == []
+def test_chips_are_free_after_the_limit_though_no_host_can_act(values: Values) -> None:
+    label = "kueue.x-k8s.io/max-exec-time-seconds"
+    assert call(values, max_hours=2)["metadata"]["labels"][label] == str(2 * 3600 + 2 * 15 * 60)
 
 
-def test_secrets_go_to_the_jobs_that_name_them(several: Values) -> None:
-    several["secrets"] = {"HF_TOKEN": "a", "WANDB_API_KEY": "b"}
-    several["jobs"]["ablation"]["secrets"] = ["HF_TOKEN"]
-    several["jobs"]["small"]["secrets"] = []
-    recording = run_program(several, secret=["secrets"])
-    declared = recording.starting("kubernetes:core/v1:Secret", "secrets-")
-    found = {each.name: each.inputs["stringData"]["value"] for each in declared}
-    assert found == {"secrets-ablation": {"HF_TOKEN": "a"}, "secrets-serve": {"HF_TOKEN": "a", "WANDB_API_KEY": "b"}}
+def test_a_call_is_known_by_its_jobset_and_other_jobs_are_none(values: Values) -> None:
+    found = call_spec_of(call(values))
+    assert found
+    assert (found.id, found.slices) == ("train-1", told(values).slices_of("trillium", 2))
+    assert isinstance(found.slices, SliceSpec)
+    assert call_spec_of(render(only_submission(parse(values), IMAGE))) is None  # pyright: ignore[reportArgumentType]
 
 
-def test_nodes_may_pull_the_images_of_all_jobs(recorded: Recording) -> None:
-    grants = recorded.of_type("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember")
-    assert {grant.name: grant.inputs["repository"] for grant in grants} == {
-        "nodes-images": "shared",
-        "nodes-images-europe-tools": "tools",
-    }
-
-
-def test_the_teams_with_a_job_on_the_hosts_network_and_no_others_may_use_it(several: Values) -> None:
-    several["jobs"]["serve"]["host_network"] = True
-    recording = run_program(several)
-    levels = {
-        found.inputs["metadata"]["name"]: found.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-        for found in recording.of_type("kubernetes:core/v1:Namespace")
-        if found.name.startswith("namespace-")
-    }
-    assert levels == {"research": "restricted", "product-ml": "privileged"}
-
-
-def test_outputs_name_every_job_and_tell_more_of_the_first_that_trains(recorded: Recording) -> None:
-    kinds = {job["name"]: (job["namespace"], job["queue"], job["kind"]) for job in recorded.exports["jobs"]}
-    assert kinds == {
-        "ablation": ("research", "research", "training"),
-        "small": ("research", "research", "training"),
-        "serve": ("product-ml", "product", "container"),
-    }
-    assert recorded.exports["job"] == {"name": "ablation", "namespace": "research", "queue": "research"}
-    assert recorded.exports["job_spec"]["name"] == "ablation"
-
-
-def test_a_stack_of_containers_needs_no_image_of_the_trainer(several: Values) -> None:
-    several["jobs"] = {"serve": several["jobs"]["serve"]}
-    del several["image"]
-    recording = run_program(several)
-    assert recording.exports["job"]["name"] == "serve"
-    assert "job_spec" not in recording.exports
-    several["jobs"]["train"] = {"preset": "tiny"}
-    assert "add image to the stack file" in told(several)["image"]
+def test_the_program_exports_what_calls_need(values: Values) -> None:
+    exported = CallSettings.model_validate(run_program(values).exports["calls"])
+    assert exported == told(values).model_copy(update={"image": exported.image})
+    assert "@sha256:" in exported.image

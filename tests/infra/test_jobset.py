@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 
 from infra.jobset import render
-from infra.settings import Settings, parse
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.infra.one_job import only_spec, only_submission
 from tests.infra.recording import Values
 from workloads.spec import ExitCode, JobSpec

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import pathways
-from infra.accelerators import all_shapes
 from infra.jobset import render
-from infra.settings import SettingsError, parse
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
 from infra.submission import submission
+from infra.tpu import all_shapes
 from tests.infra.recording import ROOT, Values, run_program
-from tests.infra.test_jobs import CONTAINER
+from tests.infra.settings.test_jobs import CONTAINER
 
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
 GOOGLES = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways"
@@ -78,7 +78,7 @@ def told(container: Any) -> dict[str, str]:
 def faults(values: Values) -> dict[str, str]:
     with pytest.raises(SettingsError) as error:
         parse(values)
-    return {fault.path: str(fault) for fault in error.value.faults}
+    return {fault.path: str(fault) for fault in error.value.errors}
 
 
 def test_on_slices_of_several_hosts_it_is_that_of_the_golden_file(stack: Values, accepted_golden: Any) -> None:
@@ -193,7 +193,7 @@ def test_a_shared_flex_start_host_keeps_other_slices_out_but_not_the_jobs_own_he
 
 
 def test_head_and_worker_fit_on_the_host_that_they_share(values: Values) -> None:
-    for shape in (shape for shape in all_shapes() if pathways.instance(shape) and not shape.multi_host):
+    for shape in (shape for shape in all_shapes() if shape.pathways_instance and not shape.multi_host):
         made = on_one_host(values)
         size = {"generation": shape.generation, "topology": shape.topology, "machine_type": shape.machine_type}
         made["slices"]["trillium"] |= size

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.admission_policies import PRIORITIES, TRAINERS
+from infra.borders import PRIORITIES, TRAINERS
 from infra.operators import JOBSET, KUEUE, leave_certificates, prefer_controllers, wait_for_certificates
 from infra.slices import REPLACED_BY_US
 from tests.infra.recording import DNS_ENDPOINT, Recording, Values, run_program

@@ -1,12 +1,14 @@
-"""What keeps a valid stack from being brought up, and what a person has to check."""
+"""What keeps a stack from being brought up."""
 
 import re
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
-from infra.readiness import doubts, placeholders
-from infra.settings import parse
+from infra.readiness import doubts, expiry_errors, placeholders
+from infra.settings.read import parse
+from infra.settings.schema import Budget, Environment
 from tests.infra.recording import ROOT, Values, run_program, stack_values
 from tests.infra.review.known import own
 
@@ -120,3 +122,31 @@ def test_a_stack_with_placeholders_declares_what_refuses_them_ahead_of_all_that_
 def test_a_stack_without_placeholders_declares_nothing_more(ready: Values) -> None:
     names = [each.name for each in run_program(ready).of_type("pulumi:index:Stash")]
     assert "placeholders" not in names
+
+
+BUDGET = Budget(expires_on=date(2026, 3, 1))
+ENVIRONMENT = Environment(source="dev", expires_at="2026-03-01T18:00:00Z")
+
+
+@pytest.mark.parametrize(("day", "over"), [(1, False), (2, True)])
+def test_a_budget_holds_through_its_last_day(day: int, *, over: bool) -> None:
+    faults = expiry_errors(BUDGET, None, datetime(2026, 3, day, 23, 59, tzinfo=UTC))
+    assert bool(faults) == over
+    assert "got 2026-03-01; set a later one, or destroy" in "".join(map(str, faults)) or not over
+
+
+@pytest.mark.parametrize(("minute", "over"), [(59, False), (60, True)])
+def test_an_environment_ends_at_its_time(minute: int, *, over: bool) -> None:
+    at = datetime(2026, 3, 1, 17 + minute // 60, minute % 60, tzinfo=UTC)
+    faults = expiry_errors(None, ENVIRONMENT, at)
+    assert bool(faults) == over
+    assert "got 2026-03-01T18:00:00Z; destroy it: multislice env destroy" in "".join(map(str, faults)) or not over
+
+
+def test_both_ends_are_told_at_once() -> None:
+    faults = expiry_errors(BUDGET, ENVIRONMENT, datetime(2026, 4, 1, tzinfo=UTC))
+    assert [fault.path for fault in faults] == ["budget.expires_on", "environment.expires_at"]
+
+
+def test_a_stack_without_an_end_never_expires() -> None:
+    assert expiry_errors(Budget(usd_per_hour=1), None, datetime(2999, 1, 1, tzinfo=UTC)) == []

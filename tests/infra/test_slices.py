@@ -8,11 +8,10 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi.runtime import rpc
 
-from infra.accelerators import SliceShape, all_shapes
-from infra.capacity import offers_flex_start
-from infra.settings import parse
+from infra.settings.read import parse
+from infra.settings.schema import SliceGroup
 from infra.slices import TpuSlicesArgs, pool_args
-from infra.stack_file import SliceGroup
+from infra.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import require_valid
 from tests.infra.recording import Recording, Values, run_program, stack_values
 
@@ -24,7 +23,7 @@ SLICES = tuple((group, index) for group in ("trillium", "spare") for index in ra
 def _kinds(shape: SliceShape) -> list[object]:
     kept: list[object] = ["on-demand", "spot", {"kind": "reservation", "name": "chips"}]
     on_request = [{"kind": kind, "max_run_hours": 4} for kind in ("flex-start", "queued")]
-    return kept + (on_request if offers_flex_start(shape) else [])
+    return kept + (on_request if shape.flex_start else [])
 
 
 def _inputs(args: gcp.container.NodePoolArgs) -> Values:

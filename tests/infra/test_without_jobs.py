@@ -2,7 +2,8 @@
 
 import pytest
 
-from infra.settings import SettingsError, parse
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
 from tests.infra.recording import Recording, Values, run_program, stack_values
 from tests.policy.test_stacks import broken, policy_of
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import fsspec
 
-from infra.api_server import ApiError, ApiServer, Json
-from infra.calls import CallSettings, call_settings, spec_of
-from infra.job_state import JOBSETS
-from infra.settings import parse
+from infra.jobs import CallSettings, call_settings, call_spec_of
+from infra.kubernetes import ApiError, ApiServer, Json
+from infra.names import JOBSETS
+from infra.settings.read import parse
 from multislice.place import Place
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
@@ -105,7 +105,7 @@ def carries_out(stack: Place) -> Callable[[Json], None]:
     keys = cast(Objects, stack.api).keys
 
     def carry_out(jobset: Json) -> None:
-        spec = spec_of(jobset)
+        spec = call_spec_of(jobset)
         assert spec
         folder = stack.folder(jobset["metadata"]["namespace"], spec.id)
         _, parts = read_parcel(spec, folder)

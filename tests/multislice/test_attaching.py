@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.api_server import ApiError
+from infra.kubernetes import ApiError
 from multislice import CallError, CallGone, NoSuchStack, Refused, forget
 from multislice.attaching import forget_call, found_call
 from multislice.submission import submit

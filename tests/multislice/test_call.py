@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from infra.api_server import Json
 from infra.job_state import State
+from infra.kubernetes import Json
 from multislice.call import Call, FunctionLog, Status, of_function
 from multislice.errors import (
     BucketFailed,

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from infra.api_server import ApiError
+from infra.kubernetes import ApiError
 from multislice.errors import BucketFailed, NoSuchStack, bucket, cluster
 
 _IN_A_PROCESS_OF_ITS_OWN = """

@@ -11,9 +11,10 @@ from pydantic import TypeAdapter
 from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
-from infra.api_server import ApiError
-from infra.calls import FUNCTION_ANNOTATION, spec_of
-from infra.names import JobName
+from infra.jobs import call_spec_of
+from infra.kubernetes import ApiError
+from infra.names import FUNCTION_ANNOTATION
+from infra.settings.values import JobName
 from multislice.errors import BucketFailed, NoSuchStack, Refused
 from multislice.packing import pack
 from multislice.project import Project
@@ -33,7 +34,7 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(tmp_
     assert path == f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{call.id}"
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert jobset["metadata"]["annotations"][FUNCTION_ANNOTATION] == "len"
-    assert spec_of(jobset) == call.spec
+    assert call_spec_of(jobset) == call.spec
     assert call.spec.folder == f"gs://sandbox-local-checkpoints/teams/{NAMESPACE}/calls/{call.id}"
     _, parts = read_parcel(call.spec, call.files)
     assert parts == PACKED.parts

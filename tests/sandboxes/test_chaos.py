@@ -12,9 +12,9 @@ from chaos.sabotage import sabotaged
 from chaos.target import END_SECONDS, NAMESPACE, STEADY, Fault, Target, comes_with_the_job
 from chaos.trial import carry_out
 from chaos.verdict import Expected
-from infra.job_sets import usd_per_job_hour
+from infra.jobs import usd_per_job_hour
 from infra.programs import PRICE_KEY
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.chain.stack import Chain, ignore
 from tests.infra.one_job import only_job
 from tests.infra.recording import stack_values

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from chaos.target import NAMESPACE
-from infra.flavors import NODE_POOL_LABEL
+from infra.names import NODE_POOL_LABEL
 from tests.chain.stack import Chain, ignore, wait_until
 from tests.infra.recording import Values, stack_values
-from tests.infra.test_jobs import CONTAINER
+from tests.infra.settings.test_jobs import CONTAINER
 from tests.infra.test_pathways import PATHWAYS, SINGLE_HOST, rendered
 
 pytestmark = pytest.mark.complete

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import live_jobs
-from infra.admission.rehearsal import rehearse
-from infra.admission.stack import situation
+from infra import live
+from infra.admission.rehearsal import rehearse, situation
+from infra.names import NO_JOB_RUNS
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
-from infra.settings import parse
-from infra.teardown import NO_JOB_RUNS
+from infra.settings.read import parse
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
 from tests.chain.rehearsals import disagreements
@@ -139,7 +138,7 @@ def test_a_clusters_workloads_are_rehearsed_with_as_kueue_counts_them(teams: Cha
     _submit(teams, "borrower", "own")
     _wait_for(teams, "own", FIRST)
     settings = parse(values_of(teams.folder / "queues" / "Pulumi.local.yaml"))
-    found = situation(settings, live_jobs.workloads(teams.official_client()))
+    found = situation(settings, live.workloads(teams.api))
     (running,) = found.workloads
     assert (running.name, running.queue, running.usage) == ("borrower/own", "borrower", {FIRST: 4})
     verdict = rehearse(found, running.model_copy(update={"name": "borrower/lent", "admission": None}))

@@ -122,7 +122,7 @@ def test_the_secret_is_in_the_environment_of_the_process_and_a_changed_one_comes
 
 
 def test_a_changed_secret_is_told_by_name_and_leaves_the_job_alone(chain: Chain, life: Life):
-    assert f"secrets of job {JOB} change: {VARIABLE}. Its running pods keep what they started with" in life.told.text
+    assert f"secrets of job {JOB} change: {VARIABLE}. Its running pods keep the old values" in life.told.text
     assert len(set(life.jobs)) == 1
     assert chain.jobset(JOB)["status"]["restarts"] == 1
 

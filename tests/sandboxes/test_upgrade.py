@@ -16,7 +16,7 @@ import yaml
 
 from chaos.target import NAMESPACE
 from infra import operators
-from infra.api_server import ApiError
+from infra.kubernetes import ApiError
 from infra.pods import CONFINED_CONTAINER, CONFINED_POD
 from sandbox import builds, daemon
 from sandbox.programs import PREVIOUS, PROGRAMS, Program, version_of

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.accelerators import resolve
+from infra.tpu import resolve
 from workloads.calibration import load_calibration
 from workloads.spec import load_preset
 from workloads.training.flops import flops_per_token

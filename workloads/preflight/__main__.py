@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(options: argparse.Namespace) -> int:
     from jax.errors import JaxRuntimeError
 
-    from workloads.preflight.chips import Unsupported
+    from workloads.spec.chips import Unsupported
     from workloads.training.failures import InvalidSpec
 
     try:

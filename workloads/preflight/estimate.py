@@ -12,7 +12,6 @@ gathers and scatters have no estimate, cost nothing here, and are named. Pure.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workloads.preflight import chips
 from workloads.preflight.hlo import Module, parse
 from workloads.preflight.loops import Schedule, schedule
 from workloads.preflight.overlap import exposed_seconds
@@ -28,7 +27,7 @@ from workloads.preflight.traffic import (
 )
 from workloads.preflight.work import Kernel, Operation, kernels, operations, unpriced
 from workloads.preflight_result import StepEstimate
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, chips
 from workloads.training.flops import flops_per_token, utilisation
 
 KERNEL_EFFICIENCIES = (0.25, 0.35, 0.5)

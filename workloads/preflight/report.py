@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
-from workloads.preflight import chips
 from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, Estimate
 from workloads.preflight.work import Operation, by_source
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, chips
 from workloads.training.flops import flops_per_token
 
 _WIDTH = 100

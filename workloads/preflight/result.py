@@ -9,9 +9,7 @@ from typing import Any
 
 from jax.errors import JaxRuntimeError
 
-from workloads.preflight import chips
 from workloads.preflight.attention import likely
-from workloads.preflight.chips import Unsupported
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account
 from workloads.preflight.preflight import compile_others, compile_step, report_on, state_gib
@@ -25,7 +23,8 @@ from workloads.preflight_result import (
     preflight_key,
     versions,
 )
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, chips
+from workloads.spec.chips import Unsupported
 from workloads.training.failures import InvalidSpec
 
 

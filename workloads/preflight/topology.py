@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import jax
 from jax.experimental import topologies
 
-from workloads.preflight.chips import Unsupported, chip_of
 from workloads.spec import LIBTPU_VARIABLE, JobSpec, SliceSpec, rendered
+from workloads.spec.chips import Unsupported, chip_of
 from workloads.spec.compiler import Value
 from workloads.training.mesh import Device
 

@@ -1,7 +1,7 @@
 """A slice with a bad host marks its nodes, so that the next start goes elsewhere.
 
 Owns the taint, when it is not to be set, and the few requests to the API server that set it. Each pod marks its own
-node, for no token of a trainer may change another (`infra.quarantine` renders what allows it). All nodes of the slice
+node, for no token of a trainer may change another (`infra.borders` renders what allows it). All nodes of the slice
 are marked: without one of its hosts a slice is of no use, and its first node decides where exclusive topology puts the
 rest. How a node is taken back is in docs/operations.md.
 

@@ -9,7 +9,7 @@ import pytest
 
 from cli.ci.github import Run, comment, drift_issue, require_newest
 from cli.halt import Halt
-from infra.review.comment import MOST_CHARACTERS, mark
+from infra.review.preview import MOST_CHARACTERS, mark
 from tests.cli.ci.conftest import StandIn
 
 ROOT = Path(__file__).parent.parent.parent.parent

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import urllib3
 
 from cli.deployed import Deployed, JobPlace
-from infra.api_server import ApiServer, Json
+from infra.kubernetes import ApiServer, Json
 
 PLACE = JobPlace("train", "research", "team-queue")
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets"

@@ -9,10 +9,10 @@ from pathlib import Path
 from cli import stack_file
 from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
 from cli.doctor.doctor import examine
-from infra.api_server import Json
-from infra.bill import OUTPUT, bill
+from infra.cost import BILL_OUTPUT, bill
+from infra.kubernetes import Json
 from infra.operators import JOBSET, KUEUE
-from infra.stack_file import Settings
+from infra.settings.stack import Settings
 from tests.cli.doctor.cluster import JOBSETS, WORKLOADS, Cluster, running
 
 KUEUE_API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -77,7 +77,7 @@ def scope(cluster: Cluster, storage: Path, google: Google | None = None) -> Gene
     """The stack `local` on this cluster; in the sandbox unless there is Google."""
     settings = stack_file.read(stack_file.find("local"))
     with running(cluster, storage) as stack:
-        outputs = {"queues": {"research": "research"}, "cluster": "local", OUTPUT: _bill(settings)}
+        outputs = {"queues": {"research": "research"}, "cluster": "local", BILL_OUTPUT: _bill(settings)}
         standing = replace(stack, outputs=outputs)
         outside = google or NotAsked("the sandbox has no Google Cloud")
         yield Scope("local", settings, standing, "", google is None, outside)

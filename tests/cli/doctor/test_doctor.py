@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cli.doctor.checks import Verdict
 from cli.doctor.doctor import GROUPS, doctor
-from infra.bill import OUTPUT
+from infra.cost import BILL_OUTPUT
 from tests.cli.doctor.health import (
     ACCESS,
     CONTROLLER,
@@ -210,9 +210,9 @@ def test_no_node_at_all_is_a_fault_unless_all_slices_come_on_request(
 ) -> None:
     with scope(without_nodes("pool-0", "pool-1"), tmp_path) as found:
         outputs = dict(found.up.outputs)
-        told = outputs.pop(OUTPUT)
+        told = outputs.pop(BILL_OUTPUT)
         if billed:
-            outputs[OUTPUT] = {**told, "groups": [{**group, "billed": billed} for group in told["groups"]]}
+            outputs[BILL_OUTPUT] = {**told, "groups": [{**group, "billed": billed} for group in told["groups"]]}
         checks = examined(replace(found, deployed=replace(found.up, outputs=outputs)))
     (check,) = [check for check in checks if (check.group, check.subject) == ("nodes", "slices")]
     assert "the cluster has no TPU node" in check.says

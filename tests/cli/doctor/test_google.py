@@ -13,9 +13,9 @@ import urllib3
 
 from cli.doctor import capacity as quota
 from cli.doctor.checks import Google, NotAsked, Verdict, google
-from infra.api_server import Json
-from infra.apis import APIS
-from infra.stack_file import SliceGroup
+from infra.identity import APIS
+from infra.kubernetes import Json
+from infra.settings.schema import SliceGroup
 from tests.cli.doctor.health import examined, faults, healthy, scope
 
 SERVICES = "/serviceusage/v1/projects/p/services"

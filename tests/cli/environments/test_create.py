@@ -14,7 +14,7 @@ from cli.answer import Form
 from cli.environments.create import LONGEST, Wish, create, lifetime
 from cli.environments.files import Files
 from cli.halt import Halt
-from infra.faults import Fault
+from infra.settings.errors import FieldError
 from infra.stacks import StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of
 from tests.cli.shown import told
@@ -80,7 +80,7 @@ def test_without_a_backend_the_file_is_written_and_the_next_command_named(files:
 
 def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: datetime) -> None:
     told = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
-    assert "3 fault(s)" in told
+    assert "3 error(s)" in told
     assert "NAME: expected a name of at most 20" in told
     assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in told
     assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in told
@@ -171,5 +171,5 @@ def test_a_lifetime_is_short_and_positive_or_refused(count: int, unit: str) -> N
     found = lifetime(f"{count}{unit}")
     minutes = {"m": 1, "h": 60, "d": 24 * 60}.get(unit, 0) * count
     legal = 0 < minutes <= LONGEST.days * 24 * 60
-    assert isinstance(found, Fault) != legal
-    assert isinstance(found, Fault) or found.total_seconds() == minutes * 60
+    assert isinstance(found, FieldError) != legal
+    assert isinstance(found, FieldError) or found.total_seconds() == minutes * 60

@@ -8,8 +8,8 @@ from cli.environments.backend import Update
 from cli.environments.create import Wish, create
 from cli.environments.files import Files
 from cli.environments.listing import Listed, listing, show
-from infra.bill import bill
-from infra.settings import parse
+from infra.cost import bill
+from infra.settings.read import parse
 from tests.cli.environments.remembered import Remembered, Stack
 from tests.cli.shown import told
 from tests.infra.recording import stack_values

@@ -7,7 +7,7 @@ import pytest
 
 from cli.environments.create import derived
 from cli.stack_file import PREFIX
-from infra.environment import Environment
+from infra.settings.schema import Environment
 from tests.infra.recording import Recording, Registration, Values, run_program, stack_values
 
 _END = "2026-11-21T18:00:00Z"

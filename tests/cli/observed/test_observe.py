@@ -14,9 +14,9 @@ from cli.observed.cluster import without_hosts
 from cli.observed.files import UNREAD, read_files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import summary
-from infra.bill import OUTPUT, bill
+from infra.cost import BILL_OUTPUT, bill
 from infra.job_state import Kind, State, kind_of
-from infra.settings import parse
+from infra.settings.read import parse
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
@@ -195,7 +195,7 @@ POOL = "gcp:container/nodePool:NodePool"
 def outputs(values: Values) -> Mapping[str, Any]:
     """As Pulumi tells them."""
     told = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
-    return json.loads(json.dumps({OUTPUT: told}))
+    return json.loads(json.dumps({BILL_OUTPUT: told}))
 
 
 def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
@@ -218,6 +218,6 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
     assert without_hosts(outputs(values), []) == {}
 
 
-@pytest.mark.parametrize("told", [{}, {OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
+@pytest.mark.parametrize("told", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_tell_nothing(told: Mapping[str, Any]) -> None:
     assert without_hosts(told, []) is None

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from infra.admission.manifests import Object
-from infra.admission.stack import newcomers, rehearse_stack, situation
-from infra.admission.verdict import Verdict
-from infra.settings import Settings, parse
+from infra.admission.rehearsal import Verdict, newcomers, rehearse_stack, situation
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
 

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.monitoring.alerts import ALERTS, VALUE, Alert
-from infra.monitoring.rules import groups, rules
+from infra.monitoring import VALUE, Alert, alert_rules, load_declared, rule_groups
 from tests.infra.monitoring.series import FIRING, HEALTHY, QUIET, Case, Series
 from workloads.training.exposition import FAMILIES, Exposition
 
-by_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+by_alert = pytest.mark.parametrize("alert", load_declared().every_alert, ids=lambda alert: alert.name)
 
 
 def faults_of(promtool: Path, folder: Path, cases: list[Mapping[str, Any]]) -> str:
     """What promtool says of the cases; nothing if all are as expected."""
-    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups("all", ALERTS)}))
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": rule_groups("all", load_declared().every_alert)}))
     tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": cases}
     (folder / "tests.yaml").write_text(yaml.safe_dump(tests, sort_keys=False))
     command = [promtool, "test", "rules", folder / "tests.yaml"]
@@ -41,8 +40,8 @@ def case(alert: Alert, given: Case, *, fires: bool) -> Mapping[str, Any]:
 
 def annotations(alert: Alert, given: Case) -> Mapping[str, str]:
     """As the rule has them, with the values that the case leads to."""
-    declared: Any = groups("all", ALERTS)
-    (rule,) = (rule for group in declared for rule in group["rules"] if rule["alert"] == alert.name)
+    groups: Any = rule_groups("all", load_declared().every_alert)
+    (rule,) = (rule for group in groups for rule in group["rules"] if rule["alert"] == alert.name)
     values = {"TrainerRestarts": "3", "KueueJobWaits": "1", "KueueEvictions": "5"}
     told: dict[str, str] = {}
     for name, text in rule["annotations"].items():
@@ -52,20 +51,20 @@ def annotations(alert: Alert, given: Case) -> Mapping[str, str]:
 
 
 def test_every_alert_has_its_series() -> None:
-    assert FIRING.keys() == {alert.name for alert in ALERTS}
+    assert FIRING.keys() == {alert.name for alert in load_declared().every_alert}
     assert QUIET.keys() <= FIRING.keys()
 
 
 @pytest.mark.costs(cpu_seconds=8)
 def test_each_alert_fires_on_its_series(promtool: Path, tmp_path: Path) -> None:
-    cases = [case(alert, FIRING[alert.name], fires=True) for alert in ALERTS]
+    cases = [case(alert, FIRING[alert.name], fires=True) for alert in load_declared().every_alert]
     assert faults_of(promtool, tmp_path, cases) == ""
 
 
 def test_a_healthy_stack_is_silent(promtool: Path, tmp_path: Path) -> None:
     asked = [
         {"eval_time": at, "alertname": alert.name, "exp_alerts": []}
-        for alert in ALERTS
+        for alert in load_declared().every_alert
         for at in ("65m", "400m", "850m")
     ]
     healthy = {"interval": "1m", "input_series": written(HEALTHY), "alert_rule_test": asked}
@@ -73,19 +72,19 @@ def test_a_healthy_stack_is_silent(promtool: Path, tmp_path: Path) -> None:
 
 
 def test_what_only_looks_bad_is_silent(promtool: Path, tmp_path: Path) -> None:
-    alerts = {alert.name: alert for alert in ALERTS}
+    alerts = {alert.name: alert for alert in load_declared().every_alert}
     cases = [case(alerts[name], given, fires=False) for name, given in QUIET.items()]
     assert faults_of(promtool, tmp_path, cases) == ""
 
 
 def test_an_alert_that_does_not_fire_would_be_told(promtool: Path, tmp_path: Path) -> None:
-    (alert,) = (alert for alert in ALERTS if alert.name == "TrainerSaveTooOld")
+    (alert,) = (alert for alert in load_declared().every_alert if alert.name == "TrainerSaveTooOld")
     silent = Case(HEALTHY, "65m", {"namespace": "research", "jobset": "tiny"})
     assert "TrainerSaveTooOld" in faults_of(promtool, tmp_path, [case(alert, silent, fires=True)])
 
 
 def test_prometheus_itself_finds_no_fault_in_rules_and_metrics(promtool: Path, tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups("all", ALERTS)}))
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": rule_groups("all", load_declared().every_alert)}))
     checked = subprocess.run(
         [promtool, "check", "rules", "--lint-fatal", tmp_path / "rules.yaml"],
         capture_output=True,
@@ -109,7 +108,7 @@ def test_an_alert_says_what_it_is_and_what_to_do(alert: Alert) -> None:
 
 
 def test_all_alerts_are_declared_once() -> None:
-    declared: Any = rules().values()
-    names = [rule["alert"] for manifest in declared for group in manifest["spec"]["groups"] for rule in group["rules"]]
-    assert sorted(names) == sorted(alert.name for alert in ALERTS)
-    assert json.loads(json.dumps(rules())) == rules()
+    manifests: Any = alert_rules().values()
+    names = [rule["alert"] for manifest in manifests for group in manifest["spec"]["groups"] for rule in group["rules"]]
+    assert sorted(names) == sorted(alert.name for alert in load_declared().every_alert)
+    assert json.loads(json.dumps(alert_rules())) == alert_rules()

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from infra.flavors import KUEUE_NAMESPACE
-from infra.jobset import JOBSET_NAMESPACE
-from infra.monitoring.collection import COLLECTORS_NAMESPACE, of_controller, of_trainers
+from infra.monitoring import controller_monitoring, trainer_monitoring
+from infra.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.operators import JOBSET, KUEUE
 from infra.pods import pod_template
 from sandbox import builds
@@ -22,7 +21,7 @@ CONTROLLERS = [("jobset", JOBSET_NAMESPACE, JOBSET.version), ("kueue", KUEUE_NAM
 
 def test_the_trainers_port_is_the_one_that_is_asked(values: Values) -> None:
     (container,) = _pod(values)["containers"]
-    (endpoint,) = _spec(of_trainers("research"))["endpoints"]
+    (endpoint,) = _spec(trainer_monitoring("research"))["endpoints"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports[endpoint["port"]] == METRICS_PORT
     (address,) = (entry for entry in container["env"] if entry["name"] == METRICS_ADDRESS_VARIABLE)
@@ -45,7 +44,7 @@ def test_nothing_is_declared_or_let_in_where_monitoring_is_off(values: Values) -
 @pytest.mark.parametrize(("name", "namespace", "version"), CONTROLLERS, ids=lambda each: str(each))
 def test_what_is_asked_of_a_controller_is_what_its_chart_has(name: str, namespace: str, version: str) -> None:
     chart: Any = render({"chart": name, "version": version, "namespace": namespace}, name, builds.prepare(ignore))
-    wanted = of_controller(name, namespace)
+    wanted = controller_monitoring(name)
     spec = _spec(wanted["metrics"])
     (deployment,) = (found for found in chart if found["kind"] == "Deployment")
     template = deployment["spec"]["template"]
@@ -64,7 +63,7 @@ def test_what_is_asked_of_a_controller_is_what_its_chart_has(name: str, namespac
 
 @pytest.mark.parametrize(("name", "namespace"), [each[:2] for each in CONTROLLERS])
 def test_collectors_read_the_one_token_and_the_token_reads_metrics(name: str, namespace: str) -> None:
-    wanted: Any = of_controller(name, namespace)
+    wanted: Any = controller_monitoring(name)
     token = wanted["token"]["metadata"]["name"]
     assert wanted["token-role"]["rules"] == [
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [token], "verbs": ["get", "list", "watch"]}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.monitoring.collection import JOBSET_LABEL
-from infra.monitoring.dashboard import PANELS, SIDECAR_LABEL, config_map, dashboard
+from infra import monitoring
+from infra.monitoring import JOBSET, SIDECAR_LABEL, dashboard_config, load_declared
 
 _IN_PLACE = {"__rate_interval": "5m", "__interval": "1m", "__range": "6h", "namespace": "(one|two)", "jobset": ".+"}
 """What Grafana writes for variables: spans of time for its own, regular expressions for those of the dashboard."""
@@ -31,16 +31,16 @@ def in_place(query: str) -> str:
 
 
 def test_grafanas_sidecar_finds_it() -> None:
-    manifest: Any = config_map("somewhere")
+    manifest: Any = dashboard_config("somewhere")
     assert manifest["metadata"]["labels"] == SIDECAR_LABEL == {"grafana_dashboard": "1"}
     ((name, text),) = manifest["data"].items()
     assert name.endswith(".json")
-    assert json.loads(text) == json.loads(json.dumps(dashboard()))
+    assert json.loads(text) == json.loads(json.dumps(monitoring()))
 
 
 def test_panels_lie_beside_each_other_in_the_24_units_of_a_row() -> None:
-    panels: Any = dashboard()["panels"]
-    assert len(panels) == len(PANELS)
+    panels: Any = monitoring()["panels"]
+    assert len(panels) == len(load_declared().panels)
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
     assert all(place["x"] + place["w"] <= 24 for place in places)
@@ -48,19 +48,19 @@ def test_panels_lie_beside_each_other_in_the_24_units_of_a_row() -> None:
 
 
 def test_queries_use_the_variables_that_there_are() -> None:
-    variables: Any = dashboard()["templating"]
+    variables: Any = monitoring()["templating"]
     names = {variable["name"] for variable in variables["list"]}
-    assert names == {"datasource", "namespace", JOBSET_LABEL}
-    queries = " ".join(query.expression for panel in PANELS for query in panel.queries)
+    assert names == {"datasource", "namespace", JOBSET}
+    queries = " ".join(query.expression for panel in load_declared().panels for query in panel.queries)
     assert all(f"${name}" in queries for name in names - {"datasource"})
 
 
 def test_prometheus_itself_can_read_every_query(promtool: Path, tmp_path: Path) -> None:
-    panels: Any = dashboard()["panels"]
+    panels: Any = monitoring()["panels"]
     queries = {
         f"panel_{panel['id']}:{target['refId']}": target["expr"] for panel in panels for target in panel["targets"]
     }
-    assert len(queries) == sum(len(panel.queries) for panel in PANELS)
+    assert len(queries) == sum(len(panel.queries) for panel in load_declared().panels)
     assert faults_of(promtool, tmp_path, queries) == ""
 
 

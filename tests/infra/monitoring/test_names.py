@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.monitoring.alerts import ALERTS
-from infra.monitoring.dashboard import PANELS
+from infra.monitoring import load_declared
 from infra.operators import JOBSET, KUEUE
 from sandbox.programs import TOOLS
 from workloads.report.goodput import Cause
@@ -18,8 +17,11 @@ from workloads.training.exposition import FAMILIES
 
 _OF_PROMETHEUS = {"up"}
 _ASKED = {
-    **{f"alert {alert.name}": alert.expression for alert in ALERTS},
-    **{f"panel {panel.title}": " ".join(query.expression for query in panel.queries) for panel in PANELS},
+    **{f"alert {alert.name}": alert.expression for alert in load_declared().every_alert},
+    **{
+        f"panel {panel.title}": " ".join(query.expression for query in panel.queries)
+        for panel in load_declared().panels
+    },
 }
 
 

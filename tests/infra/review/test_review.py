@@ -3,10 +3,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from infra.bill import bill
+from infra.cost import bill
 from infra.review.review import Review, review
-from infra.settings import parse
-from infra.stack_file import Settings
+from infra.settings.read import parse
+from infra.settings.stack import Settings
 from tests.infra.recording import stack_values
 from tests.infra.review.known import NOTHING, fitting, own, running, unfit
 
@@ -22,7 +22,7 @@ def test_without_a_compilation_there_is_no_pace_and_the_job_has_no_price(setting
     found = review("prod", settings, NOTHING)
     (job,), (cost,) = found.jobs, found.bill.jobs
     assert (job.paces, job.preflight, cost.groups[0].usd) == ((), None, None)
-    assert found.goes
+    assert found.can_run
 
 
 def test_days_and_dollars_follow_from_steps_and_their_estimates(settings: Settings) -> None:
@@ -46,11 +46,11 @@ def test_what_runs_in_the_cluster_decides_whether_the_job_waits(settings: Settin
 
 
 def test_a_plan_whose_job_does_not_fit_does_not_go_and_one_whose_job_waits_does(settings: Settings) -> None:
-    assert not review("prod", settings, replace(NOTHING, preflights={"pretrain": unfit(settings)})).goes
+    assert not review("prod", settings, replace(NOTHING, preflights={"pretrain": unfit(settings)})).can_run
     values = stack_values("prod")
     values["teams"]["pretraining"]["admission"] = "hold"
     waiting = review("prod", parse(values), NOTHING)
-    assert (waiting.jobs[0].admission.outcome, waiting.goes) == ("waits", True)
+    assert (waiting.jobs[0].admission.outcome, waiting.can_run) == ("waits", True)
 
 
 def test_example_values_and_a_time_that_is_over_are_refused(settings: Settings) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from infra.addresses import Network
-from infra.network_policy import of_team
+from infra.access import network_policy
+from infra.settings.schema import Network
 from policy.plan import NAMESPACE, SERVICE, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import alone, broken, cluster, configuration, having, namespace
@@ -41,7 +41,7 @@ def _namespace(name: str) -> Declared:
 
 
 def _policy(name: str) -> Declared:
-    properties: Any = of_team(name, Network(), monitored=True)
+    properties: Any = network_policy(name, Network(), monitored=True)
     return declared("kubernetes:networking.k8s.io/v1:NetworkPolicy", name, properties)
 
 

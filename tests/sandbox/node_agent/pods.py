@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.node_agent.environment import Lookup, Surroundings
 from sandbox.node_agent.pod import Pod
 from sandbox.site import Site

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from infra.api_server import ApiServer
+from infra.kubernetes import ApiServer
 from sandbox.node_agent.agent import Leases, NodeAgent
 from sandbox.site import SILENT_ANNOTATION, Site
 from tests.sandbox.node_agent.pods import NODE, Json, container, pod

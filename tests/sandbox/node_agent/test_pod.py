@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.node_agent.pod import (
     NODE_SHUTDOWN,
     Pod,

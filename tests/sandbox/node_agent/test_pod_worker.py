@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from infra.api_server import STRATEGIC_MERGE_PATCH, ApiServer
+from infra.kubernetes import STRATEGIC_MERGE_PATCH, ApiServer
 from sandbox.node_agent.container import Machine, PodNames, log_file
 from sandbox.node_agent.pod import NODE_SHUTDOWN, Pod
 from sandbox.node_agent.pod_worker import PodWorker

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, NotReady, Refusal, Resource

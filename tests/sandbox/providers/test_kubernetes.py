@@ -5,7 +5,7 @@ import pytest
 from pulumi import ResourceOptions
 from pulumi.provider.experimental.provider import ConstructRequest
 
-from infra.api_server import Json
+from infra.kubernetes import Json
 from sandbox.providers import charts
 from sandbox.providers.kubernetes import KubernetesPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource

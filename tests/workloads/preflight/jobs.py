@@ -1,7 +1,7 @@
 """Jobs whose program is compiled ahead of time, or whose compiled text is at hand."""
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from workloads.spec import JobSpec, MeshSpec, StorageSpec, load_preset
 
 

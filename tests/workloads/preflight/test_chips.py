@@ -1,10 +1,9 @@
 import pytest
 
-from infra.accelerators import resolve
-from infra.generations import generations
-from infra.job_spec import slice_spec
-from workloads.preflight.chips import Unsupported, chip_of, clock_hz, ici_bytes_per_second
+from infra.submission import slice_spec
+from infra.tpu import generations, resolve
 from workloads.preflight.topology import describe_devices
+from workloads.spec.chips import Unsupported, chip_of, clock_hz, ici_bytes_per_second
 
 SLICES = {"v4": "2x2x2", "v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4", "7x": "2x2x2"}
 

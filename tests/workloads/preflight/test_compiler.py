@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight.estimate import account
 from workloads.preflight.result import preflight

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight.preflight import compile_step
 from workloads.spec import JobSpec, LoraSpec, MeshSpec, load_preset, preset_names

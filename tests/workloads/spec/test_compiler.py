@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from tests.workloads.preflight.jobs import v6e_job
 from workloads.spec import CompilerSpec, rendered
 from workloads.spec.compiler import COMPILER_OPTIONS, MULTISLICE_ARGUMENTS, VMEM

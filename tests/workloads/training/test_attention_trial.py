@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infra.accelerators import resolve
-from infra.job_spec import slice_spec
+from infra.submission import slice_spec
+from infra.tpu import resolve
 from tests.workloads.jobs import small_job
 from workloads.preflight.topology import describe_devices
 from workloads.progress import AttentionChanged, AttentionChosen, AttentionPassedOver, AttentionTried

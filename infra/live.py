@@ -1,0 +1,165 @@
+"""What runs in the cluster at this moment, and why an object is not going away. Reads only."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.kubernetes import UNREACHABLE, ApiServer, Json
+from infra.names import (
+    COMPLETION_INDEX_LABEL,
+    GLOBAL_INDEX_LABEL,
+    JOBSET_LABEL,
+    KUEUE_API_VERSION,
+    NODE_POOL_LABEL,
+    NODES,
+    PODS,
+)
+from workloads.progress import CheckpointSaved, RunStarted
+
+_FIRST_HOST = {GLOBAL_INDEX_LABEL: "0", COMPLETION_INDEX_LABEL: "0"}
+_LOG_LINES = 2000
+"""Far more than the trainer prints between two checkpoints."""
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """A JobSet with running pods."""
+
+    namespace: str
+    name: str
+    pools: tuple[str, ...]
+    """Node pools that its pods run on."""
+    saved: str
+    """Its last checkpoint, as text."""
+
+    def __str__(self) -> str:
+        return f"job {self.name} in namespace {self.namespace} runs on {', '.join(self.pools)}; {self.saved}"
+
+
+def live_jobs(cluster: ApiServer, pools: Iterable[str]) -> list[LiveJob]:
+    """Return the jobs that have pods on any of these node pools."""
+    nodes = _listed(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL} in ({','.join(pools)})"})
+    pool_of = {node["metadata"]["name"]: node["metadata"]["labels"][NODE_POOL_LABEL] for node in nodes}
+    query = {"labelSelector": JOBSET_LABEL, "fieldSelector": "status.phase=Running"}
+    pods: defaultdict[tuple[str, str], list[Json]] = defaultdict(list)
+    for pod in _listed(cluster, "/api/v1/pods", query):
+        if pod["spec"]["nodeName"] in pool_of:
+            pods[pod["metadata"]["namespace"], pod["metadata"]["labels"][JOBSET_LABEL]].append(pod)
+    return [
+        LiveJob(
+            namespace, name, tuple(sorted({pool_of[pod["spec"]["nodeName"]] for pod in found})), _saved(cluster, found)
+        )
+        for (namespace, name), found in sorted(pods.items())
+    ]
+
+
+def hosts(cluster: ApiServer, pool: str) -> int:
+    """Return how many nodes of a node pool have joined the cluster."""
+    return len(_listed(cluster, NODES, {"labelSelector": f"{NODE_POOL_LABEL}={pool}"}))
+
+
+def workloads(cluster: ApiServer) -> list[Json]:
+    """Return Kueue's Workloads of all namespaces: those that run, that wait and that have ended."""
+    return _kueue(cluster, "workloads")
+
+
+def _listed(cluster: ApiServer, path: str, query: dict[str, str] | None = None) -> list[Json]:
+    return cluster.request("GET", path, query=query)["items"]
+
+
+def _kueue(cluster: ApiServer, plural: str) -> list[Json]:
+    return _listed(cluster, f"/apis/{KUEUE_API_VERSION}/{plural}")
+
+
+def _saved(cluster: ApiServer, pods: list[Json]) -> str:
+    """Return what the log of the job's first host says about checkpoints."""
+    for pod in pods:
+        metadata = pod["metadata"]
+        if _FIRST_HOST.items() <= metadata["labels"].items():
+            path = f"{PODS.format(metadata['namespace'])}/{metadata['name']}/log"
+            try:
+                return _last_checkpoint(cluster.text(path, {"tailLines": str(_LOG_LINES)}).splitlines())
+            except UNREACHABLE:
+                break
+    return "its log cannot be read, so its last checkpoint is not known"
+
+
+def _last_checkpoint(lines: list[str]) -> str:
+    for line in reversed(lines):
+        if saved := CheckpointSaved.parse(line):
+            return f"its last checkpoint is step {saved.step} in {saved.folder}"
+        if (started := RunStarted.parse(line)) and started.step:
+            return f"its last checkpoint is step {started.step}, from which it resumed"
+    return "it has logged no checkpoint"
+
+
+def explain_stuck_deletes(endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
+    """Return hooks that log what holds an object whose delete failed, in the cluster behind `endpoint`.
+
+    Other objects hold its finalizers: Kueue removes its own from a queue when no workload uses it, from a flavor when
+    no queue does, and so on."""
+
+    async def explain(failure: pulumi.ErrorHookArgs) -> bool:
+        host = await endpoint.future() if failure.failed_operation == "delete" else None
+        if host is not None:
+            kind, name = failure.type.rpartition(":")[2], (failure.old_inputs or {})["metadata"]["name"]
+            for reason in await asyncio.to_thread(_holders, host, kind, name):
+                pulumi.log.error(f"{kind} {name} is not going away: {reason}")
+        return False
+
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook("told-when-stuck", explain)])
+
+
+def _holders(host: str, kind: str, name: str) -> list[str]:
+    try:
+        return list(holders(ApiServer.at(host), kind, name))
+    except UNREACHABLE:
+        return []
+
+
+def holders(cluster: ApiServer, kind: str, name: str) -> Iterator[str]:
+    """Yield the objects that keep this one from being deleted, each with the reason, as text."""
+    match kind:
+        case "Namespace":
+            yield from _in_namespace(cluster, name)
+        case "ClusterQueue":
+            for workload in _kueue(cluster, "workloads"):
+                if workload.get("status", {}).get("admission", {}).get("clusterQueue") == name:
+                    yield f"{_described('Workload', workload)} uses its quota"
+        case "ResourceFlavor":
+            for queue in _kueue(cluster, "clusterqueues"):
+                groups = queue["spec"].get("resourceGroups", [])
+                if any(flavor["name"] == name for group in groups for flavor in group["flavors"]):
+                    yield f"{_described('ClusterQueue', queue)} names it"
+        case "Topology":
+            for flavor in _kueue(cluster, "resourceflavors"):
+                if flavor["spec"].get("topologyName") == name:
+                    yield f"{_described('ResourceFlavor', flavor)} names it"
+        case "AdmissionCheck":
+            for queue in _kueue(cluster, "clusterqueues"):
+                checks = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
+                if any(check["name"] == name for check in checks):
+                    yield f"{_described('ClusterQueue', queue)} requires it"
+        case _:
+            return
+
+
+def _in_namespace(cluster: ApiServer, name: str) -> Iterator[str]:
+    """Yield the Workloads in a namespace by name, and for everything else the conditions of the namespace."""
+    for workload in _kueue(cluster, "workloads"):
+        if workload["metadata"]["namespace"] == name:
+            yield f"{_described('Workload', workload)} is in it"
+    namespace = cluster.request("GET", f"/api/v1/namespaces/{name}")
+    for condition in namespace.get("status", {}).get("conditions", []):
+        if condition["status"] == "True":
+            yield condition["message"]
+
+
+def _described(kind: str, found: Json) -> str:
+    metadata = found["metadata"]
+    place = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    finalizers = metadata.get("finalizers")
+    return f"{kind} {place}" + (f" (finalizers {', '.join(finalizers)})" if finalizers else "")

@@ -1,0 +1,314 @@
+"""Monitoring of a stack: which pods Managed Prometheus collects metrics of, the alerts, and the Grafana dashboard.
+
+`monitoring.yaml` has the alerts and the panels. Grafana itself is not part of the stack, and who is notified of an
+alert is set in the cluster's Alertmanager; see `docs/monitoring.md`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import pulumi
+import yaml
+
+from infra.names import (
+    COLLECTORS_NAMESPACE,
+    COMPLETION_INDEX_LABEL,
+    JOB_INDEX_LABEL,
+    JOBSET_LABEL,
+    JOBSET_NAMESPACE,
+    KUEUE_NAMESPACE,
+    METRICS_PORT_NAME,
+    RBAC_GROUP,
+)
+from infra.objects import KubernetesObject, Manifest, manifest, mark_ours
+from infra.pods import admitted_pods
+from infra.settings.stack import Settings
+from workloads.spec import Spec
+
+API_VERSION = "monitoring.googleapis.com/v1"
+DOCUMENT = "docs/monitoring.md"
+"""Has a section for each alert."""
+NAMESPACE = "multislice-monitoring"
+"""Namespace of the dashboard. It has no pods."""
+SIDECAR_LABEL = {"grafana_dashboard": "1"}
+"""Label by which the sidecar of Grafana's chart finds a dashboard, by default
+(https://github.com/grafana/helm-charts/tree/main/charts/grafana#sidecar-for-dashboards)."""
+TITLE = "TPU multislice training"
+VALUE = '{{ printf "%.0f" $value }}'
+"""In a summary, the number that the alert is about. An increase over a window is not a whole number."""
+
+TRAINER = "trainer"
+"""Name of the trainers' PodMonitoring, which becomes the label `job` in Prometheus."""
+JOBSET, SLICE, HOST = "jobset", "slice", "host"
+"""Labels of the trainer's metrics, taken from its pod: JobSet, slice of the job, host of the slice."""
+
+_INTERVAL = "30s"
+_COLLECTOR = "collector"
+_READER = "metrics-reader"
+_TOKEN = f"{_READER}-token"
+_CONTROLLERS = {
+    "jobset": (JOBSET_NAMESPACE, {"app.kubernetes.io/name": "jobset", "app.kubernetes.io/component": "controller"}),
+    "kueue": (KUEUE_NAMESPACE, {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}),
+}
+"""Namespace of each controller, and the labels that its chart gives its pods."""
+_COLUMNS, _WIDTH, _HEIGHT = 3, 8, 8
+"""Panels in a row, and the size of one. A row of Grafana is 24 units wide."""
+_SCHEMA_VERSION = 39
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+class Alert(Spec):
+    """A condition, and what people need to know when it holds."""
+
+    name: str
+    expression: str
+    lasts: str
+    """How long it must hold before the alert fires, as Prometheus writes durations."""
+    severity: Literal["page", "ticket"]
+    """`page`: chips are paid for and do nothing. `ticket`: look at it in working hours."""
+    summary: str
+    """One sentence, with `{{ $labels.NAME }}` for what it is about and `VALUE` for a number."""
+    action: str
+    """What to do first."""
+
+
+class Query(Spec):
+    """One query of a panel, and the name of its curves."""
+
+    expression: str
+    legend: str
+
+
+class Panel(Spec):
+    """One chart of the dashboard."""
+
+    title: str
+    unit: str
+    """Grafana's name of the unit; `short` for plain numbers."""
+    queries: tuple[Query, ...]
+    stacked: bool = False
+
+
+class Declared(Spec):
+    """The content of `monitoring.yaml`."""
+
+    alerts: Mapping[str, tuple[Alert, ...]]
+    """Alerts by what they are about."""
+    panels: tuple[Panel, ...]
+
+    @property
+    def every_alert(self) -> tuple[Alert, ...]:
+        return tuple(alert for alerts in self.alerts.values() for alert in alerts)
+
+
+@cache
+def load_declared() -> Declared:
+    """Return the alerts and panels of every stack."""
+    return Declared.model_validate(yaml.safe_load((files("infra") / "monitoring.yaml").read_text()))
+
+
+@dataclass(frozen=True)
+class MonitoringArgs:
+    """Where trainers run."""
+
+    namespaces: Sequence[str]
+    """Namespaces of the teams."""
+    queues: pulumi.Resource
+    """The component that makes these namespaces."""
+
+
+class Monitoring(pulumi.ComponentResource):
+    """PodMonitorings of trainers and controllers, the alerts, and the dashboard."""
+
+    def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__("tpu-multislice:infra:Monitoring", name, None, opts)
+        for namespace in args.namespaces:
+            self._declare(f"trainer-metrics-{namespace}", trainer_monitoring(namespace), [args.queues])
+        for controller in _CONTROLLERS:
+            before: list[pulumi.Resource] = []
+            # In their order: a token is made for an account, and the metrics are read with it.
+            for about, rendered in controller_monitoring(controller).items():
+                before.append(self._declare(f"{controller}-{about}", rendered, before[-1:]))
+        for about, rendered in alert_rules().items():
+            self._declare(f"alerts-{about}", rendered)
+        place = self._declare("monitoring", manifest("v1", "Namespace", NAMESPACE, labels=admitted_pods("restricted")))
+        self._declare("dashboard", dashboard_config(NAMESPACE), [place])
+        self.register_outputs({})
+
+    def _declare(
+        self, name: str, rendered: Mapping[str, object], after: Sequence[pulumi.Resource] = ()
+    ) -> KubernetesObject:
+        return KubernetesObject(name, mark_ours(rendered), pulumi.ResourceOptions(parent=self, depends_on=list(after)))
+
+
+def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+    """Declare the monitoring that the stack file asks for.
+
+    Only the trainers' metrics wait for the teams' namespaces; the rest is declared at the same time as the queues.
+    """
+    if not settings.monitoring.enabled:
+        return []
+    namespaces = [team.namespace for team in settings.teams.values()]
+    return [Monitoring("monitoring", MonitoringArgs(namespaces, queues), opts)]
+
+
+def trainer_monitoring(namespace: str) -> Manifest:
+    """Return the PodMonitoring of all pods of JobSets in a team's namespace that have a port for metrics."""
+    labels = {JOBSET_LABEL: JOBSET, JOB_INDEX_LABEL: SLICE, COMPLETION_INDEX_LABEL: HOST}
+    spec: Manifest = {
+        "selector": {"matchExpressions": [{"key": JOBSET_LABEL, "operator": "Exists"}]},
+        "endpoints": [{"port": METRICS_PORT_NAME, "interval": _INTERVAL}],
+        "targetLabels": {
+            "metadata": ["node", "pod"],
+            "fromPod": [{"from": name, "to": label} for name, label in labels.items()],
+        },
+    }
+    return manifest(API_VERSION, "PodMonitoring", TRAINER, namespace, spec=spec)
+
+
+def controller_monitoring(name: str) -> dict[str, Manifest]:
+    """Return the objects by which the metrics of JobSet or Kueue are read, by what each object is.
+
+    Both controllers answer over TLS, with a certificate that they sign themselves, and only to clients with the token
+    of an account that may read metrics (https://cloud.google.com/kubernetes-engine/docs/tutorials/kueue-cohort). The
+    collectors get such a token in a Secret that no one else may read. It gives no other rights.
+    """
+    namespace, pods = _CONTROLLERS[name]
+    rbac = f"{RBAC_GROUP}/v1"
+    only_token = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [_TOKEN]}
+    # The chart makes this role for readers of its metrics.
+    reader = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": f"{name}-{_READER}"}
+    return {
+        "account": manifest("v1", "ServiceAccount", _READER, namespace, automountServiceAccountToken=False),
+        # Kubernetes writes the token into it; a PodMonitoring cannot refer to any other kind of token.
+        "token": manifest(
+            "v1",
+            "Secret",
+            _TOKEN,
+            namespace,
+            annotations={"kubernetes.io/service-account.name": _READER},
+            type="kubernetes.io/service-account-token",
+        ),
+        "reader": manifest(
+            rbac,
+            "ClusterRoleBinding",
+            f"{name}-{_READER}-of-collectors",
+            roleRef=reader,
+            subjects=[{"kind": "ServiceAccount", "name": _READER, "namespace": namespace}],
+        ),
+        "token-role": manifest(
+            rbac, "Role", _TOKEN, namespace, rules=[{**only_token, "verbs": ["get", "list", "watch"]}]
+        ),
+        "token-role-binding": manifest(
+            rbac,
+            "RoleBinding",
+            _TOKEN,
+            namespace,
+            roleRef={"apiGroup": RBAC_GROUP, "kind": "Role", "name": _TOKEN},
+            subjects=[{"kind": "ServiceAccount", "name": _COLLECTOR, "namespace": COLLECTORS_NAMESPACE}],
+        ),
+        "metrics": _controller_metrics(name, namespace, pods),
+    }
+
+
+def _controller_metrics(name: str, namespace: str, pods: Mapping[str, str]) -> Manifest:
+    endpoint = {
+        "port": METRICS_PORT_NAME,
+        "interval": _INTERVAL,
+        "scheme": "https",
+        "tls": {"insecureSkipVerify": True},
+        "authorization": {"type": "Bearer", "credentials": {"secret": {"name": _TOKEN, "key": "token"}}},
+    }
+    spec: Manifest = {
+        "selector": {"matchLabels": pods},
+        "endpoints": [endpoint],
+        # GKE would fill in this value, which would show as drift.
+        "targetLabels": {"metadata": ["pod"]},
+    }
+    return manifest(API_VERSION, "PodMonitoring", name, namespace, spec=spec)
+
+
+def alert_rules() -> dict[str, Manifest]:
+    """Return the ClusterRules, which see the metrics of their own cluster only, by what they are about."""
+    return {
+        about: manifest(API_VERSION, "ClusterRules", f"multislice-{about}", spec={"groups": rule_groups(about, alerts)})
+        for about, alerts in load_declared().alerts.items()
+    }
+
+
+def rule_groups(name: str, alerts: Iterable[Alert]) -> list[Manifest]:
+    """Return the alerts as rule groups of Prometheus."""
+    rules = [
+        {
+            "alert": alert.name,
+            "expr": alert.expression,
+            "for": alert.lasts,
+            "labels": {"severity": alert.severity},
+            "annotations": {"summary": alert.summary, "description": alert.action, "runbook": runbook(alert)},
+        }
+        for alert in alerts
+    ]
+    return [{"name": name, "interval": _INTERVAL, "rules": rules}]
+
+
+def runbook(alert: Alert) -> str:
+    """Return where the alert is explained, from the root of the repository."""
+    return f"{DOCUMENT}#{alert.name.lower()}"
+
+
+def dashboard_config(namespace: str) -> Manifest:
+    """Return the ConfigMap in which Grafana's sidecar finds the dashboard."""
+    data = {"multislice.json": json.dumps(dashboard(), indent=1)}
+    return manifest("v1", "ConfigMap", "multislice-dashboard", namespace, labels=SIDECAR_LABEL, data=data)
+
+
+def dashboard() -> Manifest:
+    """Return the dashboard in Grafana's format."""
+    source = {"name": "datasource", "label": "Source", "type": "datasource", "query": "prometheus"}
+    choices = (("namespace", "Namespace", ""), ("jobset", "Job", '{namespace=~"$namespace"}'))
+    return {
+        "uid": "tpu-multislice",
+        "title": TITLE,
+        "tags": ["tpu"],
+        "schemaVersion": _SCHEMA_VERSION,
+        "refresh": "1m",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [source, *(_choice(*choice) for choice in choices)]},
+        "panels": [_panel(number, panel) for number, panel in enumerate(load_declared().panels)],
+    }
+
+
+def _choice(name: str, label: str, within: str) -> Manifest:
+    """Return a variable of the dashboard: any number of the values that the label `name` has."""
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": f"label_values(trainer_start_time_seconds{within}, {name})",
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _panel(number: int, panel: Panel) -> Manifest:
+    row, column = divmod(number, _COLUMNS)
+    stacking = {"mode": "normal" if panel.stacked else "none"}
+    return {
+        "id": number + 1,
+        "title": panel.title,
+        "type": "timeseries",
+        "datasource": _SOURCE,
+        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "custom": {"stacking": stacking}}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + index), "expr": query.expression, "legendFormat": query.legend}
+            for index, query in enumerate(panel.queries)
+        ],
+    }

@@ -1,1 +1,0 @@
-"""What must hold between the sections of a stack file; `check` has the list."""

@@ -1,0 +1,1 @@
+"""Stack files: their sections, how they are read, and the rules between them."""

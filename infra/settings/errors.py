@@ -1,0 +1,220 @@
+"""Errors of a stack file: where, what was expected, what was found, and how to fix it."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
+from typing import get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+_KEY_MARK = "[key]"
+_PYDANTIC_PREFIXES = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
+_MOST_SHOWN = 120
+"""Characters shown of a value that is in the wrong place."""
+_KINDS = {
+    "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
+    "a list": ("tuple_type", "list_type"),
+    "text": ("string_type",),
+    "a whole number": ("int_type", "int_parsing", "int_parsing_size", "int_from_float"),
+    "a number": ("float_type", "float_parsing"),
+    "true or false": ("bool_type", "bool_parsing"),
+    "a date, YYYY-MM-DD": (
+        "date_type",
+        "date_parsing",
+        "date_from_datetime_parsing",
+        "date_from_datetime_inexact",
+    ),
+}
+_EXPECTED = {error: kind for kind, errors in _KINDS.items() for error in errors}
+"""What a value must be, in the words of a stack file, by pydantic's type of error."""
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One error of a stack file."""
+
+    path: str
+    """Keys below `config` of the stack file, such as `slices.trillium.topology`."""
+    expected: str
+    got: str
+    fix: str
+    meant: str = ""
+    """What was probably meant, if it can be guessed."""
+
+    def __str__(self) -> str:
+        wrong = f"xpected {self.expected}, got {self.got}; {self.fix}"
+        return f"{self.path}: did you mean {self.meant}? E{wrong}" if self.meant else f"{self.path}: e{wrong}"
+
+
+class SettingsError(ValueError):
+    """Raised for a stack file that is not valid; has all errors that were found."""
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        lines = "\n".join(f"  - {error}" for error in self.errors)
+        super().__init__(f"the settings of this stack have {len(self.errors)} error(s):\n{lines}")
+
+
+def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[FieldError]:
+    """Return the errors that pydantic found in the section at `path`. A misspelt key is not reported as missing too."""
+    errors = [_translated(detail, path, model) for detail in error.errors()]
+    meant = {_joined(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
+    return [each for each in errors if each != missing_key(each.path) or each.path not in meant]
+
+
+def nearest(word: object, names: Iterable[str]) -> str:
+    """Return the name that was probably meant by another word; empty if no name is close."""
+    plain = {_plain(name): name for name in names}
+    close = get_close_matches(_plain(str(word)), plain, n=1)
+    return plain[close[0]] if close else ""
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_-]+", "-", word.strip().lower())
+
+
+def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
+    """Return the error of a key that its section does not have, with the nearest that it has."""
+    names = sorted(known)
+    meant = nearest(key, names)
+    fix = f"rename it to {meant}" if meant else "remove it"
+    return FieldError(_joined(path, key), f"one of the keys {', '.join(names)}", repr(key), fix, meant)
+
+
+def missing_key(path: str) -> FieldError:
+    """Return the error of a required key that is missing."""
+    return FieldError(path, "a value", "nothing", f"add {path} to the stack file")
+
+
+def no_entries(name: str, got: object) -> FieldError:
+    """Return the error of a section that needs at least one named entry and has none."""
+    return FieldError(name, "a mapping with at least one entry by name", show(got), f"add one to {name}")
+
+
+def show(value: object) -> str:
+    """Return a value as a stack file has it, cut if it is long."""
+    match value:
+        case None:
+            text = "nothing"
+        case bool():
+            text = str(value).lower()
+        case date():
+            text = str(value)
+        case _:
+            text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+
+
+def _translated(detail: ErrorDetails, path: str, model: type[BaseModel]) -> FieldError:
+    keys, known = _followed(model, detail["loc"])
+    place = _joined(path, *keys)
+    got, change = show(detail["input"]), f"change {place} in the stack file"
+    match detail:
+        case {"type": "missing"}:
+            return missing_key(place)
+        case {"type": "union_tag_not_found", "ctx": {"discriminator": quoted}}:
+            return missing_key(f"{place}.{quoted.strip("'")}")
+        case {"type": "extra_forbidden"}:
+            return unknown_key(_joined(path, *keys[:-1]), keys[-1], known)
+        case {"type": "union_tag_invalid", "ctx": {"expected_tags": tags, "tag": tag}}:
+            return _of_choice(place, tags, tag, repr(tag))
+        case {"type": "literal_error", "ctx": {"expected": choices}}:
+            return _of_choice(place, choices, detail["input"], got)
+        case {"ctx": {"meant": meant}}:
+            return FieldError(place, expectation(detail["msg"]), got, f"write {meant}", meant)
+        case {"type": "less_than" | "less_than_equal"}:
+            return FieldError(place, expectation(detail["msg"]), got, "lower it")
+        case {"type": "greater_than" | "greater_than_equal"}:
+            return FieldError(place, expectation(detail["msg"]), got, "raise it")
+        case {"type": kind} if kind in _EXPECTED:
+            return FieldError(place, _EXPECTED[kind], got, _repair(_EXPECTED[kind], detail["input"]) or change)
+        case _:
+            return FieldError(place, expectation(detail["msg"]), got, change)
+
+
+def _of_choice(place: str, choices: str, word: object, got: str) -> FieldError:
+    """Return the error of a word that is not among `choices`, which pydantic lists in quotation marks."""
+    if choices == "True":
+        return FieldError(place, "true", got, "remove it or write true")
+    meant = nearest(word, re.findall("'([^']*)'", choices)) if isinstance(word, str) else ""
+    return FieldError(place, f"one of {choices}", got, f"change {place} in the stack file", meant)
+
+
+def _repair(expected: str, got: object) -> str:
+    """Return how to write a value of another kind; empty if that is not known."""
+    match expected, got:
+        case "text", bool() | int() | float():
+            return f"put it in quotation marks: '{str(got).lower()}'"
+        case "a list", str():
+            return f"write it as a list: [{', '.join(re.findall(r'[^\s,]+', got))}]"
+        case ("a whole number" | "a number") as kind, str() if number := _number(got, whole=kind == "a whole number"):
+            return f"write {number} without quotation marks"
+        case "a date, YYYY-MM-DD", _:
+            return "write it as in 2027-12-31"
+        case _:
+            return ""
+
+
+def _number(text: str, *, whole: bool) -> str:
+    """Return the number that a text says, without an exponent; empty if it is not a number of that kind."""
+    try:
+        number = float(text)
+    except ValueError:
+        return ""
+    if not math.isfinite(number) or (whole and not number.is_integer()):
+        return ""
+    return f"{number:.0f}" if number.is_integer() else f"{number}"
+
+
+def _joined(*keys: str) -> str:
+    return ".".join(filter(None, keys))
+
+
+def expectation(message: str) -> str:
+    """Return pydantic's message without the words that every error of a stack file has anyway."""
+    for words in _PYDANTIC_PREFIXES:
+        message = message.removeprefix(words)
+    return message
+
+
+def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
+    """Return the keys of the file that lead to a location, and the keys that exist next to the last of them.
+
+    Pydantic's location has two parts that the file does not: the chosen kind of a discriminated union, and a mark
+    after a key that is wrong itself.
+    """
+    keys: list[str] = []
+    models: list[type[BaseModel]] = [model]
+    known: Iterable[str] = model.model_fields
+    is_by_name = False
+    for part in map(str, location):
+        if part == _KEY_MARK:
+            continue
+        if is_by_name:
+            keys.append(part)
+            known, is_by_name = models[0].model_fields, False
+            continue
+        if len(models) > 1:
+            models = [candidate for candidate in models if part in _tags(candidate)]
+            known = models[0].model_fields if models else ()
+            continue
+        keys.append(part)
+        known = models[0].model_fields if models else ()
+        annotation = models[0].model_fields[part].annotation if part in known else None
+        models = _models(annotation)
+        is_by_name = bool(models) and get_origin(annotation) is Mapping
+    return keys, known
+
+
+def _models(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _tags(model: type[BaseModel]) -> list[object]:
+    return [tag for field in model.model_fields.values() for tag in get_args(field.annotation)]

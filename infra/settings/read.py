@@ -1,0 +1,339 @@
+"""The only reader of a stack's configuration: from `pulumi.Config` to one frozen `Settings`.
+
+All errors are reported at once, before any provider is called. So a section with an error never hides the errors of
+another one: what could be read becomes a `Draft`, which all rules judge.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+import pulumi
+from pulumi.runtime.config import CONFIG, is_config_secret
+from pydantic import TypeAdapter, ValidationError
+
+from infra.settings import rules_cloud, rules_jobs, rules_teams
+from infra.settings.errors import (
+    FieldError,
+    SettingsError,
+    expectation,
+    from_validation,
+    missing_key,
+    nearest,
+    no_entries,
+    show,
+    unknown_key,
+)
+from infra.settings.jobs import (
+    SWEEP_KEY,
+    AnyJob,
+    ContainerJob,
+    Job,
+    Section,
+    TrainingJob,
+    group_order,
+    sweep_errors,
+    sweep_runs,
+)
+from infra.settings.schema import (
+    Budget,
+    Cloud,
+    Cluster,
+    Datasets,
+    Environment,
+    Image,
+    Monitoring,
+    Network,
+    Options,
+    Prices,
+    Scheduling,
+    SliceGroup,
+    Team,
+)
+from infra.settings.stack import Draft, DraftJob, Settings
+from infra.settings.values import HIDDEN, SECRETS, GroupName, Hidden, TeamName, hide_texts
+from infra.tpu import SliceShape
+from workloads.spec import Spec
+
+JOBS, SHORT_FORM = "jobs", "job"
+"""The section of all jobs, and its short form for one training job."""
+KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
+"""The sections and single values of a stack file."""
+
+_KINDS: Mapping[str, type[AnyJob]] = {"training": TrainingJob, "container": ContainerJob}
+_DEFAULT_KIND = "training"
+_MOVE = "move it into jobs, below its name"
+
+
+class Sections:
+    """The sections of one stack file, each read by its class. Errors are collected."""
+
+    errors: list[FieldError]
+    """Errors of everything that was read so far."""
+
+    def __init__(self, raw: Mapping[str, object]) -> None:
+        """`raw` has the stack file's values by section."""
+        self.raw = raw
+        self.errors = []
+
+    def required[S: Spec](self, name: str, model: type[S]) -> S | None:
+        """Return a section that must exist."""
+        if name not in self.raw:
+            self.errors.append(missing_key(name))
+            return None
+        return self.read(self.raw[name], name, model)
+
+    def optional[S: Spec](self, name: str, model: type[S]) -> S | None:
+        """Return a section that may be missing."""
+        return self.read(self.raw[name], name, model) if name in self.raw else None
+
+    def whole[S: Spec](self, name: str, model: type[S]) -> S:
+        """Return a section whose values all have defaults, which are used if it is missing or cannot be read."""
+        return self.optional(name, model) or model()
+
+    def plain[S: Spec](self, model: type[S]) -> S:
+        """Return single values of the whole file, with defaults for those that are missing or cannot be read."""
+        return self.read({key: self.raw[key] for key in model.model_fields if key in self.raw}, "", model) or model()
+
+    def named[S: Spec](self, name: str, model: type[S], key: TypeAdapter[str]) -> dict[str, S]:
+        """Return the readable ones of several sections of one kind, of which at least one must exist."""
+        written = _entries(self.raw.get(name))
+        if not written:
+            self.errors.append(no_entries(name, self.raw.get(name)))
+        found: dict[str, S] = {}
+        for entry_name, value in written.items():
+            path = f"{name}.{entry_name}"
+            try:
+                key.validate_python(entry_name)
+            except ValidationError as error:
+                expected = expectation(error.errors()[0]["msg"])
+                self.errors.append(FieldError(path, expected, repr(entry_name), "rename it"))
+            if section := self.read(value, path, model):
+                found[entry_name] = section
+        return found
+
+    def read[S: Spec](self, value: object, path: str, model: type[S]) -> S | None:
+        """Return the section at `path`; `None` if it cannot be read."""
+        section, errors = _read(value, path, model)
+        self.errors += errors
+        return section
+
+
+def load(config: pulumi.Config) -> Settings:
+    """Return the settings of the running stack.
+
+    Raises:
+        SettingsError: they are not valid; lists all errors.
+    """
+    prefix = f"{config.name}:"
+    keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
+    return parse({key: _read_key(config, key) for key in keys})
+
+
+def parse(raw: Mapping[str, object]) -> Settings:
+    """Return the settings in `raw`, the stack file's values by section, with `HIDDEN` in place of secrets.
+
+    Raises:
+        SettingsError: they are not valid; lists all errors.
+    """
+    if misplaced := list(rules_jobs.misplaced_secrets(raw)):
+        # Reported without other errors: a section that is encrypted cannot be read, and others depend on it.
+        raise SettingsError(misplaced)
+    unknown = [unknown_key("", key, KEYS) for key in raw if key not in KEYS]
+    # A section with a misspelt name is read all the same, so that it is not reported as missing too.
+    meant = {error.path: error.meant for error in unknown if error.meant not in raw}
+    sections = Sections({meant.get(key, key): value for key, value in raw.items()})
+    sections.errors += unknown
+    draft = _draft(sections)
+    containers = all(_kind(job.written) == "container" and not job.written.get("check_slices") for job in draft.jobs)
+    has_jobs = {SHORT_FORM, JOBS} & sections.raw.keys()
+    image = (sections.optional if has_jobs and containers else sections.required)("image", Image)
+    options = sections.plain(Options)
+    monitoring = sections.whole("monitoring", Monitoring)
+    secrets = sections.raw.get(SECRETS, {})
+    errors = [*sections.errors, *check(draft), *rules_jobs.check_secrets(secrets)]
+    if errors or not (draft.cloud and draft.cluster):
+        raise SettingsError(dict.fromkeys(errors))
+    jobs = {job.name: job for _, job in draft.readable_jobs}
+    return Settings(
+        cloud=draft.cloud,
+        cluster=draft.cluster,
+        slices=draft.slices,
+        teams={name: _in_the_jobs_order(name, team, jobs.values()) for name, team in draft.teams.items()},
+        image=image,
+        jobs=jobs,
+        datasets=draft.datasets,
+        network=draft.network,
+        scheduling=draft.scheduling,
+        prices=draft.prices,
+        budget=draft.budget,
+        environment=draft.environment,
+        monitoring=monitoring,
+        secrets={name: value for name, value in _entries(secrets).items() if isinstance(value, Hidden)},
+        **dict(options),
+    )
+
+
+def check(draft: Draft) -> Iterator[FieldError]:
+    """Yield every error between the sections of a stack file."""
+    shapes: dict[str, SliceShape] = {}
+    for name, group in draft.written_slices.items():
+        error = rules_cloud.check_offered(f"slices.{name}", group)
+        if error:
+            yield error
+        elif name in draft.slices:
+            shapes[name] = draft.slices[name].shape
+            yield from rules_cloud.check_slices(name, draft)
+    yield from rules_cloud.check(draft, shapes)
+    yield from rules_teams.check(draft, shapes)
+    yield from rules_jobs.check(draft, shapes)
+    yield from rules_teams.check_money(draft, shapes)
+
+
+def _draft(sections: Sections) -> Draft:
+    raw = sections.raw
+    return Draft(
+        cloud=sections.required("cloud", Cloud),
+        cluster=sections.required("cluster", Cluster),
+        slices=sections.named("slices", SliceGroup, TypeAdapter(GroupName)),
+        written_slices={name: _entries(group) for name, group in _entries(raw.get("slices")).items()},
+        teams=sections.named("teams", Team, TypeAdapter(TeamName)),
+        written_teams={name: _entries(team) for name, team in _entries(raw.get("teams")).items()},
+        jobs=_jobs(sections),
+        datasets=sections.optional("datasets", Datasets),
+        network=sections.whole("network", Network),
+        scheduling=sections.whole("scheduling", Scheduling),
+        prices=sections.whole("prices", Prices),
+        budget=sections.optional("budget", Budget),
+        environment=sections.optional("environment", Environment),
+        secrets=tuple(_entries(raw.get(SECRETS))),
+    )
+
+
+def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[Job]) -> Team:
+    """Return the team with the slice groups of its jobs first in its quota, because Kueue tries them in that order.
+
+    The order of the stack file is lost: Pulumi sorts mappings by key.
+    """
+    wanted = group_order(job.slices.groups for job in jobs if job.team == name)
+    first = {group: team.quota[group] for group in wanted if group in team.quota}
+    return team.model_copy(update={"quota": first | dict(team.quota)})
+
+
+def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
+    """Return the jobs in the order of their names, and add their errors to `sections`."""
+    raw = sections.raw
+    if SHORT_FORM in raw and JOBS in raw:
+        sections.errors.append(FieldError(SHORT_FORM, "either jobs or, for one training job, job", "both", _MOVE))
+    if JOBS not in raw:
+        return tuple(_short_form(sections))
+    if not isinstance(raw[JOBS], Mapping):
+        fix = "write jobs by name, or {} for a stack without any"
+        sections.errors.append(FieldError(JOBS, "a mapping by name", show(raw[JOBS]), fix))
+    found = [
+        job
+        for name, value in sorted(_entries(raw[JOBS]).items(), key=lambda item: str(item[0]))
+        for job in _sweep_or_job(sections, name, value)
+    ]
+    sections.errors += _same_names(found)
+    return tuple(found)
+
+
+def _short_form(sections: Sections) -> Iterator[DraftJob]:
+    if SHORT_FORM not in sections.raw:
+        # Required, because a section that was lost by mistake would delete the jobs.
+        fix = "add jobs to the stack file, or job for a single one, or jobs: {} for a stack without jobs"
+        sections.errors.append(FieldError(JOBS, "the stack's jobs", "nothing", fix))
+        return
+    written = _entries(sections.raw[SHORT_FORM])
+    if _kind(written) != _DEFAULT_KIND:
+        expected = "a training job, the only kind that job may have"
+        sections.errors.append(FieldError(f"{SHORT_FORM}.kind", expected, repr(written["kind"]), _MOVE))
+        return
+    if SWEEP_KEY in written:
+        expected = "a single job, because its name is that of its files"
+        sections.errors.append(FieldError(f"{SHORT_FORM}.{SWEEP_KEY}", expected, "a sweep", _MOVE))
+    yield DraftJob(SHORT_FORM, written, sections.read(sections.raw[SHORT_FORM], SHORT_FORM, TrainingJob))
+
+
+def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[DraftJob]:
+    """Yield the runs of a sweep, or the job. An error that several runs share is reported once."""
+    path, written = f"{JOBS}.{name}", _entries(value)
+    if SWEEP_KEY not in written:
+        yield _named(sections, name, path, value)
+    elif wrong := list(sweep_errors(path, written)):
+        sections.errors += wrong
+        yield _named(sections, name, path, {key: item for key, item in written.items() if key != SWEEP_KEY})
+    else:
+        for run, section in sweep_runs(name, written):
+            yield _named(sections, run, path, section)
+
+
+def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
+    """Yield an error for each run of a sweep that has the name of another job."""
+    paths: dict[str, str] = {}
+    for entry in jobs:
+        if entry.job and paths.setdefault(entry.job.name, entry.path) != entry.path:
+            expected = f"a name of its own for each job and each run of {paths[entry.job.name]}"
+            yield FieldError(entry.path, expected, entry.job.name, "rename one of them")
+
+
+def _named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
+    """Return the job of that name, which is a key of the section `jobs`."""
+    written = _entries(value)
+    if "name" in written:
+        expected = f"no name, since {name} is the job's name"
+        sections.errors.append(
+            FieldError(f"{path}.name", expected, repr(written["name"]), "remove it, or rename the key")
+        )
+    kind = _kind(written)
+    model = _KINDS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        expected, fix = f"one of the kinds {', '.join(_KINDS)}", f"change {path}.kind in the stack file"
+        sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), fix, nearest(kind, _KINDS)))
+        return DraftJob(path, written, None)
+    job, errors = _read({**written, "name": name} if isinstance(value, Mapping) else value, path, model)
+    sections.errors += [
+        FieldError(path, error.expected, error.got, "rename it") if error.path == f"{path}.name" else error
+        for error in errors
+    ]
+    return DraftJob(path, written, job)
+
+
+def _kind(written: Section) -> object:
+    return written.get("kind", _DEFAULT_KIND)
+
+
+def _read[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, list[FieldError]]:
+    """Return the section at `path`, `None` if it cannot be read, and its errors.
+
+    If nothing but unknown keys is wrong it can be read without them, so that a misspelt key hides no other error.
+    """
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        errors = from_validation(error, path, model)
+    try:
+        return model.model_validate(value, extra="ignore"), errors
+    except ValidationError:
+        return None, errors
+
+
+def _entries(value: object) -> Mapping[str, object]:
+    """Return a mapping; an empty one for anything else."""
+    return cast(Mapping[str, object], value) if isinstance(value, Mapping) else {}
+
+
+def _read_key(config: pulumi.Config, key: str) -> object:
+    """Return the value of a section, hidden if any part of it is secret: Pulumi does not say which part."""
+    if not is_config_secret(config.full_key(key)):
+        return _plain_value(config.require(key))
+    return hide_texts(_plain_value(config.require(key))) if key == SECRETS else HIDDEN
+
+
+def _plain_value(text: str) -> object:
+    """Return what Pulumi hands over: JSON for structured values, plain text for the rest."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,200 @@
+"""Rules of jobs that run a program of your own, on every host or through Pathways."""
+
+from collections.abc import Iterator
+
+from infra.controllers import machine_size
+from infra.pods import most_of_host, requested_of_host
+from infra.programs import (
+    PATHWAYS_PORTS,
+    PATHWAYS_VARIABLES,
+    TAKEN_PREFIXES,
+    TAKEN_VARIABLES,
+    TPU_METRICS_PORT,
+    TPU_METRICS_PORT_NAME,
+)
+from infra.settings.errors import FieldError
+from infra.settings.jobs import ContainerJob, Job, Pathways
+from infra.settings.schema import DATASETS_FOLDER
+from infra.settings.stack import Draft, join_names
+from infra.tpu import SliceShape, all_shapes
+
+_FREE = ("HOME", "PATH", "TMPDIR")
+"""Variables of the container that its stack file may change."""
+_FREE_PREFIXES = ("JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
+"""Prefixes of variables that a program reads when it starts. Here the program is the user's."""
+_TAKEN_FOLDERS = ("/tmp", "/dev/shm")
+_TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
+
+
+def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
+    """Yield the errors of one job, on slices of `shape` if that is known."""
+    if job.check_slices and job.backend == "pathways":
+        expected = "false next to backend: pathways, whose servers hold the chips"
+        yield FieldError(f"{path}.check_slices", expected, "true", "remove it")
+    yield from _variables(path, job, draft)
+    for name, port in job.ports.items():
+        if name == TPU_METRICS_PORT_NAME or port == TPU_METRICS_PORT:
+            expected = f"a port other than {TPU_METRICS_PORT_NAME} {TPU_METRICS_PORT}, where libtpu answers GKE"
+            yield FieldError(f"{path}.ports.{name}", expected, f"{name} {port}", "choose another")
+    yield from _rights(path, job, draft)
+    yield from _folders(path, job)
+    yield from _heartbeat(path, job)
+    if job.backend == "pathways":
+        for name in sorted(job.resources.model_fields_set):
+            expected, got = "nothing with backend: pathways, where the program runs on the head", job.resources
+            fix = f"write {path}.pathways.head_{name}"
+            yield FieldError(f"{path}.resources.{name}", expected, str(getattr(got, name)), fix)
+        if job.pathways:
+            yield from _in_memory(path, job, job.pathways.head_memory_gib)
+    elif shape:
+        yield from _share(path, job, shape)
+        yield from _on_disk(path, job, draft)
+        yield from _in_memory(path, job, requested_of_host(shape, job.resources)[1])
+
+
+def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:
+    secrets = draft.secrets if job.secrets is None else job.secrets
+    for name in job.env:
+        free = name in _FREE or name.startswith(_FREE_PREFIXES)
+        if not free and (name in TAKEN_VARIABLES or name.startswith(TAKEN_PREFIXES)):
+            expected = "a variable that neither GKE nor the job itself sets"
+            yield FieldError(f"{path}.env.{name}", expected, repr(name), "remove it, or set it within the program")
+        elif name in secrets:
+            expected = "a variable that is set once"
+            yield FieldError(f"{path}.env.{name}", expected, "a secret of that name too", "remove one of them")
+
+
+def _rights(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:
+    """Yield rights that an admission policy refuses: with the host's network it fixes the security context of all pods
+    of the team."""
+    others = [other for other, found in draft.readable_jobs if found.team == job.team and found.host_network]
+    wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
+    for name in (name for name, is_set in wanted.items() if is_set and others):
+        expected = (
+            f"nothing in a team with a job on the host's network ({others[0]}), where every pod is the trainer's user"
+        )
+        yield FieldError(f"{path}.{name}", expected, str(getattr(job, name)), "give the job to another team")
+
+
+def _folders(path: str, job: ContainerJob) -> Iterator[FieldError]:
+    seen: dict[str, str] = {}
+    for name, volume in job.volumes.items():
+        place = f"{path}.volumes.{name}.path"
+        trees = [tree for tree in _TAKEN_TREES if f"{volume.path}/".startswith(f"{tree}/")]
+        if trees or volume.path in _TAKEN_FOLDERS:
+            expected = f"a folder other than {', '.join(_TAKEN_FOLDERS)} and outside {', '.join(_TAKEN_TREES)}"
+            fix = "choose another; /tmp can be written to without a volume"
+            yield FieldError(place, expected, volume.path, fix)
+        if other := seen.get(volume.path):
+            expected = f"a folder that {other} does not have"
+            yield FieldError(place, expected, volume.path, "choose another, or remove one")
+        seen[volume.path] = name
+
+
+def _heartbeat(path: str, job: ContainerJob) -> Iterator[FieldError]:
+    if job.heartbeat is None:
+        return
+    port, file = job.heartbeat.port, job.heartbeat.file
+    if port and port not in job.ports:
+        expected = f"one of the job's ports, {join_names(job.ports)}"
+        yield FieldError(f"{path}.heartbeat.port", expected, repr(port), f"rename it or add it to {path}.ports")
+    folders = [*_TAKEN_FOLDERS, *(volume.path for volume in job.volumes.values())]
+    if file and not any(file.startswith(f"{folder}/") for folder in folders):
+        expected = f"a file below one of the folders that the program can write to: {', '.join(folders)}"
+        yield FieldError(f"{path}.heartbeat.file", expected, file, "choose another, or add a volume")
+
+
+def _share(path: str, job: ContainerJob, shape: SliceShape) -> Iterator[FieldError]:
+    for name, most in zip(("vcpus", "memory_gib"), most_of_host(shape), strict=True):
+        wanted = getattr(job.resources, name)
+        if wanted is not None and wanted > most:
+            expected = f"at most {most} of a {shape.machine_type}, since GKE's own pods need the rest"
+            yield FieldError(f"{path}.resources.{name}", expected, str(wanted), "lower it")
+
+
+def _on_disk(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:
+    """Yield volumes that do not fit on a boot disk, of which GKE reserves up to a half
+    (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes)."""
+    wanted = _sum(job, "disk")
+    for name in (name for name in job.slices.groups if name in draft.slices):
+        most = draft.slices[name].boot_disk_gb // 2
+        if wanted > most:
+            expected = f"at most {most} GiB on disk together, half of slices.{name}.boot_disk_gb"
+            fix = "lower size_gib of some of them, or raise boot_disk_gb"
+            yield FieldError(f"{path}.volumes", expected, f"{wanted} GiB", fix)
+
+
+def _in_memory(path: str, job: ContainerJob, most: int) -> Iterator[FieldError]:
+    wanted = _sum(job, "memory")
+    if wanted > most:
+        expected = f"at most {most} GiB in memory together, which is what the pod requests"
+        yield FieldError(f"{path}.volumes", expected, f"{wanted} GiB", "lower size_gib of some of them")
+
+
+def _sum(job: ContainerJob, medium: str) -> int:
+    return sum(volume.size_gib for volume in job.volumes.values() if volume.medium == medium)
+
+
+def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
+    """Yield the errors of a job of any kind that concern Pathways, on slices of `shape` if that is known."""
+    by_pathways = job.backend == "pathways"
+    if not isinstance(job, ContainerJob):
+        if by_pathways:
+            yield FieldError(
+                f"{path}.backend",
+                "direct: the trainer is one program on every host, and by Pathways one program drives all hosts",
+                job.backend,
+                "remove it, or write a job of kind container with a program that calls pathwaysutils.initialize()",
+            )
+        return
+    if by_pathways and not job.pathways:
+        expected = "server_image and proxy_image by digest, both for the version of JAX in the program's image"
+        yield FieldError(f"{path}.pathways", expected, "nothing", "add the section; docs/jobs.md says where they are")
+    if job.pathways and not by_pathways:
+        fix = f"remove it, or write pathways as {path}.backend"
+        yield FieldError(f"{path}.pathways", f"no such section beside backend: {job.backend}", "the section", fix)
+    if job.pathways and by_pathways:
+        yield from _runtime(path, job)
+        if draft.scheduling.placement == "topology-aware":
+            yield FieldError(
+                "scheduling.placement",
+                f"exclusive-topology, since the head of {path} has no chips and Kueue would find no place for it",
+                draft.scheduling.placement,
+                "write exclusive-topology, or backend: direct for the job",
+            )
+        if shape:
+            yield from _head(path, job, job.pathways, draft, shape)
+
+
+def _runtime(path: str, job: ContainerJob) -> Iterator[FieldError]:
+    for name in sorted(job.env.keys() & set(PATHWAYS_VARIABLES)):
+        expected = "a variable that is not how JAX finds the proxy of Pathways"
+        yield FieldError(f"{path}.env.{name}", expected, repr(name), "remove it, or set it within the program")
+    for name, port in job.ports.items():
+        if port in PATHWAYS_PORTS:
+            expected = f"a port other than {', '.join(map(str, PATHWAYS_PORTS))}, where the servers of Pathways answer"
+            yield FieldError(f"{path}.ports.{name}", expected, str(port), "choose another")
+    if job.slices.min_count is not None:
+        expected = "no fewer slices than count, for the resource manager waits for all of them"
+        yield FieldError(f"{path}.slices.min_count", expected, str(job.slices.min_count), "remove it")
+
+
+def _head(path: str, job: ContainerJob, runtime: Pathways, draft: Draft, shape: SliceShape) -> Iterator[FieldError]:
+    if shape.pathways_instance is None:
+        known = dict.fromkeys(other.machine_type for other in all_shapes() if other.pathways_instance)
+        expected, fix = "slices of a machine type that Pathways knows", "choose another group, or write backend: direct"
+        yield FieldError(f"{path}.slices.group", f"{expected}: {', '.join(known)}", shape.machine_type, fix)
+    if not shape.multi_host:
+        for name in sorted({"head_vcpus", "head_memory_gib"} & runtime.model_fields_set):
+            expected = "nothing on slices of one host, which the head shares: it takes half of what is requested there"
+            yield FieldError(f"{path}.pathways.{name}", expected, str(getattr(runtime, name)), "remove it")
+    elif draft.cluster:
+        machine = draft.cluster.system_machine_type
+        size = machine_size(machine)
+        if size and size.millicores <= runtime.head_vcpus * 1000:
+            yield FieldError(
+                "cluster.system_machine_type",
+                f"a machine with more than the {runtime.head_vcpus} vCPUs that the head of job {job.name} requests",
+                machine,
+                f"write a larger one, such as n2-standard-64, or lower {path}.pathways.head_vcpus",
+            )

@@ -1,0 +1,283 @@
+"""Rules of jobs of any kind, of training jobs, and of secrets."""
+
+from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError
+from typing import cast
+
+from pydantic import ValidationError
+
+from infra.names import TEAMS_FOLDER
+from infra.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
+from infra.settings import rules_containers
+from infra.settings.errors import FieldError, expectation, from_validation, nearest
+from infra.settings.jobs import ContainerJob, Job, Section, TrainingJob, group_order
+from infra.settings.schema import SliceGroup
+from infra.settings.stack import Draft, DraftJob, Shapes, join_names
+from infra.settings.values import SECRETS, VARIABLE, VARIABLE_RULE, Hidden
+from infra.submission import assemble, optimizer_spec, training_spec
+from infra.tpu import SliceShape
+from workloads.spec import (
+    WANDB_KEY_VARIABLE,
+    ModelSpec,
+    OptimizerSpec,
+    Preset,
+    TokenFileSpec,
+    TrainingSpec,
+    load_preset,
+    preset_names,
+)
+
+_LONGEST_LABEL = 63
+"""Kueue puts the name of a job's queue on its pods as a label
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
+_ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
+_NOT_SHOWN = "something else, which is not shown here"
+"""No error shows a value of a secret, not even one that is in the file in plain text."""
+_SET = f"pulumi config set --secret --path 'tpu-multislice:{SECRETS}.NAME'"
+_REVOKE = "if it was in the file in plain text, revoke it: it is in the file's history"
+
+
+def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of the jobs."""
+    for entry in draft.jobs:
+        yield from _names(entry, draft)
+        yield from _preset(entry)
+        if entry.job:
+            yield from _job(entry.path, entry.job, draft, shapes)
+    yield from _orders(draft)
+
+
+def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    if job.name == TEAMS_FOLDER:
+        expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
+        yield FieldError(path, expected, job.name, "rename the job")
+    if len(job.queue) > _LONGEST_LABEL:
+        expected = f"names of team and job that have at most {_LONGEST_LABEL - 1} characters together"
+        fix = "shorten one of them: the job's queue is named after both"
+        yield FieldError(path, expected, f"{len(job.queue) - 1}", fix)
+    if job.host_network and draft.datasets and draft.datasets.mount:
+        expected = f"no mount with {path}.host_network: such pods act as their node, and Cloud Storage FUSE as the pod"
+        fix = "remove one of them; a trainer reads gs:// paths without a mount"
+        yield FieldError("datasets.mount", expected, "both", fix)
+    if unknown := sorted(set(job.secrets or ()) - set(draft.secrets)):
+        expected = f"names of the section secrets: {join_names(draft.secrets)}"
+        yield FieldError(f"{path}.secrets", expected, ", ".join(unknown), "rename it or add the secret")
+    groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
+    for name, group in groups.items():
+        yield from _job_slices(path, job, name, group)
+    yield from _capacities(path, groups)
+    shape = shapes.get(job.slices.group)
+    if shape:
+        yield from _fallback(path, job, groups, shape)
+    yield from rules_containers.check_pathways(path, job, draft, shape)
+    match job:
+        case TrainingJob():
+            yield from _training(path, job, shape, draft.secrets)
+        case ContainerJob():
+            yield from rules_containers.check_container(path, job, draft, shape)
+        case _:
+            raise AssertionError(job)
+
+
+def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
+    """Yield the errors of what a job refers to, even if something else of the job could not be read."""
+    team, slices = entry.written.get("team"), entry.written.get("slices")
+    if isinstance(team, str) and draft.written_teams and team not in draft.written_teams:
+        expected, meant = f"one of the teams {join_names(draft.written_teams)}", nearest(team, draft.written_teams)
+        yield FieldError(f"{entry.path}.team", expected, repr(team), "rename it or add the team", meant)
+    for path, group in _written_groups(entry.path, slices) if isinstance(slices, Mapping) else ():
+        if isinstance(group, str) and draft.written_slices and group not in draft.written_slices:
+            expected = f"one of the slice groups {join_names(draft.written_slices)}"
+            meant = nearest(group, draft.written_slices)
+            yield FieldError(path, expected, repr(group), "rename it or add the group", meant)
+
+
+def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
+    """Yield the groups that the job names, with their paths."""
+    written = cast(Section, slices)
+    yield f"{path}.slices.group", written.get("group")
+    fallback = written.get("fallback")
+    if isinstance(fallback, list):
+        yield from ((f"{path}.slices.fallback", group) for group in cast(list[object], fallback))
+
+
+def _orders(draft: Draft) -> Iterator[FieldError]:
+    """Yield the jobs whose order of groups no queue can have: a team has one queue, with one order of flavors."""
+    for team in draft.written_teams:
+        wishes: list[tuple[str, ...]] = []
+        for path, job in draft.readable_jobs:
+            if job.team != team or len(set(job.slices.groups)) < len(job.slices.groups):
+                continue
+            wishes.append(job.slices.groups)
+            try:
+                group_order(wishes)
+            except CycleError:
+                wishes.pop()
+                expected = f"an order of groups that fits the other jobs of team {team}, since they share a queue"
+                fix = "change the order, or give the job to another team"
+                yield FieldError(f"{path}.slices.fallback", expected, ", then ".join(job.slices.groups), fix)
+
+
+def _job_slices(path: str, job: Job, name: str, group: SliceGroup) -> Iterator[FieldError]:
+    count, shape, place = job.slices.count, group.shape, f"{path}.slices.count"
+    if count > group.count:
+        fix = f"lower it or raise slices.{name}.count"
+        yield FieldError(place, f"at most the {group.count} slices of {name}", str(count), fix)
+    if count > 1 and not shape.multi_host:
+        expected = (
+            f"1, since a {shape.topology} of {shape.machine_type} has one host and GKE joins multi-host slices only"
+        )
+        yield FieldError(place, expected, str(count), f"lower it or choose a larger slices.{name}.topology")
+    if count > 1 and group.capacity.queued:
+        expected = f"1, since {name} is queued and a queued request brings the hosts of one slice"
+        yield FieldError(place, expected, str(count), f"lower it or write flex-start as slices.{name}.capacity.kind")
+
+
+def _fallback(path: str, job: Job, groups: Mapping[str, SliceGroup], shape: SliceShape) -> Iterator[FieldError]:
+    place = f"{path}.slices.fallback"
+    if repeated := sorted({name for name in job.slices.groups if job.slices.groups.count(name) > 1}):
+        expected = f"each group once, and not {path}.slices.group"
+        yield FieldError(place, expected, ", ".join(repeated), "remove it there")
+    for name, group in groups.items():
+        if group.shape != shape:
+            yield FieldError(
+                place,
+                f"groups of {shape.generation} {shape.topology} on {shape.machine_type}, as {job.slices.group}",
+                f"{name} of {group.generation} {group.topology} on {group.shape.machine_type}",
+                "remove it there: the job is made for one shape of slice",
+            )
+
+
+def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldError]:
+    flexible = [name for name, group in groups.items() if group.capacity.requested_by_pods]
+    queued = [name for name, group in groups.items() if group.capacity.queued]
+    if flexible and queued:
+        yield FieldError(
+            f"{path}.slices.fallback",
+            "either queued or flex-start groups: pods that wait together request flex-start slices, and a queued"
+            " request knows no other pods",
+            f"{join_names(queued)} (queued) beside {join_names(flexible)} (flex-start)",
+            "remove one of the two kinds",
+        )
+
+
+def _preset(entry: DraftJob) -> Iterator[FieldError]:
+    """Yield the error of an unknown preset, even if something else of the job could not be read."""
+    preset = entry.written.get("preset")
+    if isinstance(preset, str) and preset not in preset_names():
+        expected = f"one of the presets {', '.join(preset_names())}"
+        yield FieldError(f"{entry.path}.preset", expected, repr(preset), "rename it", nearest(preset, preset_names()))
+
+
+def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Collection[str]) -> Iterator[FieldError]:
+    """Yield the errors of a training job, on slices of `shape` if that is known. The stack has these `secrets`."""
+    if job.preset in preset_names():
+        preset = load_preset(job.preset)
+        if not (job.data or preset.data):
+            expected = f"what to train on, since the preset {job.preset} has no data of its own"
+            fix = f"add {path}.data to the stack file; docs/data.md says how to make a token folder"
+            yield FieldError(f"{path}.data", expected, "nothing", fix)
+        yield from _sections(path, job, shape, preset)
+    place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
+    # A change of the preset must not reach a run because its job once allowed one of the stack file.
+    for name in sorted({*job.allow_changes} - written):
+        fix = f"set {path}.{name}, or remove the name here"
+        yield FieldError(place, f"a setting of {path}.optimizer", name, fix)
+    if job.allow_changes and job.existing_run != "resume":
+        got = f"existing_run: {job.existing_run}"
+        yield FieldError(place, "existing_run: resume", got, "change one of the two")
+    own = secrets if job.secrets is None else job.secrets
+    if job.trackers.wandb and WANDB_KEY_VARIABLE not in own:
+        yield FieldError(
+            f"{path}.trackers.wandb",
+            f"the secret {WANDB_KEY_VARIABLE} among those of the job, since the trainer logs in with it",
+            join_names(own),
+            f"pulumi config set --secret --path 'tpu-multislice:secrets.{WANDB_KEY_VARIABLE}', and add the name to"
+            f" {path}.secrets if the job has that list",
+        )
+
+
+def _sections(path: str, job: TrainingJob, shape: SliceShape | None, preset: Preset) -> Iterator[FieldError]:
+    wrong: list[FieldError] = []
+    sections = (
+        ("model", ModelSpec, lambda job, preset: preset.model_with(job.model)),
+        ("training", TrainingSpec, training_spec),
+        ("optimizer", OptimizerSpec, optimizer_spec),
+    )
+    for name, model, merged in sections:
+        try:
+            merged(job, preset)
+        except ValidationError as error:
+            wrong += from_validation(error, f"{path}.{name}", model)
+    if not wrong and training_spec(job, preset).lora:
+        wrong += _adapters(path, job, preset)
+    yield from wrong
+    if shape and not wrong:
+        yield from _fit(path, job, shape, preset)
+
+
+def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldError]:
+    if not job.initial_weights:
+        expected = f"the folder of the weights that {path}.training.lora adapts"
+        fix = "write it; docs/models.md says how to make one"
+        yield FieldError(f"{path}.initial_weights", expected, "nothing", fix)
+    if (kind := optimizer_spec(job, preset).kind) != "adamw":
+        yield FieldError(f"{path}.optimizer.kind", f"adamw with {path}.training.lora", kind, "remove one of them")
+
+
+def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[FieldError]:
+    # Sizes are judged even if there is no data yet.
+    with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
+    try:
+        assemble(with_data, shape, preset, storage_root="gs://bucket")
+    except ValidationError as error:
+        expected = f"sizes that fit {job.slices.count} x {shape.generation} {shape.topology}"
+        settings = ("slices", "mesh", "model", "training", "preset")
+        fix = f"change {', '.join(f'{path}.{name}' for name in settings[:-1])} or {path}.{settings[-1]}"
+        for detail in error.errors():
+            yield FieldError(path, expected, expectation(detail["msg"]), fix)
+
+
+def misplaced_secrets(raw: Mapping[str, object]) -> Iterator[FieldError]:
+    """Yield the secrets that are in a section other than `secrets`; `raw` has the stack file's values by section."""
+    for section, value in raw.items():
+        if section != SECRETS:
+            for path in _marks(section, value):
+                yield FieldError(
+                    path,
+                    "a plain value, since plans, bills and the job's files show it",
+                    "a Pulumi secret",
+                    f"set it in plain (pulumi config set --plaintext); what the job is to get in secret: {_SET}",
+                )
+
+
+def check_secrets(written: object) -> Iterator[FieldError]:
+    """Yield the errors of the section `secrets`."""
+    if not isinstance(written, Mapping):
+        expected = "environment variables by name, each a Pulumi secret"
+        yield FieldError(SECRETS, expected, _NOT_SHOWN, f"{_SET}; {_REVOKE}")
+        return
+    for name, value in ((str(key), item) for key, item in cast(Mapping[object, object], written).items()):
+        path = f"{SECRETS}.{name}"
+        if not VARIABLE.fullmatch(name):
+            yield FieldError(path, VARIABLE_RULE, repr(name), "rename it")
+        elif name in TAKEN_VARIABLES or name.startswith(TAKEN_PREFIXES):
+            expected = "a variable that neither GKE nor the trainer's start-up sets or reads"
+            yield FieldError(path, expected, repr(name), "rename it, and use the new name in the program that needs it")
+        if not isinstance(value, Hidden):
+            fix = f"{_SET.replace('NAME', name)}; {_REVOKE}"
+            yield FieldError(path, "a text that Pulumi keeps as a secret", _NOT_SHOWN, fix)
+
+
+def _marks(path: str, value: object) -> Iterator[str]:
+    match value:
+        case Hidden():
+            yield path
+        case dict():
+            for key, item in cast(dict[str, object], value).items():
+                yield from _marks(f"{path}.{key}", item)
+        case list():
+            for index, item in enumerate(cast(list[object], value)):
+                yield from _marks(f"{path}[{index}]", item)
+        case _:
+            return

@@ -1,0 +1,253 @@
+"""Rules of teams and money: namespaces, members, quotas, prices and the budget."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
+
+from infra.cost import group_bill, group_rate, job_group_bills, total
+from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
+from infra.settings.errors import FieldError, nearest
+from infra.settings.jobs import HOURS_PER_YEAR, Job, JobSlices
+from infra.settings.schema import Cloud, Quota, Team
+from infra.settings.stack import Draft, Shapes, join_names
+
+_RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, JOBSET_NAMESPACE})
+_DECIMALS = 4
+"""Decimals of amounts and hours that are compared, so that no rounding error breaks a budget."""
+
+
+def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of the section `teams`."""
+    yield from _namespaces(draft)
+    yield from _quotas(draft, shapes)
+    for name, team in draft.teams.items():
+        yield from _members(f"teams.{name}", team, draft)
+        yield from _limits(f"teams.{name}", team, single=len(draft.written_teams) == 1)
+        yield from _sharing(f"teams.{name}", team, fair=draft.scheduling.fair_sharing)
+    if not draft.teams.keys() < draft.written_teams.keys():
+        # What a team lends is not known yet if its section has an error.
+        yield from _reaches(draft, shapes)
+
+
+def _namespaces(draft: Draft) -> Iterator[FieldError]:
+    owners: dict[str, str] = {}
+    for name, team in draft.teams.items():
+        path, namespace = f"teams.{name}.namespace", team.namespace
+        if namespace in _RESERVED_NAMESPACES or namespace.startswith(("kube-", "gke-", "gmp-")):
+            expected = "a namespace of the team's own"
+            yield FieldError(path, expected, repr(namespace), "choose another; this one is taken")
+        elif namespace in owners:
+            expected = "a namespace that no other team has"
+            yield FieldError(path, expected, repr(namespace), f"team {owners[namespace]} has it already")
+        owners[namespace] = name
+
+
+def _quotas(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    given: defaultdict[str, int] = defaultdict(int)
+    for name, team in draft.teams.items():
+        for group, share in team.quota.items():
+            given[group] += share.chips
+            if draft.written_slices and group not in draft.written_slices:
+                expected = f"slice groups among {join_names(draft.written_slices)}"
+                meant = nearest(group, draft.written_slices)
+                yield FieldError(f"teams.{name}.quota", expected, repr(group), "rename it", meant)
+    for group in shapes:
+        chips = draft.slices[group].chips
+        if given[group] > chips:
+            expected = f"quotas of {group} that add up to at most its {chips} chips"
+            fix = f"lower a team's quota or raise slices.{group}.count"
+            yield FieldError("teams", expected, str(given[group]), fix)
+
+
+def _members(path: str, team: Team, draft: Draft) -> Iterator[FieldError]:
+    if team.members.groups and draft.cluster and draft.cluster.security_group is None:
+        yield FieldError(
+            f"{path}.members.groups",
+            "no groups, since the cluster does not ask Google who is in a group",
+            ", ".join(team.members.groups),
+            "set cluster.security_group to gke-security-groups@DOMAIN and make them its members, or name users",
+        )
+
+
+def _limits(path: str, team: Team, *, single: bool) -> Iterator[FieldError]:
+    for group, share in team.quota.items():
+        limits = {"borrowing_limit": share.borrowing_limit, "lending_limit": share.lending_limit}
+        if single and (limited := [name for name, limit in limits.items() if limit is not None]):
+            expected = "no limit, since there is no other team to borrow from or lend to"
+            yield FieldError(f"{path}.quota.{group}", expected, " and ".join(limited), "remove it or add a team")
+        if share.lending_limit is not None and share.lending_limit > share.chips:
+            place, expected = f"{path}.quota.{group}.lending_limit", f"at most the team's own {share.chips} chips"
+            yield FieldError(place, expected, str(share.lending_limit), "lower it or remove it to lend all")
+
+
+def _sharing(path: str, team: Team, *, fair: bool) -> Iterator[FieldError]:
+    preempts = team.preemption.while_borrowing != "never"
+    if team.weight is not None and not fair:
+        expected, fix = "no weight without fair sharing", "write scheduling.fair_sharing: true or remove it"
+        yield FieldError(f"{path}.weight", expected, str(team.weight), fix)
+    if preempts and fair:
+        yield FieldError(
+            f"{path}.preemption.while_borrowing",
+            "never, since fair sharing itself decides who may preempt whom",
+            team.preemption.while_borrowing,
+            "remove it or scheduling.fair_sharing",
+        )
+    if preempts and team.preemption.reclaim == "never":
+        yield FieldError(
+            f"{path}.preemption.reclaim",
+            "lower-priority or any, since Kueue lets no team preempt others that may not reclaim its own chips",
+            "never",
+            "change it or remove while_borrowing",
+        )
+
+
+def _reaches(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield an error for each job that its queue could never admit."""
+    for path, job in draft.readable_jobs:
+        for group in job.slices.groups if job.team in draft.teams else ():
+            if group in shapes:
+                yield from _reach(path, job, draft.teams, group, job.slices.count * shapes[group].chips)
+
+
+def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: int) -> Iterator[FieldError]:
+    """Compare with the most that Kueue lets the team use of a group: its own chips, and those that others lend it."""
+    quota, expected = f"teams.{job.team}.quota.{group}", f"at least the {needed} chips of job {job.name}"
+    own = teams[job.team].quota.get(group)
+    if own is None:
+        yield FieldError(quota, expected, "nothing", f"add it with {needed}")
+        return
+    others = [team.quota[group] for name, team in teams.items() if name != job.team and group in team.quota]
+    idle = sum(map(_lendable, others))
+    borrowable = idle if own.borrowing_limit is None else min(own.borrowing_limit, idle)
+    if own.chips + borrowable < needed:
+        got = f"{own.chips} of its own and {borrowable} that it may borrow" if others else str(own.chips)
+        limits = ", or the limits," if others else ""
+        fix = f"raise it to {needed - borrowable}{limits} or lower {path}.slices.count"
+        yield FieldError(quota, expected, got, fix)
+
+
+def _lendable(share: Quota) -> int:
+    return share.chips if share.lending_limit is None else min(share.lending_limit, share.chips)
+
+
+def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield the errors of `prices` and `budget`, except for its last day: that must not stop a destroy, so
+    `infra.readiness` judges it."""
+    for name in draft.prices.usd_per_chip_hour:
+        if draft.written_slices and name not in draft.written_slices:
+            expected = f"one of the slice groups {join_names(draft.written_slices)}"
+            meant = nearest(name, draft.written_slices)
+            yield FieldError("prices.usd_per_chip_hour", expected, repr(name), "rename it or remove it", meant)
+    if draft.cloud:
+        yield from _unpriced(draft, draft.cloud, shapes)
+    if draft.cloud and draft.budget:
+        if draft.budget.usd_per_hour is not None:
+            yield from _per_hour(draft, draft.cloud, draft.budget.usd_per_hour, shapes)
+        if draft.budget.usd_total is not None:
+            yield from _total(draft, draft.cloud, draft.budget.usd_total, shapes)
+
+
+def _unpriced(draft: Draft, cloud: Cloud, shapes: Shapes) -> Iterator[FieldError]:
+    """Yield an error for each slice group that would be bought on demand at an unknown price."""
+    for name in shapes:
+        rate = group_rate(name, draft.slices[name], cloud, draft.prices)
+        if draft.slices[name].capacity.full_price and rate.usd_per_chip_hour is None:
+            yield FieldError(
+                f"prices.usd_per_chip_hour.{name}",
+                f"USD that a chip hour costs you, since {rate.source}",
+                "nothing",
+                f"write prices.usd_per_chip_hour: {{{name}: USD}}, or another capacity",
+            )
+
+
+def _per_hour(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Iterator[FieldError]:
+    costs = {name: group_bill(name, draft.slices[name], cloud, draft.prices).usd_per_hour for name in shapes}
+    amount = total(costs)
+    yield from _unknown("usd_per_hour", amount.unknown)
+    if amount.usd_per_hour > limit:
+        parts = ", ".join(f"{name} {usd:.2f}" for name, usd in costs.items() if usd is not None)
+        expected = f"slices that cost at most {limit:.2f} USD per hour when all are there"
+        fix = "lower the count of a slice group or raise the budget"
+        yield FieldError("budget.usd_per_hour", expected, f"{amount.usd_per_hour:.2f} ({parts})", fix)
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """A job and its largest possible cost."""
+
+    path: str
+    job: Job
+    usd_per_hour: float
+    """On the most expensive of its groups."""
+
+    @property
+    def usd(self) -> float:
+        """Cost of all its hours; 0 if it has no limit."""
+        return (self.job.max_hours or 0) * self.usd_per_hour
+
+    def affordable_hours(self, usd: float) -> float:
+        """Return a legal `max_hours` that costs no more than `usd`; 0 if there is none."""
+        return max(0, min(floor(round(usd / self.usd_per_hour * 100, _DECIMALS)) / 100, HOURS_PER_YEAR))
+
+
+def _total(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Iterator[FieldError]:
+    priced: list[_Priced] = []
+    unknown: dict[str, None] = {}
+    for path, job in draft.readable_jobs:
+        groups = {name: draft.slices[name] for name in job.slices.groups if name in shapes}
+        bills = job_group_bills(job, groups, cloud, draft.prices, hours=None)
+        unknown |= dict.fromkeys(group.group for group in bills if group.usd_per_hour is None)
+        if known := [group.usd_per_hour for group in bills if group.usd_per_hour is not None]:
+            priced.append(_Priced(path, job, max(known)))
+    yield from _unknown("usd_total", list(unknown))
+    for path, each in {each.path: each for each in priced}.items():
+        # The runs of a sweep have one section, and so one max_hours.
+        runs = sum(other.path == path for other in priced)
+        left = limit - sum(other.usd for other in priced if other.path != path)
+        yield from _endless(each, left / runs)
+    if round(sum(each.usd for each in priced), _DECIMALS) > limit:
+        yield _too_expensive(priced, limit)
+
+
+def _endless(priced: _Priced, left: float) -> Iterator[FieldError]:
+    """Yield the error of a job without `max_hours`; `left` is what the others leave of the budget."""
+    if priced.job.max_hours is None:
+        hours = priced.affordable_hours(left)
+        yield FieldError(
+            "budget.usd_total",
+            "a job that is stopped before it costs more, since an estimate of its steps would not stop it",
+            f"{'a job' if priced.path == 'job' else f'job {priced.job.name}'} without max_hours",
+            f"write {priced.path}.max_hours: {hours:g}, which {left:.2f} USD pay at {priced.usd_per_hour:.2f} USD"
+            " per hour"
+            if hours
+            else "raise the budget",
+        )
+
+
+def _too_expensive(priced: list[_Priced], limit: float) -> FieldError:
+    if len(priced) > 1:
+        costs = ", ".join(f"{each.job.name} {each.usd:.2f}" for each in priced)
+        expected, got = f"jobs that cost at most {limit:.2f} USD together", sum(each.usd for each in priced)
+        fix = "lower max_hours of some of them or raise the budget"
+        return FieldError("budget.usd_total", expected, f"{got:.2f} ({costs})", fix)
+    (only,) = priced
+    job, hours = only.job, only.affordable_hours(limit)
+    return FieldError(
+        "budget.usd_total",
+        f"a job that costs at most {limit:.2f} USD",
+        f"{only.usd:.2f}, since it may hold {_slices(job.slices)} for {job.max_hours:g} hours",
+        f"lower {only.path}.max_hours to {hours:g} or raise the budget" if hours else "raise the budget",
+    )
+
+
+def _slices(slices: JobSlices) -> str:
+    return f"{slices.count} slice{'s' if slices.count > 1 else ''} of {' or '.join(slices.groups)}"
+
+
+def _unknown(setting: str, groups: Sequence[str]) -> Iterator[FieldError]:
+    if groups:
+        fix = f"write what a chip hour costs you: {', '.join(f'prices.usd_per_chip_hour.{name}' for name in groups)}"
+        yield FieldError(
+            f"budget.{setting}", "a price of every slice group that it limits", f"none of {join_names(groups)}", fix
+        )

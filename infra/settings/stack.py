@@ -1,0 +1,186 @@
+"""A whole stack file: the draft that the rules judge, and the `Settings` that the rest of the program uses."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from pydantic import InstanceOf
+
+from infra.controllers import Resources
+from infra.names import ON_HOSTS, team_folder
+from infra.settings.jobs import AnyJob, ContainerJob, Job, PodLevel, Section, TrainingJob
+from infra.settings.schema import (
+    Budget,
+    Cloud,
+    Cluster,
+    Datasets,
+    Environment,
+    Image,
+    Monitoring,
+    Network,
+    Options,
+    Prices,
+    Scheduling,
+    SliceGroup,
+    Team,
+)
+from infra.settings.values import Hidden
+from infra.tpu import SliceShape
+
+type Shapes = Mapping[str, SliceShape]
+"""Shapes of the slice groups that GKE offers, by group."""
+
+_LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
+"""Enough for a program that only starts work on the hosts of slices."""
+
+
+@dataclass(frozen=True)
+class DraftJob:
+    """A job of a stack file."""
+
+    path: str
+    """Path of its section: `jobs.NAME`, or `job` in the short form."""
+    written: Section
+    job: AnyJob | None
+    """`None` if it could not be read."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The sections of a stack file. Those that could not be read are `None` or missing."""
+
+    cloud: Cloud | None
+    cluster: Cluster | None
+    slices: Mapping[str, SliceGroup]
+    """The valid ones."""
+    written_slices: Mapping[str, Section]
+    """All of them, so that a job may name a group that has an error of its own."""
+    teams: Mapping[str, Team]
+    written_teams: Mapping[str, Section]
+    jobs: tuple[DraftJob, ...]
+    datasets: Datasets | None
+    network: Network
+    scheduling: Scheduling
+    prices: Prices
+    budget: Budget | None
+    environment: Environment | None
+    secrets: tuple[str, ...]
+    """Names of the stack file's secrets."""
+
+    @property
+    def readable_jobs(self) -> Iterator[tuple[str, AnyJob]]:
+        """The jobs that could be read, each with the path of its section."""
+        return ((entry.path, entry.job) for entry in self.jobs if entry.job)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return names as text for an error."""
+    return ", ".join(sorted(names)) or "(there are none)"
+
+
+class Settings(Options):
+    """A whole valid stack file, as `infra.settings.read` returns it."""
+
+    cloud: Cloud
+    cluster: Cluster
+    slices: Mapping[str, SliceGroup]
+    teams: Mapping[str, Team]
+    image: Image | None = None
+    """The trainer's image, in which functions run as well. A stack without jobs, or with container jobs only, does not
+    need one."""
+    jobs: Mapping[str, TrainingJob | ContainerJob]
+    """Jobs by name. A single training job may be written as `job` instead, a mapping with the same keys and its `name`.
+    `{}` makes a stack without jobs: a cluster with queues, to which others submit."""
+    datasets: Datasets | None = None
+    network: Network = Network()
+    scheduling: Scheduling = Scheduling()
+    prices: Prices = Prices()
+    budget: Budget | None = None
+    environment: Environment | None = None
+    monitoring: Monitoring = Monitoring()
+    secrets: Mapping[str, InstanceOf[Hidden]] = {}
+    """Environment variables of the jobs' pods by name, for tokens of a data hub or an experiment tracker:
+    `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may hold a secret. A changed
+    value reaches the job at its next start, an added or removed name replaces the job; see `docs/backends.md`."""
+
+    @property
+    def checkpoint_bucket(self) -> str:
+        """Name of the bucket. Bucket names are unique in all of Google Cloud."""
+        return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
+
+    @property
+    def written_folders(self) -> Mapping[str, Sequence[str]]:
+        """Folders of the checkpoint bucket that pods write to, by namespace; those of pods on their hosts' network."""
+        teams = {name: [team_folder(team.namespace)] for name, team in self.teams.items()}
+        for name, job in self.jobs.items():
+            teams[job.team].append(name)
+        by_namespace = {self.teams[name].namespace: written for name, written in teams.items()}
+        on_hosts = [folder for name in sorted(self.host_network_teams) for folder in teams[name]]
+        return by_namespace | ({ON_HOSTS: on_hosts} if on_hosts else {})
+
+    @property
+    def resource_labels(self) -> Mapping[str, str]:
+        """Labels of everything that is billed. Never empty: GKE ignores that the last label of a pool is removed."""
+        of_environment = self.environment.labels if self.environment else {}
+        return {"managed-by": "tpu-multislice", **self.labels, **of_environment}
+
+    @property
+    def second_network(self) -> bool:
+        """Whether hosts of any slice group use their second network interface."""
+        return any(group.second_network for group in self.slices.values())
+
+    @property
+    def mounted_bucket(self) -> str | None:
+        """Bucket with training data that pods see as a folder."""
+        return self.datasets.bucket if self.datasets and self.datasets.mount else None
+
+    @property
+    def dataset_bucket(self) -> str | None:
+        return self.datasets.bucket if self.datasets else None
+
+    @property
+    def training_jobs(self) -> Mapping[str, TrainingJob]:
+        return {name: job for name, job in self.jobs.items() if isinstance(job, TrainingJob)}
+
+    @property
+    def host_network_teams(self) -> frozenset[str]:
+        """Teams with a job whose pods use the network of their host."""
+        return frozenset(job.team for job in self.jobs.values() if job.host_network)
+
+    @property
+    def pod_levels(self) -> Mapping[str, PodLevel]:
+        """Pod Security level of each team's namespace: the strictest that admits the pods of all its jobs."""
+        strictest_last = get_args(PodLevel)[::-1]
+        needed = {(job.team, job.pod_level) for job in self.jobs.values()} | {
+            (name, "restricted") for name in self.teams
+        }
+        return {name: next(level for level in strictest_last if (name, level) in needed) for name in self.teams}
+
+    @property
+    def head_limits(self) -> Mapping[str, Resources]:
+        """Most that a pod without chips may request, by team: the size of the largest head of its Pathways jobs."""
+        heads = {name: [_LEAST_HEAD_LIMIT] for name in self.teams}
+        for job in self.jobs.values():
+            if isinstance(job, ContainerJob) and job.pathways:
+                size = Resources(1000 * job.pathways.head_vcpus, 1024 * job.pathways.head_memory_gib)
+                heads[job.team].append(size)
+        return {
+            name: Resources(max(each.millicores for each in sizes), max(each.memory_mib for each in sizes))
+            for name, sizes in heads.items()
+        }
+
+    def team_of(self, job: Job) -> Team:
+        """Return the team that submits the job."""
+        return self.teams[job.team]
+
+    def group_of(self, job: Job) -> SliceGroup:
+        """Return the job's first slice group; the groups that it may fall back to have equal slices."""
+        return self.slices[job.slices.group]
+
+    def groups_of(self, job: Job) -> Mapping[str, SliceGroup]:
+        """Return the slice groups that the job may run on, the preferred one first."""
+        return {name: self.slices[name] for name in job.slices.groups}
+
+    def secrets_of(self, job: Job) -> tuple[str, ...]:
+        """Return the names of the secrets that the job's pods get."""
+        return tuple(sorted(self.secrets if job.secrets is None else set(job.secrets)))

@@ -1,0 +1,181 @@
+"""Values of a stack file: texts with a pattern, and the mark that stands for a secret.
+
+Secrets go from Pulumi to the cluster in `infra.jobs` only. Wherever settings are read, `Hidden` says that there is one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import IPv4Network
+from typing import Annotated, cast
+
+from pydantic import AfterValidator
+
+SECRETS = "secrets"
+"""The only section of a stack file that may hold secrets."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of an environment variable."""
+VARIABLE_RULE = "an environment variable's name of letters, digits and underscores, no digit first"
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
+
+
+def _matching(pattern: str | re.Pattern[str], expected: str) -> AfterValidator:
+    """Return the check that a whole text matches; `expected` says what it must be."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(expected)
+        return text
+
+    return AfterValidator(check)
+
+
+def _name(length: int) -> AfterValidator:
+    """Return the check of a name that becomes the name of Kubernetes and Google Cloud objects."""
+    expected = f"a name of at most {length} lower-case letters, digits and hyphens that begins with a letter"
+    return _matching(rf"(?=.{{1,{length}}}$){_NAME.pattern}", expected)
+
+
+def _absolute_path(of: str) -> AfterValidator:
+    return _matching(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)+", f"the absolute path of {of}, without . and ..")
+
+
+def _instant(text: str) -> str:
+    expected = "a time in UTC, such as 2026-01-03T02:00:00Z, in quotation marks"
+    if not _INSTANT.fullmatch(text):
+        raise ValueError(expected)
+    try:
+        datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{expected} ({error})") from None
+    return text
+
+
+def _range(text: str) -> str:
+    try:
+        IPv4Network(text)
+    except ValueError:
+        raise ValueError("a range of IPv4 addresses, such as 10.0.0.0/18, whose first address is its network") from None
+    return text
+
+
+def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    bad = [key for key, value in labels.items() if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value))]
+    if bad:
+        raise ValueError(
+            "keys and values of at most 63 lower-case letters, digits, hyphens and underscores, keys beginning with a"
+            f" letter (not so: {', '.join(bad)})"
+        )
+    return labels
+
+
+VariableName = Annotated[str, _matching(VARIABLE, VARIABLE_RULE)]
+PortName = Annotated[
+    str,
+    _matching(
+        r"(?=.*[a-z])(?!.*--)[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?",
+        "the name of a port, of at most 15 lower-case letters, digits and single hyphens, one letter at least",
+    ),
+]
+MountPath = Annotated[str, _absolute_path("a folder, such as /var/cache")]
+FilePath = Annotated[str, _absolute_path("a file, such as /tmp/alive")]
+HttpPath = Annotated[str, _matching(r"/[\x21-\x7e]*", "the path of a request, such as /healthz")]
+VolumeName = Annotated[str, _name(40)]
+ProjectName = Annotated[str, _name(30)]
+ClusterName = Annotated[str, _name(20)]
+"""Short because the bucket's name holds the project (at most 30 characters) and this."""
+GroupName = Annotated[str, _name(30)]
+"""Node pools add an index; their names have at most 40 characters."""
+TeamName = Annotated[str, _name(40)]
+JobName = Annotated[str, _name(26)]
+"""The coordinator's name holds it twice, and is a label of at most 63 characters."""
+DnsLabel = Annotated[str, _name(63)]
+BucketName = Annotated[
+    str, _matching(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", "the name of a bucket, without gs:// and without folders")
+]
+DiskImage = Annotated[
+    str,
+    _matching(
+        r"projects/[a-z0-9.:-]+/global/images/[a-z0-9-]+",
+        "a disk image by its full name, projects/PROJECT/global/images/IMAGE",
+    ),
+]
+KmsKey = Annotated[
+    str,
+    _matching(
+        r"projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+",
+        "a key by its full name, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
+    ),
+]
+CpuMachine = Annotated[
+    str,
+    _matching(
+        r"[a-z]\d[a-z]*-(standard|highmem|highcpu|megamem|ultramem|hypermem)-\d+(-lssd|-metal)?"
+        r"|([a-z]\d[a-z]*-)?custom-\d+-\d+(-ext)?|e2-(small|medium)",
+        "a machine type of Compute Engine without accelerators, such as e2-standard-4",
+    ),
+]
+PinnedImage = Annotated[
+    str,
+    _matching(
+        r"[^\s@]+@sha256:[0-9a-f]{64}",
+        "an image by digest, REPOSITORY@sha256:<64 hexadecimal digits>, since tags move",
+    ),
+]
+Email = Annotated[
+    str,
+    _matching(
+        r"[a-z0-9._%+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+",
+        "an address of Google's directory in lower case, such as person@example.com",
+    ),
+]
+"""In lower case because RBAC takes an address with other letters for another person."""
+SecurityGroup = Annotated[
+    str,
+    _matching(
+        r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+",
+        "gke-security-groups@ and your domain, the only name that GKE takes",
+    ),
+]
+Instant = Annotated[str, AfterValidator(_instant)]
+Cidr = Annotated[str, AfterValidator(_range)]
+Labels = Annotated[Mapping[str, str], AfterValidator(_labels)]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Stands for a text that Pulumi keeps as a secret."""
+
+    def __repr__(self) -> str:
+        return "[secret]"
+
+
+HIDDEN = Hidden()
+
+
+def encrypted(value: object) -> bool:
+    """Return whether a value of a stack file is a secret, as Pulumi writes it."""
+    return isinstance(value, Mapping) and list(cast(Mapping[str, object], value)) == ["secure"]
+
+
+def hide_encrypted(value: object) -> object:
+    """Return what a stack file says, with `HIDDEN` in place of each encrypted text."""
+    if encrypted(value):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {key: hide_encrypted(item) for key, item in cast(Mapping[str, object], value).items()}
+    if isinstance(value, list):
+        return [hide_encrypted(item) for item in cast(list[object], value)]
+    return value
+
+
+def hide_texts(value: object) -> object:
+    """Return a decrypted section with `HIDDEN` in place of each text, and `None` in place of anything else."""
+    if not isinstance(value, Mapping):
+        return None
+    entries = cast(Mapping[str, object], value)
+    return {name: HIDDEN if isinstance(text, str) and text else None for name, text in entries.items()}

@@ -1,0 +1,122 @@
+"""Previews as tables and comments."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.review.preview import MOST_CHARACTERS, comment, mark, preview_tables
+from infra.review.review import Previewed
+from infra.review.table import WIDTH, as_text
+from tests.infra.recording import ROOT
+from tests.infra.review.previews import POOL, change, finding, losing, passing
+
+
+def told(previewed: Previewed) -> str:
+    return as_text(preview_tables(previewed))
+
+
+def titles(previewed: Previewed) -> list[str]:
+    return [table.title for table in preview_tables(previewed)]
+
+
+def test_what_is_lost_stands_first_and_one_by_one() -> None:
+    lines = told(losing()).splitlines()
+    assert titles(losing())[:3] == ["Preview of dev", "Taken away", "Rules"]
+    assert "Taken away  1 DELETED and 2 REPLACED" in lines
+    lost = [line.split(maxsplit=4) for line in lines if line.startswith(("DELETE", "REPLACE"))]
+    assert [row[:4] for row in lost] == [
+        ["DELETE", "gcp", "NodePool", "slices-trillium-1"],
+        ["REPLACE", "gcp", "NodePool", "slices-trillium-0"],
+        ["REPLACE", "kubernetes", "JobSet", "job-tiny"],
+    ]
+    assert [row[4] for row in lost[1:]] == ["nodeConfig.spot", "none: goes with what it depends on"]
+
+
+def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
+    text = told(losing())
+    assert "Changes  1 to create, 1 to delete, 2 to replace, 1 to update, 40 unchanged" in text
+    assert "quota-research (spec.cohort)" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"),
+    [
+        ({}, "passes"),
+        ({"changes": (change("delete", POOL, "a"),)}, "passes, but takes resources away: read the next table"),
+        ({"findings": (finding("few", "advisory", None),)}, "passes"),
+        ({"findings": (finding("few", "mandatory", None),) * 2}, "REFUSED: 1 mandatory rule broken"),
+        ({"errors": ("no quota",)}, "REFUSED: the engine cannot execute this plan"),
+        ({"review": None, "errors": ("no program",)}, "REFUSED: the engine cannot execute this plan"),
+    ],
+)
+def test_the_first_line_is_the_answer(difference: dict[str, object], verdict: str) -> None:
+    previewed = passing().model_copy(update=difference)
+    assert told(previewed).splitlines()[0] == f"Preview of dev  {verdict}"
+    assert previewed.passes == verdict.startswith("passes")
+
+
+def test_a_plan_that_up_refuses_is_not_simply_passed() -> None:
+    review = passing().review
+    assert review
+    unready = passing().model_copy(update={"review": review.model_copy(update={"refused": ("cloud.project: ...",)})})
+    (verdict, *_), found = preview_tables(unready), titles(unready)
+    assert (verdict.state, unready.passes) == ("notable", True)
+    assert found.index("Ready") < found.index("Price")
+    assert "cloud.project: ..." in told(unready)
+
+
+@pytest.mark.parametrize("difference", [{"errors": ("no quota",)}, {"review": None, "errors": ("no program",)}])
+def test_nothing_is_said_of_what_a_refused_plan_did_not_come_to(difference: dict[str, object]) -> None:
+    refused = passing().model_copy(update={"changes": (), **difference})
+    assert all(table.state != "good" for table in preview_tables(refused) if table.title in ("Rules", "Changes"))
+    assert "no rule is broken" not in told(refused)
+    assert "0 unchanged" not in told(refused)
+
+
+def test_a_job_that_is_never_admitted_does_not_go() -> None:
+    review = passing().review
+    assert review
+    (job,) = review.jobs
+    refused = job.model_copy(update={"admission": job.admission.model_copy(update={"outcome": "never"})})
+    never = review.model_copy(update={"jobs": (refused,)})
+    first = told(passing().model_copy(update={"review": never})).splitlines()[0]
+    assert first == "Preview of dev  CANNOT RUN: the plan is valid, but a job would never start"
+
+
+def test_every_error_is_told_as_it_is() -> None:
+    refused = passing().model_copy(update={"review": None, "errors": ("cluster: quota [8] is used up", "no disk")})
+    assert "Errors  2 errors of the engine\ncluster: quota [8] is used up\nno disk" in told(refused)
+    assert "Price" not in titles(refused)
+
+
+GOLDEN = ROOT / "tests" / "golden" / "preview-comment.md"
+
+
+def test_the_comment_reads_as_it_was_accepted() -> None:
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        GOLDEN.write_text(f"{comment(losing())}\n")
+    assert f"{comment(losing())}\n" == GOLDEN.read_text()
+
+
+@pytest.mark.costs(cpu_seconds=8)
+@settings(deadline=None)
+@given(
+    operation=st.sampled_from(["create", "delete", "update"]),
+    count=st.integers(0, 3000),
+    length=st.integers(1, 200),
+    rules=st.integers(0, 100),
+)
+def test_github_takes_it_and_finds_it_whatever_the_size_of_the_stack(
+    operation: str, count: int, length: int, rules: int
+) -> None:
+    changes = tuple(change(operation, POOL, f"{'n' * length}-{index}") for index in range(count))
+    broken = tuple(finding(f"rule-{index}", "mandatory", None) for index in range(rules))
+    text = comment(passing().model_copy(update={"changes": changes, "findings": broken}))
+    assert text.startswith(f"{mark('preview', 'dev')}\n### Preview of dev\n")
+    assert len(text) <= MOST_CHARACTERS < 65_536
+    assert text.count("<details>") == text.count("</details>")
+    whole = all(f"-{index}" in text for index in range(count))
+    assert whole or "**CUT HERE: this comment would have " in text

@@ -1,0 +1,166 @@
+"""Errors of a stack file say where, what was expected and what to do."""
+
+import pytest
+
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
+from tests.infra.recording import Values
+from tests.infra.spoiling import Spoil, put
+
+_LITE = {"generation": "v6e", "topology": "2x4", "count": 1, "capacity": "spot"}
+_MEANT: list[tuple[Spoil, str, str]] = [
+    (put("clouds", {}), "clouds", "cloud"),
+    (put("slices.trillium.topolgy", "2x4"), "slices.trillium.topolgy", "topology"),
+    (put("job.trainng", {}), "job.trainng", "training"),
+    (put("slices.trillium.topology", "2X4"), "slices.trillium", "topology: 2x4"),
+    (put("slices.trillium.topology", "16"), "slices.trillium", "topology: 4x4"),
+    (put("slices.trillium.topology", 16), "slices.trillium", "topology: 4x4"),
+    (put("slices.trillium.topology", "v6e-16"), "slices.trillium", "topology: 4x4"),
+    (
+        put("slices.trillium", {"generation": "v5p-128", "topology": "", "count": 1, "capacity": "spot"}),
+        "slices.trillium",
+        "generation: v5p, topology: 4x4x4",
+    ),
+    (put("slices.trillium.generation", "trillium"), "slices.trillium", "generation: v6e"),
+    (put("slices.trillium.generation", "v5litepod"), "slices.trillium", "generation: v5e"),
+    (put("slices.trillium.generation", "V6E"), "slices.trillium", "generation: v6e"),
+    (put("slices.trillium.capacity", "Spot"), "slices.trillium.capacity", "spot"),
+    (put("slices.trillium.capacity", "preemptible"), "slices.trillium.capacity", "spot"),
+    (put("slices.trillium.capacity", "reserved"), "slices.trillium.capacity", "{kind: reservation, name: NAME}"),
+    (put("slices.trillium.capacity", "dws"), "slices.trillium.capacity", "{kind: flex-start, max_run_hours: HOURS}"),
+    (put("slices.trillium.capacity", {"kind": "preemptible"}), "slices.trillium.capacity", "spot"),
+    (put("slices.trillium.capacity", "regular"), "slices.trillium.capacity", "on-demand"),
+    (put("slices.trillium.capacity", "on_demand"), "slices.trillium.capacity", "on-demand"),
+    (put("cluster.release_channel", "regular"), "cluster.release_channel", "REGULAR"),
+    (put("job.preset", "llama-3-8b"), "job.preset", "llama-3.1-8b"),
+    (put("job.team", "reserch"), "job.team", "research"),
+    (put("job.slices.group", "trilium"), "job.slices.group", "trillium"),
+    (put("teams.research.quota.trilium", 0), "teams.research.quota", "trillium"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "path", "meant"), _MEANT, ids=[f"{path}-{meant}" for _, path, meant in _MEANT])
+def test_what_was_probably_meant_comes_first_and_once(values: Values, spoil: Spoil, path: str, meant: str) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert told.startswith(f"{path}: did you mean {meant}?")
+
+
+@pytest.mark.parametrize("section", ["cloud", "cluster", "slices", "teams", "image", "job"])
+def test_a_misspelt_section_is_one_fault(values: Values, section: str) -> None:
+    values[f"{section}x"] = values.pop(section)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.errors] == [f"{section}x"]
+
+
+@pytest.mark.parametrize("path", ["slices.trillium.topology", "job.preset", "job.slices.group", "cloud.zone"])
+def test_a_misspelt_key_is_not_told_as_a_missing_one_too(values: Values, path: str) -> None:
+    *parents, key = path.split(".")
+    section = values
+    for parent in parents:
+        section = section[parent]
+    section[f"{key}x"] = section.pop(key)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    assert [fault.path for fault in raised.value.errors] == [f"{path}x"]
+
+
+_NUMBERS: list[tuple[Spoil, str, str]] = [
+    (put("slices.trillium.count", True), "slices.trillium.count", "got true"),
+    (put("slices.trillium.count", "2"), "slices.trillium.count", "write 2 without quotation marks"),
+    (put("slices.trillium.count", 2.5), "slices.trillium.count", "a whole number"),
+    (put("teams.research.quota.trillium", True), "teams.research.quota.trillium.chips", "got true"),
+    (put("job.max_restarts", "3"), "job.max_restarts", "write 3 without quotation marks"),
+    (put("job.max_hours", "24"), "job.max_hours", "write 24 without quotation marks"),
+    (put("job.max_hours", True), "job.max_hours", "a number"),
+    (put("job.training", {"steps": True}), "job.training.steps", "a whole number"),
+    (put("slices.trillium.count", "2.5"), "slices.trillium.count", "change slices.trillium.count in the stack file"),
+    (put("job.max_hours", "inf"), "job.max_hours", "change job.max_hours in the stack file"),
+    (put("job.training", {"steps": "1e9"}), "job.training.steps", "write 1000000000"),
+    (put("budget", {"usd_per_hour": "10"}), "budget.usd_per_hour", "write 10 without quotation marks"),
+    (put("prices", {"usd_per_chip_hour": {"trillium": True}}), "prices.usd_per_chip_hour.trillium", "a number"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "path", "words"), _NUMBERS, ids=[words for *_, words in _NUMBERS])
+def test_what_is_no_number_does_not_pass_for_one(values: Values, spoil: Spoil, path: str, words: str) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert words in told
+
+
+_CONTAINER = {
+    "kind": "container",
+    "team": "research",
+    "slices": {"group": "trillium", "count": 1},
+    "priority": "low",
+    "max_restarts": 0,
+    "image": f"tools@sha256:{'1' * 64}",
+}
+_RAW: list[tuple[Spoil, str, str]] = [
+    (put("job.mesh", "2x8"), "job.mesh", "a mapping of keys to values"),
+    (put("cluster.name", 7), "cluster.name", "put it in quotation marks: '7'"),
+    (put("image", {"build": False}), "image.build", "true, got false"),
+    (put("job.secrets", "TOKEN"), "job.secrets", "write it as a list: [TOKEN]"),
+    (put("job.secrets", "ONE, TWO"), "job.secrets", "write it as a list: [ONE, TWO]"),
+    (put("budget", {"expires_on": "31.12.2027"}), "budget.expires_on", "YYYY-MM-DD"),
+    (put("budget", {"expires_on": "12/31/2027"}), "budget.expires_on", "YYYY-MM-DD"),
+    (put("budget", {"expires_on": 20271231}), "budget.expires_on", "YYYY-MM-DD"),
+    (put("slices", [_LITE]), "slices", "a mapping"),
+    (put("cluster.deletion_protection", "on off"), "cluster.deletion_protection", "true or false"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "path", "words"), _RAW, ids=[f"{path}-{words[:9]}" for _, path, words in _RAW])
+def test_a_value_of_another_kind_is_answered_in_the_words_of_a_stack_file(
+    values: Values, spoil: Spoil, path: str, words: str
+) -> None:
+    spoil(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert words in told
+    assert not {"tuple", "dictionary", "instance", "string", "integer"} & set(told.replace(",", " ").split()), told
+
+
+@pytest.mark.parametrize(
+    ("spoil", "path", "words"),
+    [
+        (put("env", {"N": 3}), "jobs.probe.env.N", "put it in quotation marks: '3'"),
+        (put("run_as_user", False), "jobs.probe.run_as_user", "a whole number, got false"),
+        (put("heartbeat", {"file": "alive", "silence_seconds": 60}), "jobs.probe.heartbeat.file", "path of a file"),
+        (put("command", "python x"), "jobs.probe.command", "write it as a list: [python, x]"),
+    ],
+)
+def test_words_of_a_container_are_quoted_and_listed(values: Values, spoil: Spoil, path: str, words: str) -> None:
+    job: Values = dict(_CONTAINER)
+    spoil(job)
+    values["jobs"] = {"probe": job}
+    del values["job"]
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == path)
+    assert words in told
+
+
+def test_jobs_in_a_list_are_told_that_they_need_names(values: Values) -> None:
+    values["jobs"] = [values.pop("job")]
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == "jobs")
+    assert "a mapping" in told
+    assert len(told) < 300
+
+
+def test_a_count_that_nobody_has_is_not_answered_with_a_range_of_addresses(values: Values) -> None:
+    put("slices.trillium.count", 10**30)(values)
+    with pytest.raises(SettingsError) as raised:
+        parse(values)
+    (told,) = (str(fault) for fault in raised.value.errors if fault.path == "slices.trillium.count")
+    assert "lower it" in told
+    assert "/-" not in str(raised.value)

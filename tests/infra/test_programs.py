@@ -1,0 +1,191 @@
+"""What runs in the pods: variables, probes and the check of slices."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.jobset import render
+from infra.settings.errors import SettingsError
+from infra.settings.read import parse
+from infra.submission import Submission, submission
+from sandbox.node_agent.environment import declared_variables
+from tests.infra.one_job import submitted
+from tests.infra.recording import Values
+from tests.infra.settings.test_containers import PATHWAYS_JOB, pod_of, with_container
+from tests.infra.settings.test_jobs import CONTAINER, told
+from tests.infra.test_jobs import call
+from tests.infra.test_pathways import rendered as rendered_by_pathways
+from tests.infra.test_pathways import stack_with
+from tests.sandbox.node_agent.pods import pod, surroundings
+from workloads.spec import CALL_KEY_VARIABLE, SliceSpec
+
+LABELS = {
+    "jobset.sigs.k8s.io/replicatedjob-replicas": "2",
+    "jobset.sigs.k8s.io/job-index": "1",
+    "jobset.sigs.k8s.io/coordinator": "run-slice-0-0.run",
+}
+"""JobSet's, of a pod of the second of two slices."""
+KINDS = ("training", "container", "function", "pathways")
+
+
+def _jobset(values: Values, kind: str) -> Any:
+    match kind:
+        case "training":
+            return render(submitted(values))
+        case "function":
+            return call(values)
+        case "pathways":
+            return rendered_by_pathways(stack_with(values))
+        case _:
+            return render(_container_job(values))
+
+
+def _container_job(values: Values) -> Submission:
+    values["jobs"] = {"run": CONTAINER | {"team": "research", "slices": {"group": "trillium", "count": 2}}}
+    del values["job"]
+    settings = parse(values)
+    return submission(settings, settings.jobs["run"], None)
+
+
+def _pod(jobset: Any) -> Any:
+    (slices,) = (each for each in jobset["spec"]["replicatedJobs"] if each["name"] == "slice")
+    return slices["template"]["spec"]["template"]["spec"]
+
+
+def _told(spec: Any) -> dict[str, str]:
+    """The variables of the container on the second slice, where GKE adds none."""
+    (container,) = spec["containers"]
+    around = surroundings(pod(metadata={"labels": LABELS}), lambda _kind, _name: {CALL_KEY_VARIABLE: b""})
+    return declared_variables(container, around, {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_libtpu_writes_its_logs_into_a_folder_of_the_pod_that_gke_mounts_nothing_over(
+    values: Values, kind: str
+) -> None:
+    spec = _pod(_jobset(values, kind))
+    folder = _told(spec)["TPU_LOG_DIR"]
+    (container,) = spec["containers"]
+    own = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
+    (mount,) = (mount for mount in container["volumeMounts"] if folder.startswith(f"{mount['mountPath']}/"))
+    assert mount["name"] in own
+    assert folder != "/tmp/tpu_logs"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slice_knows_the_others_though_gke_says_nothing_of_them(values: Values, kind: str) -> None:
+    told = _told(_pod(_jobset(values, kind)))
+    assert told["MEGASCALE_NUM_SLICES"] == "2"
+    assert told["MEGASCALE_SLICE_ID"] == "1"
+    assert told["MEGASCALE_COORDINATOR_ADDRESS"] == "run-slice-0-0.run"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_host_knows_how_many_hosts_a_slice_has(values: Values, kind: str) -> None:
+    assert _told(_pod(_jobset(values, kind)))["JOBSET_REPLICATEDJOB_PARALLELISM"] == "2"
+
+
+FILE = {"file": "/tmp/alive", "silence_seconds": 300}
+
+
+def _container(values: Values, heartbeat: Values | None) -> Any:
+    settings = parse(with_container(values, heartbeat=heartbeat))
+    (container,) = pod_of(render(submission(settings, settings.jobs["serve"], None)))["containers"]
+    return container
+
+
+def test_a_port_is_asked_for_connections_and_a_path_for_an_answer(values: Values) -> None:
+    container = _container(values, {"port": "http", "silence_seconds": 95, "start_minutes": 5})
+    times = {"periodSeconds": 10, "timeoutSeconds": 10}
+    assert container["livenessProbe"] == {"tcpSocket": {"port": "http"}, "failureThreshold": 10, **times}
+    assert container["startupProbe"] == {"tcpSocket": {"port": "http"}, "failureThreshold": 30, **times}
+    container = _container(values, {"port": "http", "path": "/healthz", "silence_seconds": 60})
+    assert container["livenessProbe"]["httpGet"] == {"port": "http", "path": "/healthz"}
+
+
+def test_a_file_is_alive_as_long_as_it_is_young(values: Values, tmp_path: Path) -> None:
+    probe = _container(values, FILE)["livenessProbe"]
+    command = [str(tmp_path / "alive") if word == "/tmp/alive" else word for word in probe["exec"]["command"]]
+
+    def alive() -> bool:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    assert not alive()
+    (tmp_path / "alive").touch()
+    assert alive()
+    old = time.time() - 302
+    os.utime(tmp_path / "alive", (old, old))
+    assert not alive()
+
+
+def test_a_job_without_a_heartbeat_is_not_probed(values: Values) -> None:
+    assert not {"livenessProbe", "startupProbe", "readinessProbe"} & _container(values, None).keys()
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "path", "words"),
+    [
+        ({"silence_seconds": 60}, "heartbeat", "either port or file"),
+        (FILE | {"port": "http"}, "heartbeat", "either port or file"),
+        (FILE | {"path": "/healthz"}, "heartbeat", "no path without port"),
+        ({"port": "grpc", "silence_seconds": 60}, "heartbeat.port", "one of the job's ports, http, got 'grpc'"),
+        (FILE | {"file": "/var/alive"}, "heartbeat.file", "folders that the program can write to: /tmp, /dev/shm"),
+        (FILE | {"silence_seconds": 5}, "heartbeat.silence_seconds", "greater than or equal to 30"),
+        ({"port": "http", "path": "healthz", "silence_seconds": 60}, "heartbeat.path", "such as /healthz"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_asked_is_told(values: Values, heartbeat: Values, path: str, words: str) -> None:
+    assert words in told(with_container(values, heartbeat=heartbeat))[f"jobs.serve.{path}"]
+
+
+TRAINER = f"us-east5-docker.pkg.dev/my-project/multislice-dev/trainer@sha256:{'3' * 64}"
+
+
+def _rendered(values: Values, **changes: object) -> Any:
+    settings = parse(with_container(values, **changes) | {"image": {"reference": TRAINER}})
+    return render(submission(settings, settings.jobs["serve"], TRAINER))
+
+
+def test_it_has_the_trainers_image_and_all_that_the_program_gets_of_the_host(values: Values) -> None:
+    pod = pod_of(_rendered(values, check_slices=True))
+    (check,), (program,) = pod["initContainers"], pod["containers"]
+    assert check["image"] == TRAINER
+    assert check["resources"] == program["resources"]
+    assert check["securityContext"] == program["securityContext"]
+
+
+def test_it_knows_its_slices_and_where_its_host_is_without_gkes_webhook(values: Values) -> None:
+    (check,) = pod_of(_rendered(values, check_slices=True))["initContainers"]
+    variables = {each["name"]: each.get("value") or each["valueFrom"] for each in check["env"]}
+    slices = SliceSpec.model_validate_json(variables["CHECKED_SLICES"])
+    assert (slices.count, slices.hosts) == (2, 2)
+    hosts = variables["TPU_WORKER_HOSTNAMES"].split(",")
+    assert hosts == [f"serve-slice-$(MEGASCALE_SLICE_ID)-{host}.serve" for host in range(2)]
+    index = "metadata.labels['batch.kubernetes.io/job-completion-index']"
+    assert variables["TPU_WORKER_ID"] == {"fieldRef": {"fieldPath": index}}
+
+
+def test_its_failure_is_told_with_the_pod(values: Values) -> None:
+    (replicated,) = _rendered(values, check_slices=True)["spec"]["replicatedJobs"]
+    rules = replicated["template"]["spec"]["podFailurePolicy"]["rules"]
+    named = [rule["onExitCodes"]["containerName"] for rule in rules if "onExitCodes" in rule]
+    assert named == ["slice-check", "program"]
+
+
+def test_without_it_a_program_starts_at_once(values: Values) -> None:
+    assert "initContainers" not in pod_of(_rendered(values))
+
+
+def test_it_needs_the_trainers_image(values: Values) -> None:
+    with pytest.raises(SettingsError, match="image: expected a value, got nothing"):
+        parse(with_container(values, check_slices=True))
+
+
+def test_it_is_refused_where_the_servers_of_pathways_hold_the_chips(values: Values) -> None:
+    stack = with_container(values, check_slices=True, **PATHWAYS_JOB) | {"image": {"reference": TRAINER}}
+    assert "whose servers hold the chips" in told(stack)["jobs.serve.check_slices"]

@@ -1,0 +1,150 @@
+"""Flavors and queues of Kueue."""
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from kubernetes.utils.quantity import parse_quantity
+
+from infra.names import QUEUE_LABEL
+from infra.queues import amount, flavor_name, quantity, resource_flavor
+from infra.settings.read import parse
+from infra.settings.schema import Placement, SliceGroup
+from tests.infra.legal_values import legal_values
+from tests.infra.one_job import only_group
+from tests.infra.recording import Recording, Values, run_program
+
+KUEUE = "kubernetes:kueue.x-k8s.io/v1beta2"
+_FLAVORS = st.builds(
+    lambda values, placement: (*next(iter(parse(values).slices.items())), placement),
+    legal_values(),
+    st.sampled_from(get_args(Placement)),
+)
+
+
+def _fixed(name: str, group: SliceGroup, placement: Placement) -> tuple[object, object]:
+    """What Kueue 0.19 does not let change in a flavor that has a topology."""
+    spec: Any = resource_flavor(name, group, placement)["spec"]
+    return spec["nodeLabels"], spec.get("topologyName")
+
+
+@pytest.mark.costs(cpu_seconds=8)
+@hypothesis_settings(deadline=None)
+@given(_FLAVORS, _FLAVORS)
+def test_flavors_that_cannot_become_each_other_have_names_of_their_own(
+    one: tuple[str, SliceGroup, Placement], other: tuple[str, SliceGroup, Placement]
+) -> None:
+    assert len(flavor_name(*one)) <= 63
+    assert flavor_name(*one) != flavor_name(*other) or _fixed(*one) == _fixed(*other)
+
+
+def test_a_group_whose_name_begins_like_a_capacity_shares_no_flavor_with_another(values: Values) -> None:
+    spot, on_demand = (
+        only_group(parse(values | {"slices": {"trillium": values["slices"]["trillium"] | {"capacity": capacity}}}))
+        for capacity in ("spot", "on-demand")
+    )
+    names = {
+        flavor_name(name, group, placement)
+        for name in ("a", "tas-a", "spot-a", "on-demand-a", "tas-spot-a")
+        for group in (spot, on_demand)
+        for placement in ("exclusive-topology", "topology-aware")
+    }
+    assert len(names) == 20
+
+
+def test_topology_aware_flavors_know_the_way_from_host_to_slice(values: Values) -> None:
+    recording = run_program(values | {"scheduling": {"placement": "topology-aware"}})
+    topology = recording.named(f"{KUEUE}:Topology", "topology")
+    flavor = recording.named(f"{KUEUE}:ResourceFlavor", "flavor-trillium")
+    assert flavor.inputs["spec"]["topologyName"] == topology.inputs["metadata"]["name"]
+    assert topology.urn in recording.closure(flavor)
+    assert [level["nodeLabel"] for level in topology.inputs["spec"]["levels"]] == [
+        "cloud.google.com/gke-nodepool",
+        "kubernetes.io/hostname",
+    ]
+    assert not run_program(values).of_type(f"{KUEUE}:Topology")
+
+
+TRILLIUM, IRONWOOD = "v6e-4x4-on-demand-trillium", "7x-2x2x2-spot-ironwood"
+
+
+def _queue(recording: Recording, team: str) -> Any:
+    return recording.named("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", f"quota-{team}").inputs
+
+
+def _shares(recording: Recording, team: str) -> dict[str, Values]:
+    (group,) = _queue(recording, team)["spec"]["resourceGroups"]
+    return {flavor["name"]: flavor["resources"][0] for flavor in group["flavors"]}
+
+
+def test_the_groups_of_the_teams_own_job_are_tried_first(program: Recording) -> None:
+    assert list(_shares(program, "research")) == [TRILLIUM, IRONWOOD]
+
+
+def test_limits_are_declared_where_they_are_set(program: Recording) -> None:
+    chips = {"name": "google.com/tpu"}
+    assert _shares(program, "research") == {
+        TRILLIUM: chips | {"nominalQuota": "48", "lendingLimit": "32"},
+        IRONWOOD: chips | {"nominalQuota": "0", "borrowingLimit": "8"},
+    }
+
+
+def test_policies_are_in_kueues_words(program: Recording) -> None:
+    assert _queue(program, "research")["spec"]["preemption"] == {
+        "withinClusterQueue": "LowerOrNewerEqualPriority",
+        "reclaimWithinCohort": "LowerPriority",
+        "borrowWithinCohort": {"policy": "Never"},
+    }
+    assert _queue(program, "research")["spec"]["fairSharing"] == {"weight": "2500m"}
+    assert "fairSharing" not in _queue(program, "product")["spec"]
+
+
+@pytest.mark.parametrize(
+    ("admission", "policy", "awaited"),
+    [
+        ("open", "None", "condition=Active"),
+        ("hold", "Hold", "condition=Active=False"),
+        ("drain", "HoldAndDrain", "condition=Active=False"),
+    ],
+)
+def test_a_queue_that_is_closed_is_not_awaited_to_become_active(
+    values: Values, admission: str, policy: str, awaited: str
+) -> None:
+    values["teams"]["research"]["admission"] = admission
+    recording = run_program(values)
+    queue = _queue(recording, "research")
+    local = recording.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "queue-research").inputs
+    assert queue["spec"]["stopPolicy"] == policy
+    awaiting = [thing["metadata"]["annotations"]["pulumi.com/waitFor"] for thing in (queue, local)]
+    assert awaiting == [awaited, awaited]
+    assert "stopPolicy" not in local["spec"]
+
+
+@pytest.mark.parametrize(
+    ("paused", "policy", "awaited"),
+    [(False, "None", "condition=Active"), (True, "HoldAndDrain", "condition=Active=False")],
+)
+def test_pausing_a_job_stops_its_own_queue_and_leaves_its_job_set_as_it_is(
+    values: Values, paused: bool, policy: str, awaited: str
+) -> None:
+    before = run_program(values)
+    values["job"]["paused"] = paused
+    after = run_program(values)
+    (name, team) = (values["job"]["name"], values["job"]["team"])
+    queue = after.named("kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", f"queue-{team}.{name}").inputs
+    assert queue["spec"] == {"clusterQueue": team, "stopPolicy": policy}
+    assert queue["metadata"]["name"] == f"{team}.{name}"
+    assert queue["metadata"]["annotations"]["pulumi.com/waitFor"] == awaited
+    job = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", f"job-{name}")
+    assert after.named(*job).inputs == before.named(*job).inputs
+    assert after.named(*job).inputs["metadata"]["labels"][QUEUE_LABEL] == f"{team}.{name}"
+
+
+@given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
+def test_a_quantity_is_the_amount_with_the_largest_suffix_that_leaves_it_whole(chips: float) -> None:
+    text = quantity(chips)
+    assert round(float(parse_quantity(text)), 3) == chips
+    assert round(amount(text), 3) == chips
+    assert not text.removesuffix("m").removesuffix("k").endswith("000")
