@@ -26,8 +26,8 @@ from sandbox.engine import Engine
 from sandbox.programs import Programs
 from sandbox.servers import holds_within
 from sandbox.site import Site, administrator, create
-from workloads.report.failures import Failure, read_failures
 from workloads.report.history import History, read_history
+from workloads.report.records import Failure, read_failures
 
 TAKE_STEP = "workloads.training.step:CompiledProgram.step"
 """The trainer's function that takes a step, for sabotage."""

@@ -113,7 +113,7 @@ def read_files(folder: str) -> Files:
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
     """Failures of all hosts; `starts` are the seconds in which the known starts began."""
-    from workloads.report.failures import by_start, read_failures
+    from workloads.report.records import by_start, read_failures
 
     return tuple(
         Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)

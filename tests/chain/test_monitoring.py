@@ -9,7 +9,7 @@ from tests.chain.shared import JOB, TEAMS
 from tests.chain.stack import Chain, wait_until
 from tests.workloads.exposed import Numbers, numbers
 from workloads.spec import METRICS_PORT
-from workloads.training.exporter import PATH
+from workloads.training.live_metrics import PATH
 
 
 def test_the_api_server_has_what_was_rendered(stack: Chain) -> None:

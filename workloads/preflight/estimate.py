@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from workloads.preflight.hlo import Module, parse
 from workloads.preflight.loops import Schedule, schedule
-from workloads.preflight.overlap import exposed_seconds
 from workloads.preflight.traffic import (
     Collective,
     Kind,
@@ -22,6 +21,7 @@ from workloads.preflight.traffic import (
     Transfer,
     collectives,
     dcn_totals,
+    exposed_seconds,
     ici_totals,
     transfers,
 )

@@ -17,11 +17,11 @@ import fsspec
 from etils import epath
 from rich.console import Console
 
-from workloads.report.failures import read_failures
 from workloads.report.goodput import Goodput, goodput
 from workloads.report.history import History, read_history
 from workloads.report.mesh_text import counted
 from workloads.report.page import page
+from workloads.report.records import read_failures
 from workloads.report.tables import duration, write
 from workloads.spec import Spec
 from workloads.terminal import Terminal, inert

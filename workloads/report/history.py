@@ -13,9 +13,8 @@ from typing import Any
 
 from etils import epath
 
-from workloads.report.failures import Failure, Told, by_start, read_failures
 from workloads.report.placement import Placement
-from workloads.report.records import Manifest, StepLine, believed, must_hold
+from workloads.report.records import Failure, Manifest, StepLine, Told, believed, by_start, must_hold, read_failures
 from workloads.spec import ExitCode
 
 KILLED = "KILLED"

@@ -16,7 +16,7 @@ from workloads.spec.data import (
     TokenFolderSpec,
     token_folders,
 )
-from workloads.spec.job import JobSpec, StorageSpec
+from workloads.spec.job import JobSpec, Preset, StorageSpec, load_preset, preset_names
 from workloads.spec.model import ExpertsSpec, ModelSpec, Reach, RopeScaling, WindowSpec
 from workloads.spec.pod import (
     API_ACCESS_PATH,
@@ -41,18 +41,19 @@ from workloads.spec.pod import (
     ExitCode,
     cause_order,
 )
-from workloads.spec.preset import Preset, load_preset, preset_names
 from workloads.spec.slices import MOST_SLICES, MeshSpec, SliceSpec
-from workloads.spec.trackers import WANDB_KEY_VARIABLE, TrackersSpec, WandbSpec
 from workloads.spec.training import (
     CHANGEABLE,
+    WANDB_KEY_VARIABLE,
     Attention,
     Kernel,
     LoraSpec,
     OptimizerSetting,
     OptimizerSpec,
     Remat,
+    TrackersSpec,
     TrainingSpec,
+    WandbSpec,
 )
 
 __all__ = [

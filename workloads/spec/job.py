@@ -1,9 +1,12 @@
 """The specification of a whole job."""
 
+from collections.abc import Mapping
+from importlib.resources import files
 from math import ceil
 from operator import not_
 from typing import Annotated, Literal, Self
 
+import yaml
 from pydantic import Field, model_validator
 
 from workloads.spec.base import Spec
@@ -12,8 +15,7 @@ from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
 from workloads.spec.slices import MeshSpec, SliceSpec
-from workloads.spec.trackers import TrackersSpec
-from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrainingSpec
+from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
 
 
 class StorageSpec(Spec):
@@ -151,3 +153,39 @@ class JobSpec(Spec):
                 f" slice can be missed, got {self.mesh.replica}"
             ]
         return []
+
+
+class Preset(Spec):
+    """One job, minus the hardware: a YAML file in `workloads/presets`."""
+
+    model: ModelSpec
+    data: DataSpec | None = None
+    """None: the job must name its own."""
+    optimizer: OptimizerSpec
+    training: TrainingSpec
+
+    def model_with(self, values: Mapping[str, object]) -> ModelSpec:
+        """The model with these values of its section over those of the preset.
+
+        Raises:
+            pydantic.ValidationError: they do not describe a model.
+        """
+        return ModelSpec.model_validate(self.model.model_dump() | dict(values))
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship with the package, sorted."""
+    folder = files("workloads") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_preset(name: str) -> Preset:
+    """The preset `workloads/presets/<name>.yaml`.
+
+    Raises:
+        ValueError: no such preset; the message lists those there are.
+    """
+    if name not in preset_names():
+        raise ValueError(f"{name!r} is not a preset; choose one of {', '.join(preset_names())}")
+    text = (files("workloads") / "presets" / f"{name}.yaml").read_text()
+    return Preset.model_validate(yaml.safe_load(text))

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 
 from workloads.spec import Attention, ModelSpec
 from workloads.training.adapters import Matrix, product
-from workloads.training.pointwise import Norm, soft_capped
+from workloads.training.pointwise import Norm, Rotation, rotate, soft_capped
 from workloads.training.remat import ATTENTION, PROJECTION, named
-from workloads.training.rope import Rotation, rotate
 
 
 @dataclass(frozen=True)

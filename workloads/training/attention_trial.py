@@ -25,7 +25,7 @@ from workloads.progress import AttentionChanged, AttentionChosen, AttentionPasse
 from workloads.spec import JobSpec, Kernel, ModelSpec
 from workloads.training import attention
 from workloads.training.attention import Heads, mix_plainly
-from workloads.training.rope import rotation
+from workloads.training.pointwise import rotation
 from workloads.training.runs import recorded_kernel
 from workloads.training.runtime import Processes
 

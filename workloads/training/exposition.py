@@ -2,7 +2,7 @@
 
 Owns the families with their meanings, the present numbers and the text
 (https://prometheus.io/docs/instrumenting/exposition_formats). What they are set to is up to `live_metrics`, who may
-read them to `exporter`.
+read them, to `live_metrics`.
 """
 
 import math

@@ -6,6 +6,7 @@ changes go unseen with a chance of about 2**-64, and of 2**-55 when the same bit
 against forgery.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
@@ -14,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from workloads.spec import SliceSpec
+from workloads.training.failures import ReplicasDiffer
 from workloads.training.layout import Split, Tree
 from workloads.training.mesh import FSDP, REPLICA, STAGE, TENSOR
 
@@ -105,3 +108,41 @@ def _mixed(value: jax.Array) -> jax.Array:
     value = (value ^ (value >> 16)) * np.uint32(0x7FEB352D)
     value = (value ^ (value >> 15)) * np.uint32(0x846CA68B)
     return value ^ (value >> 16)
+
+
+class Replicas:
+    """The replicas of one mesh, and the slices that each of them lies on."""
+
+    def __init__(self, devices: np.ndarray, slices: SliceSpec):
+        """`devices` is [replica, ...], as in the mesh."""
+        self._slices = [
+            sorted({device.process_index // slices.hosts for device in replica.flat}) for replica in devices
+        ]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is anything to compare."""
+        return len(self._slices) > 1
+
+    def agreed(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:
+        """What all replicas hold after `step`, where `found` is what each of them holds.
+
+        Raises:
+            ReplicasDiffer: they do not hold the same.
+        """
+        expected, count = Counter(tuple(one.items()) for one in found).most_common(1)[0]
+        if wrong := differing(dict(expected), found):
+            suspects = [index for index, one in enumerate(found) if tuple(one.items()) != expected]
+            if 2 * count <= len(found):
+                suspects = list(range(len(found)))
+            raise ReplicasDiffer(self._text(step, suspects, wrong))
+        return dict(expected)
+
+    def _text(self, step: int, suspects: Sequence[int], wrong: Sequence[str]) -> str:
+        named = sorted({slice_ for replica in suspects for slice_ in self._slices[replica]})
+        arrays = wrong[0] if len(wrong) == 1 else f"{wrong[0]} and {len(wrong) - 1} more"
+        plural = "s" if len(named) > 1 else ""
+        return (
+            f"step {step}: all slices must hold the same, but slice{plural} {' or '.join(map(str, named))} computed"
+            f" wrongly: {arrays}; nothing of it is saved, the next start goes on from the last checkpoint"
+        )

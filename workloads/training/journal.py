@@ -17,7 +17,7 @@ from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.metrics import Ledger
 from workloads.training.pace import Pace, compare
-from workloads.training.rollback import Position
+from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
 from workloads.training.step import StepResult

@@ -1,20 +1,24 @@
-"""What a host tells of the training that goes on, for whoever watches many jobs.
+"""Metrics of a host while it trains, and the HTTP server that collectors read them from.
 
-Owns what an event or step means for the numbers of `exposition`. Time is counted for the causes of the report, by the
-same events (`workloads.report.goodput`), but for what is known only afterwards: that work was lost to a crash, and the
-time that a run was down.
+Time is counted by the causes of the report, from the same events (`workloads.report.goodput`), except for what is known
+only afterwards: work that a crash lost, and the time that a run was down. An error of the server is logged, and the
+host trains on.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from etils import epath
+
 from workloads.report.goodput import ENDS_A_PIECE, Cause
-from workloads.spec import TrainingSpec
+from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT, TrainingSpec
 from workloads.training import exposition
 from workloads.training.exposition import Exposition
-from workloads.training.past_ends import PastEnd
+from workloads.training.past_ends import PastEnd, past_ends
 from workloads.training.start import Start
 
 
@@ -113,3 +117,58 @@ _OF_DEVICES = (
 )
 _COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE, Cause.LOST)
 """Causes that a start can know while it runs."""
+
+
+PATH = "/metrics"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_LONGEST_REQUEST_SECONDS = 10
+
+
+def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> ThreadingHTTPServer | None:
+    """Answer with `metrics` for as long as the process lives; None where it is not told at which address, or cannot."""
+    address = environment.get(METRICS_ADDRESS_VARIABLE)
+    if not address:
+        return None
+    try:
+        server = ThreadingHTTPServer((address, port), _handler(metrics.text))
+    except OSError as error:
+        print(f"no metrics are served at {address}:{port}: {error}; training goes on", flush=True)
+        return None
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+def look_back(metrics: LiveMetrics, storage: epath.Path, start: Start) -> None:
+    """Let the leader tell how earlier starts ended, as soon as storage has said so."""
+
+    def read() -> None:
+        try:
+            metrics.ended_before(past_ends(storage, start))
+        except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
+            print(f"metrics lack how earlier starts ended: {type(error).__name__}: {error}", flush=True)
+
+    if metrics.leads:
+        threading.Thread(target=read, name="past-ends", daemon=True).start()
+
+
+def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _LONGEST_REQUEST_SECONDS
+
+        def do_GET(self) -> None:  # noqa: N802 - the name that the server looks for
+            if self.path.partition("?")[0] != PATH:
+                self.send_error(404, f"metrics are at {PATH}")
+                return
+            body = text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: the log is the training's."""
+
+    return Handler

@@ -17,25 +17,22 @@ import jax
 from workloads.progress import CheckpointSaved, Evaluation, Outcome, RunStarted, RunSummary
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.attention_trial import settle
-from workloads.training.checkpoint import Checkpoints
+from workloads.training.checkpoint import Checkpoints, SaveTimer
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Preempted, TrainingStopped
+from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import Journal, StepUnderWay
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.memory import fitting
-from workloads.training.mesh import build_mesh
+from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.metrics import Ledger
 from workloads.training.parameter_folder import read_about
-from workloads.training.placement import placement, show_placement
 from workloads.training.profile import StepProfiler
-from workloads.training.replicas import Replicas
-from workloads.training.resumption import settings_change
-from workloads.training.rollback import Position, Rollbacks
+from workloads.training.resumption import Position, Rollbacks, settings_change
 from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runs import Run, manifest, open_run
 from workloads.training.runtime import Processes
-from workloads.training.save_timer import SaveTimer
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
 from workloads.training.step_metrics import StepMetrics

@@ -1,16 +1,20 @@
-"""The device mesh: which device holds which share of the batch, the layers and the weights.
+"""The device mesh: the share of the batch, the layers and the weights that each device holds.
 
-Owns the axis names and the rule that `fsdp` and `tensor` never leave their slice. Says nothing about how
-arrays are split over the axes.
+`fsdp` and `tensor` never leave their slice. How arrays are split over the axes is in `layout`. The record from which
+the pictures of the mesh are drawn (`workloads.report.placement`) is made here from JAX's mesh and shardings.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+import jax
 import numpy as np
+from etils import epath
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
 
+from workloads.report.mesh_text import mesh_picture
+from workloads.report.placement import PlacedArray, Placement, hosts_in_order
 from workloads.spec import MeshSpec, SliceSpec
 from workloads.training.failures import InvalidSpec
 
@@ -77,3 +81,44 @@ def _in_process_order(devices: Sequence[Device]) -> np.ndarray:
     array = np.empty(len(devices), dtype=object)
     array[:] = sorted(devices, key=lambda device: (device.process_index, device.id))
     return array
+
+
+def show_placement(placement: Placement, record: epath.Path) -> None:
+    """Print the picture, and keep at `record` what the report draws it from."""
+    print(mesh_picture(placement), flush=True)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(placement.model_dump_json())
+
+
+def placement(spec: MeshSpec, slices: SliceSpec, mesh: Mesh, state: Any) -> Placement:
+    """Where the devices of `mesh` and the arrays of `state` are; of its leaves only shape and sharding are read."""
+    hosts = tuple(device.process_index for device in mesh.devices.flat)
+    if set(hosts) != set(range(slices.total_hosts)):
+        # One process stands in for all of them.
+        hosts = hosts_in_order(slices)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return Placement(
+        mesh=spec,
+        slices=slices,
+        hosts=hosts,
+        arrays=tuple(_placed(path, leaf) for path, leaf in leaves),
+    )
+
+
+def _placed(path: Any, leaf: Any) -> PlacedArray:
+    sharding = leaf.sharding
+    if not isinstance(sharding, NamedSharding):
+        raise TypeError(f"{jax.tree_util.keystr(path)} must have a NamedSharding, got {sharding}")
+    return PlacedArray(
+        name=jax.tree_util.keystr(path, simple=True, separator="."),
+        shape=leaf.shape,
+        dtype=str(leaf.dtype),
+        element_bytes=leaf.dtype.itemsize,
+        split=tuple(_axes(entry) for entry in sharding.spec),
+    )
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)

@@ -1,9 +1,16 @@
-"""AdamW or Muon with warm-up and cosine decay, as an optax transformation that works on shards.
+"""AdamW or Muon with warm-up and cosine decay, as optax transformations that work on shards.
 
-Owns the schedule and which weights decay. Clipping needs the norm over the whole mesh, so it is here
-as a function of that norm; `step` computes it.
+Clipping needs the norm over the whole mesh, so it is a function of that norm; `step` computes it.
+
+Muon, for the matrices of the layers: an update is the momentum with all its singular values brought close to 1
+(https://kellerjordan.github.io/posts/muon/, sizes of updates as in https://arxiv.org/abs/2502.16982). The Newton-Schulz
+iteration needs a whole matrix, and a device holds a part of each. The devices of a slice exchange parts of as many
+matrices as they are, so that each has one whole, and send the parts of its update back. Beyond its parts a device thus
+holds one matrix at a time. In a slice no matrix is computed twice; every slice computes all.
 """
 
+from collections.abc import Iterator
+from math import prod
 from operator import not_
 
 import jax
@@ -11,8 +18,7 @@ import jax.numpy as jnp
 import optax
 
 from workloads.spec import ModelSpec, OptimizerSpec
-from workloads.training.layout import KeyPath, Tree
-from workloads.training.muon import is_layer_matrix, muon
+from workloads.training.layout import BLOCKS, KeyPath, Split, Tree, splits
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 """The cosine ends at this share of the peak learning rate."""
@@ -66,3 +72,97 @@ def _decays(parameters: Tree) -> Tree:
         return not path[-1].key.endswith("scale")
 
     return jax.tree_util.tree_map_with_path(decays, parameters)
+
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the polynomial a X + b (X X^T) X + c (X X^T)^2 X."""
+
+ITERATIONS = 5
+
+UPDATE_SIZE = 0.2
+"""Root mean square of an update before the learning rate. It is about that of AdamW, so that learning rate and weight
+decay suit both: https://arxiv.org/abs/2502.16982, section 2.2."""
+
+_SMALLEST_NORM = 1e-7
+
+
+def muon(momentum: float, model: ModelSpec) -> optax.GradientTransformation:
+    """Return Nesterov momentum and orthogonalisation, without learning rate and weight decay.
+
+    Its update runs inside a shard_map over the whole mesh, on a device's parts of the weights.
+    """
+
+    def orthogonal(updates: Tree, parameters: Tree | None = None) -> Tree:
+        del parameters
+        return jax.tree_util.tree_map_with_path(
+            lambda path, shard, split: _of_whole_matrices(shard, split, path[-1].key, model), updates, splits(updates)
+        )
+
+    return optax.chain(optax.trace(momentum, nesterov=True), optax.stateless(orthogonal))
+
+
+def is_layer_matrix(parameters: Tree) -> Tree:
+    """Whether Muon updates each weight: the matrices of the layers, but neither tables nor norm scales."""
+
+    def updates(path: KeyPath, split: Split) -> bool:
+        return path[0].key == BLOCKS and split.is_matrix
+
+    return jax.tree_util.tree_map_with_path(updates, splits(parameters))
+
+
+def orthogonalised(matrix: jax.Array) -> jax.Array:
+    """Return `matrix` [rows, columns] with singular values between about 0.7 and 1.2; zeros stay zeros.
+
+    TPUs multiply it in bfloat16, as the authors do.
+    """
+    a, b, c = COEFFICIENTS
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if is_tall else matrix
+    x /= jnp.linalg.norm(x) + _SMALLEST_NORM
+    for _ in range(ITERATIONS):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if is_tall else x
+
+
+def _of_whole_matrices(shard: jax.Array, split: Split, name: str, model: ModelSpec) -> jax.Array:
+    """This device's part of the updates, from its part of stacked matrices [layers, ..., rows, columns]."""
+    parts = [*_parts(split)]
+    at_once = prod(jax.lax.axis_size(axes) for _, axes in parts)
+
+    def exchanged(matrices: jax.Array) -> jax.Array:
+        for dimension, axes in parts:
+            matrices = jax.lax.all_to_all(matrices, axes, split_axis=0, concat_axis=dimension, tiled=True)
+        updates = _update(matrices[0], name, model)[None]
+        for dimension, axes in reversed(parts):
+            updates = jax.lax.all_to_all(updates, axes, split_axis=dimension, concat_axis=0, tiled=True)
+        return updates
+
+    stacked = shard.reshape(-1, *shard.shape[-2:])
+    count = stacked.shape[0]
+    padded = jnp.pad(stacked, ((0, -count % at_once), (0, 0), (0, 0)))
+    updates = jax.lax.map(exchanged, padded.reshape(-1, at_once, *shard.shape[-2:]))
+    return updates.reshape(padded.shape)[:count].reshape(shard.shape)
+
+
+def _parts(split: Split) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The mesh axes by which rows (1) and columns (2) of a matrix are split, where they have several devices."""
+    for dimension, part in enumerate(split.spec[-2:], 1):
+        axes = (part,) if isinstance(part, str) else tuple(part or ())
+        if axes and jax.lax.axis_size(axes) > 1:
+            yield dimension, axes
+
+
+def _update(matrix: jax.Array, name: str, model: ModelSpec) -> jax.Array:
+    """The update of one whole matrix; queries, keys and values are matrices of their own, which lie in one."""
+    if name != "query_key_value":
+        return _sized(matrix)
+    grouped = model.queries_per_kv_head
+    heads = matrix.reshape(matrix.shape[0], model.kv_heads, grouped + 2, model.head_dim)
+    kinds = jnp.split(heads, [grouped, grouped + 1], axis=2)
+    updates = [_sized(kind.reshape(matrix.shape[0], -1)).reshape(kind.shape) for kind in kinds]
+    return jnp.concatenate(updates, axis=2).reshape(matrix.shape)
+
+
+def _sized(matrix: jax.Array) -> jax.Array:
+    return UPDATE_SIZE * max(matrix.shape) ** 0.5 * orthogonalised(matrix)

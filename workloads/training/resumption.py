@@ -1,16 +1,24 @@
-"""What a start does differently from the one whose checkpoint it goes on from.
+"""An attempt that resumes from a checkpoint: its differences from the attempt before, and the step to go back to.
 
-Owns what is legal but must not go unsaid; what is refused is up to `runs`.
+A legal difference is reported; `runs` refuses the others. When too many steps are skipped, which `loop` decides, the
+run goes back to an earlier checkpoint that is good enough and takes later data from there, a limited number of times.
 """
 
-import jax.numpy as jnp
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
 
-from workloads.progress import SettingsChanged
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workloads.progress import Line, RolledBack, SettingsChanged
 from workloads.spec import OptimizerSpec
-from workloads.training.checkpoint import read_record
+from workloads.training.checkpoint import Checkpoints, read_record
+from workloads.training.failures import Diverged
 from workloads.training.optimizer import learning_rate, updates
 from workloads.training.runs import Run
-from workloads.training.step import TrainState
+from workloads.training.step import CompiledProgram, TrainState
 
 
 def settings_change(run: Run, state: TrainState) -> SettingsChanged | None:
@@ -33,3 +41,67 @@ def settings_change(run: Run, state: TrainState) -> SettingsChanged | None:
         for optimizer, length in zip(optimizers, lengths, strict=True)
     ]
     return SettingsChanged(step, ", ".join(changes), *rates)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands."""
+
+    step: int
+    """Steps that are done."""
+    batch: int
+    """Number of the next batch; a rollback takes the steps back, but never the data."""
+
+    @classmethod
+    def of(cls, state: TrainState) -> Self:
+        """Where `state` stands."""
+        return cls(int(state.step), int(state.batch))
+
+    @property
+    def next(self) -> "Position":
+        """One step on."""
+        return Position(self.step + 1, self.batch + 1)
+
+
+class Rollbacks:
+    """The rollbacks of one start; every process of the job holds one and calls it alike."""
+
+    def __init__(self, most: int, checkpoints: Checkpoints, program: CompiledProgram, announce: Callable[[Line], None]):
+        self._most = most
+        self._done = 0
+        self._checkpoints = checkpoints
+        self._program = program
+        self._announce = announce
+
+    def go_back(self, position: Position, skipped: int) -> TrainState:
+        """An earlier state, made ready for the batch at `position`, before which `skipped` steps changed nothing.
+
+        Skipped steps change no weight, so a checkpoint from any of them, or from the step before them, has the
+        weights that all these batches failed with: the state comes from before that step.
+
+        Raises:
+            Diverged: it has gone back as often as it may, or there is no such checkpoint.
+            NoCheckpoint: none of these checkpoints can be used.
+        """
+        fault = f"step {position.step}: the loss or gradient of {skipped} steps in a row was not finite or too large"
+        advice = (
+            "set a lower job.optimizer.learning_rate with job.allow_changes: [optimizer.learning_rate], or look at the"
+            " data of these steps"
+        )
+        if self._done == self._most:
+            raise Diverged(f"{fault}, after {self._done} of at most {self._most} rollbacks; {advice}")
+        before = position.step - skipped
+        state = self._checkpoints.go_back(
+            before, self._program.state_shapes, self._program.fingerprints, self._announce
+        )
+        if state is None:
+            raise Diverged(f"{fault}, and there is no checkpoint from before step {before} to go back to; {advice}")
+        self._done += 1
+        found = Position.of(state)
+        self._announce(RolledBack(self._done, self._most, position.step, found.step, found.batch, position.batch - 1))
+        return _at_batch(state, position.batch)
+
+
+def _at_batch(state: TrainState, number: int) -> TrainState:
+    value = np.asarray(number, state.batch.dtype)
+    return replace(state, batch=jax.make_array_from_callback((), state.batch.sharding, lambda _: value))

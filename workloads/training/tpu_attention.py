@@ -18,8 +18,8 @@ from workloads.training.attention import HeadNorms, Heads, Sequence, normed
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.kernels.blocks import LANES
+from workloads.training.pointwise import rotate
 from workloads.training.remat import ATTENTION, KEYS_SCOPE, PROJECTION, named
-from workloads.training.rope import rotate
 
 SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
 """Positions that splash attention works on at once, at most; fewer where they do not divide the sequence."""

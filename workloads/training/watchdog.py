@@ -1,21 +1,65 @@
 """The thread that ends a process whose main thread cannot: it hangs, or waits for a host that failed.
 
-Owns that thread and the dump of all stacks. What is expected by when is set in `deadline`; how the
-process ends is up to `ending`. A call that blocks and keeps Python's lock stops this thread too, as does whoever
-stops the process: the other hosts then miss it in the next collective, and name it (`signs`).
+It dumps all stacks first. `deadline` says what is expected by when, `ending` how a process ends. A call that blocks and
+holds Python's lock stops this thread too, as does anyone who stops the process. The other hosts then miss its sign of
+life: each host leaves one once a second, and the leader keeps the list of hosts that stopped. JAX aborts all hosts when
+one is silent for long, but names none in storage; the list is there earlier. It accuses no host for good: one that
+holds Python's lock for some seconds is on the list for as long, and nothing ends because of it.
 """
 
 import faulthandler
 import tempfile
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+import jax
 
 from workloads.training.deadline import Expectation
 from workloads.training.ending import Ending, Failure
 from workloads.training.runtime import Processes
-from workloads.training.signs import Signs
+
+SILENT_SECONDS = 5.0
+"""Well below half of JAX's heartbeat time-out (`runtime`), after which it may abort the others."""
+
+_SIGNS = "signs-of-life"
+_SILENT = "silent-hosts"
+
+
+class Signs:
+    """The signs of one process, and on the leader those of all."""
+
+    def __init__(self, processes: Processes):
+        self._processes = processes
+        self._given = 0
+        self._seen: dict[str, tuple[str, float]] = {}
+        """By host: its last sign, and when this process saw it first, by its own clock."""
+
+    def exchange(self) -> None:
+        """Give a sign; on the leader, look who gave none."""
+        self._given += 1
+        # Where the signs are kept is on the leader: when it is gone there is nobody to name anyone.
+        with suppress(jax.errors.JaxRuntimeError):
+            self._processes.put(_SIGNS, f"{self._processes.host} {self._given}")
+            if self._processes.leads:
+                self._processes.put(_SILENT, ", ".join(self._look()))
+
+    def silent(self) -> str:
+        """Hosts that give no sign of life, in words; empty when all do, or nobody can tell."""
+        with suppress(jax.errors.JaxRuntimeError):
+            return "".join(self._processes.left(_SILENT))
+        return ""
+
+    def _look(self) -> list[str]:
+        now = time.monotonic()
+        for host, _, number in (sign.rpartition(" ") for sign in self._processes.left(_SIGNS)):
+            if self._seen.get(host, ("", now))[0] != number:
+                self._seen[host] = (number, now)
+        return sorted(host for host, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
+
 
 POLL_SECONDS = 1.0
 

@@ -17,9 +17,8 @@ from workloads.spec import Attention, ModelSpec
 from workloads.training import tpu_attention
 from workloads.training.attention import HeadNorms, Heads, Sequence, attend
 from workloads.training.failures import InvalidSpec
-from workloads.training.pointwise import Norm
+from workloads.training.pointwise import Norm, rotation
 from workloads.training.remat import rematerialised
-from workloads.training.rope import rotation
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 """Without a compilation cache."""

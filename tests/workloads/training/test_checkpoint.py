@@ -11,13 +11,15 @@ import orbax.checkpoint as ocp
 import pytest
 import tensorstore
 from etils import epath
+from hypothesis import given
+from hypothesis import strategies as st
 from jax.experimental import multihost_utils
 
 from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint, restore
-from workloads.training.checkpoint import Checkpoints, read_record
+from workloads.training.checkpoint import Checkpoints, SaveTimer, read_record
 from workloads.training.failures import NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import REPLICA, build_mesh
@@ -221,3 +223,60 @@ def test_a_save_that_fails_is_told_with_its_cause_and_never_finished(
     with pytest.raises(SaveFailed, match="checkpoint of step 2 .*OSError: no space left on device"):
         list(checkpoints.finished(wait=True))
     assert not opened(tmp_path).steps()
+
+
+LIMIT = 600.0
+
+
+class Counted(Processes):
+    asked: list[str] = []
+
+    def share(self, key: str, value: str) -> str:
+        self.asked.append(key)
+        return value
+
+
+def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
+    """Times between saves when step n takes paces(n) seconds, and how often the hosts talked."""
+    now, last, gaps = 0.0, 0.0, list[float]()
+    processes = Counted(0, 1, "host-0")
+    processes.asked.clear()
+    timer = SaveTimer(LIMIT, processes, 0, lambda: now)
+    for step in range(1, steps):
+        now += paces(step)
+        if timer.is_up(step):
+            gaps.append(now - last)
+            last = now
+            timer.saved(step)
+    return gaps, len(processes.asked)
+
+
+@given(st.floats(0.01, 200), st.floats(0.5, 2))
+def test_saves_are_never_further_apart_than_the_limit_while_the_pace_stays_within_its_half(
+    pace: float, change: float
+) -> None:
+    gaps, _ = saves(lambda step: pace * (change if step % 40 > 20 else 1), int(3 * LIMIT / pace) + 50)
+    assert gaps
+    assert max(gaps) <= LIMIT + 1e-6
+    assert min(gaps) >= LIMIT - 6 * pace
+
+
+def test_hosts_talk_a_few_times_between_two_saves_and_not_at_every_step() -> None:
+    gaps, asked = saves(lambda _: 0.1, 20_000)
+    assert len(gaps) == 3
+    assert asked < 20 * len(gaps)
+
+
+def test_steps_longer_than_the_limit_are_all_saved() -> None:
+    assert len(saves(lambda _: 2 * LIMIT, 6)[0]) == 5
+
+
+def test_other_hosts_follow_the_leader_whatever_their_clock_says() -> None:
+    class Follower(Processes):
+        def share(self, key: str, value: str) -> str:
+            assert value == ""
+            return {"save/6": "8", "save/8": "8"}[key]
+
+    looked_at_once = iter([0.0])
+    timer = SaveTimer(LIMIT, Follower(1, 2, "host-1"), 5, lambda: next(looked_at_once))
+    assert [timer.is_up(step) for step in (6, 7, 8)] == [False, False, True]

@@ -32,7 +32,7 @@ from workloads.training.failures import Diverged, Preempted
 from workloads.training.journal import Journal
 from workloads.training.live_metrics import LiveMetrics
 from workloads.training.loop import train
-from workloads.training.rollback import Position
+from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
 from workloads.training.start import Start
 from workloads.training.step import CompiledProgram, StepResult, TrainState

@@ -13,7 +13,7 @@ from tests.workloads.plain_model import plain_logits
 from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, RopeScaling, WindowSpec
 from workloads.training import tables
 from workloads.training.mesh import build_mesh
-from workloads.training.model import initial_parameters
+from workloads.training.model import initial_parameters, route_and_mix
 from workloads.training.step import Program
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
@@ -104,3 +104,39 @@ def prompts(rows: np.ndarray) -> np.ndarray:
 def program_batch(program: Program, rows: np.ndarray, marks: np.ndarray | None = None) -> jax.Array:
     stored = rows if marks is None else 2 * rows + marks
     return jax.device_put(stored.astype(program.batch.dtype), program.batch_sharding)
+
+
+EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0.5)
+SEQUENCES, POSITIONS, EMBED = 2, 6, 8
+
+
+def inputs() -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
+    draw = np.random.default_rng(0)
+    shapes = {"router": (EMBED, 4), "gate": (4, EMBED, 3), "up": (4, EMBED, 3), "down": (4, 3, EMBED)}
+    weights = {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    counted = jnp.asarray([[1, 1, 1, 0, 0, 1], [1, 0, 1, 1, 1, 1]], jnp.float32)
+    return jnp.asarray(draw.normal(size=(SEQUENCES, POSITIONS, EMBED)), jnp.float32), weights, counted
+
+
+def balance_one_by_one(x: np.ndarray, router: np.ndarray, counted: np.ndarray) -> float:
+    total = 0.0
+    for sequence, counts in zip(x, counted, strict=True):
+        scores = [token @ router for token, count in zip(sequence, counts, strict=True) if count]
+        chosen = [expert for score in scores for expert in np.argsort(-score)[: EXPERTS.per_token]]
+        shares = np.bincount(chosen, minlength=4) / len(chosen)
+        likelihood = np.mean([np.exp(score) / np.exp(score).sum() for score in scores], axis=0)
+        total += len(scores) * 4 * float(shares @ likelihood)
+    return EXPERTS.balance_weight * total
+
+
+def test_the_balance_loss_is_that_of_the_positions_that_count() -> None:
+    x, weights, counted = inputs()
+    _, balance = route_and_mix(x, weights, EXPERTS, counted, jax.nn.silu)
+    expected = balance_one_by_one(np.asarray(x), np.asarray(weights["router"]), np.asarray(counted))
+    assert float(balance) == pytest.approx(expected, rel=1e-5)
+
+
+def test_experts_that_are_as_likely_cost_one_for_each_position() -> None:
+    x, weights, counted = inputs()
+    _, balance = route_and_mix(x, {**weights, "router": jnp.zeros((EMBED, 4))}, EXPERTS, counted, jax.nn.silu)
+    assert float(balance) == pytest.approx(EXPERTS.balance_weight * float(counted.sum()))

@@ -2,11 +2,23 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax.contrib
 import pytest
+from etils import epath
 
 from tests.workloads.jobs import small_job
-from workloads.training.layout import Tree
-from workloads.training.optimizer import build_optimizer, clip, updates
+from workloads.spec import ExpertsSpec, JobSpec, MeshSpec, ModelSpec, SliceSpec
+from workloads.training.checkpoint import Checkpoints
+from workloads.training.data import Batches
+from workloads.training.fingerprint import compile_fingerprints
+from workloads.training.layout import BLOCKS, Tree, partition_specs
+from workloads.training.mesh import build_mesh
+from workloads.training.model import initial_parameters
+from workloads.training.optimizer import build_optimizer, clip, muon, orthogonalised, updates
+from workloads.training.rows import load_rows
+from workloads.training.runtime import Processes
+from workloads.training.step import Program
 
 
 @pytest.mark.parametrize(("norm", "factor"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25)])
@@ -33,3 +45,157 @@ def test_the_optimizer_counts_the_updates_that_its_schedule_goes_by(kind: str) -
     for _ in range(3):
         state = optimizer.update(weights, state, weights)[1]
     assert updates(state) == 3
+
+
+pytestmark = pytest.mark.costs(cpu_seconds=30)
+"""Without a compilation cache."""
+
+DENSE = ModelSpec(
+    vocab_size=32, embed_dim=16, mlp_dim=48, layers=6, query_heads=8, kv_heads=2, head_dim=4, tied_embedding=True
+)
+MODELS = {
+    "dense": DENSE,
+    "experts": DENSE.model_copy(update={"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0)}),
+}
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16)])
+def test_singular_values_come_close_to_one_and_singular_vectors_stay(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    left, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(rows, min(shape))))
+    right, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(columns, min(shape))))
+    matrix = (left * np.linspace(1, 20, min(shape))) @ right.T
+    found = left.T @ np.asarray(orthogonalised(jnp.asarray(matrix, jnp.float32))) @ right
+    assert np.diag(found) == pytest.approx(1, abs=0.35)
+    assert np.abs(found - np.diag(np.diag(found))).max() < 1e-4
+
+
+def matrices(model: ModelSpec) -> Tree:
+    """What Muon gets of a model: the matrices of its layers."""
+    layers: Tree = initial_parameters(model, seed=0)[BLOCKS]
+    return {BLOCKS: {name: leaf for name, leaf in layers.items() if not name.endswith("scale")}}
+
+
+def compiled_updates(mesh: MeshSpec, model: ModelSpec) -> jax.stages.Compiled:
+    """First updates by gradients of the shapes of the weights, on a mesh."""
+    devices = jax.devices()[: mesh.devices]
+    placed = build_mesh(mesh, SliceSpec.of_cpu(count=1, hosts=1, chips_per_host=mesh.devices), devices)
+    transform, specs = muon(0.95, model), partition_specs(matrices(model))
+
+    def first(gradients: Tree) -> Tree:
+        return transform.update(gradients, transform.init(gradients))[0]
+
+    whole = jax.shard_map(first, mesh=placed, in_specs=(specs,), out_specs=specs, check_vma=False)
+    return jax.jit(whole).lower(matrices(model)).compile()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        MeshSpec(replica=1, fsdp=8),
+        MeshSpec(replica=2, fsdp=2, tensor=2),
+        MeshSpec(replica=1, stage=2, fsdp=2, tensor=2),
+        MeshSpec(replica=1, stage=2, fsdp=1),
+    ],
+    ids=str,
+)
+def test_on_a_mesh_each_matrix_gets_the_update_that_it_gets_on_one_device(mesh: MeshSpec, model: str) -> None:
+    gradients = matrices(MODELS[model])
+    alone = compiled_updates(MeshSpec(replica=1, fsdp=1), MODELS[model])(gradients)
+    on_mesh = compiled_updates(mesh, MODELS[model])(gradients)
+    for name, expected in alone[BLOCKS].items():
+        assert np.abs(expected).min() < np.abs(expected).max()
+        np.testing.assert_allclose(on_mesh[BLOCKS][name], expected, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_no_device_holds_the_matrices_of_many_layers_whole() -> None:
+    mesh = MeshSpec(replica=1, fsdp=4)
+    few, many = (
+        compiled_updates(mesh, DENSE.model_copy(update={"layers": layers})).memory_analysis() for layers in (4, 32)
+    )
+    assert few
+    assert many
+    assert many.output_size_in_bytes > 7 * few.output_size_in_bytes
+    # Of the layers that are more, the momentum before the exchange is there in addition; gathered, they would be four
+    # times as much.
+    own = many.output_size_in_bytes - few.output_size_in_bytes
+    assert many.temp_size_in_bytes - few.temp_size_in_bytes < 1.5 * own
+
+
+def muon_job(folder: Path, **sizes: int) -> JobSpec:
+    job = small_job(folder, **sizes)
+    return job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"kind": "muon", "warmup_steps": 0})})
+
+
+def test_a_step_is_that_of_optax_which_knows_no_mesh(tmp_path: Path) -> None:
+    job = muon_job(tmp_path, replica=1, fsdp=1)
+    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()[:1]))
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+    state = program.compile_initial()()
+    before = jax.tree.map(np.array, state.parameters)
+    after, _ = program.compile_step()(state, Batches(rows, job.training, program.batch_sharding).training(0))
+    momentum: Tree = after.optimizer[0].inner_state[0].trace
+    for name in ("query_key_value", "out", "gate", "up", "down"):
+        for layer in range(job.model.layers):
+            old, new = (weights[BLOCKS][name][layer] for weights in (before, after.parameters))
+            # After one step the momentum is the gradient, and its length has no effect.
+            for part in parts(name, job.model):
+                direction = directed(momentum[BLOCKS][name][layer][:, part])
+                size = 0.2 * max(direction.shape) ** 0.5
+                expected = size * direction + job.optimizer.weight_decay * old[:, part]
+                found = (old[:, part] - new[:, part]) / job.optimizer.learning_rate
+                np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-3)
+
+
+def parts(name: str, model: ModelSpec) -> list[np.ndarray]:
+    """Columns of the matrices that lie in one array: queries, keys and values of all heads."""
+    if name != "query_key_value":
+        return [np.arange(model.embed_dim if name in ("out", "down") else model.mlp_dim)]
+    grouped = model.queries_per_kv_head
+    numbers = np.arange(model.kv_heads * (grouped + 2) * model.head_dim)
+    kind = np.minimum(np.maximum(numbers // model.head_dim % (grouped + 2) - grouped + 1, 0), 2)
+    return [numbers[kind == number] for number in range(3)]
+
+
+def directed(gradient: jax.Array) -> jax.Array:
+    """What Muon of optax makes of a first gradient."""
+    reference = optax.contrib.scale_by_muon(weight_dimension_numbers={"w": optax.contrib.MuonDimensionNumbers()})
+    weights = {"w": gradient}
+    found: Tree = reference.update(weights, reference.init(weights))[0]
+    return found["w"]
+
+
+def test_embedding_and_norm_scales_move_as_with_adamw(tmp_path: Path) -> None:
+    job = muon_job(tmp_path, replica=1, fsdp=1)
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+
+    def parameters(kind: str) -> Tree:
+        same = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"kind": kind})})
+        program = Program(same, build_mesh(job.mesh, job.slices, jax.devices()[:1]))
+        batch = Batches(rows, job.training, program.batch_sharding).training(0)
+        return program.compile_step()(program.compile_initial()(), batch)[0].parameters
+
+    with_muon, with_adamw = parameters("muon"), parameters("adamw")
+    for name in ("embedding", "final_scale"):
+        np.testing.assert_allclose(with_muon[name], with_adamw[name], rtol=1e-6)
+    np.testing.assert_allclose(with_muon[BLOCKS]["mlp_scale"], with_adamw[BLOCKS]["mlp_scale"], rtol=1e-6)
+    assert not np.allclose(with_muon[BLOCKS]["gate"], with_adamw[BLOCKS]["gate"], atol=1e-5)
+
+
+def test_its_state_comes_back_bit_by_bit_from_a_checkpoint(tmp_path: Path) -> None:
+    job = muon_job(tmp_path)
+    program = Program(job, build_mesh(job.mesh, job.slices, jax.devices()))
+    rows = load_rows(job.data, job.model.vocab_size, job.training.sequence_length, tmp_path)
+    step, batches = program.compile_step(), Batches(rows, job.training, program.batch_sharding)
+    state, _ = step(program.compile_initial()(), batches.training(0))
+    take = compile_fingerprints(program.state_shapes)
+    checkpoints = Checkpoints(epath.Path(tmp_path / "checkpoints"), job.training, Processes(0, 1, "host-0"))
+    checkpoints.save(1, state, take(state)[0], {})
+    assert list(checkpoints.finished(wait=True)) == [1]
+    restored = checkpoints.restore(program.state_shapes, take, lambda line: pytest.fail(line.line()))
+    checkpoints.close()
+    assert restored is not None
+    assert updates(restored.optimizer) == 1
+    continued, came_back = step(state, batches.training(1))[0], step(restored, batches.training(1))[0]
+    jax.tree.map(np.testing.assert_array_equal, came_back, continued)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from workloads.spec import load_preset
-from workloads.training.rope import frequencies, rotation
+from workloads.training.pointwise import frequencies, rotation
 
 
 def test_frequencies_are_meta_s_to_the_last_bit_of_float32() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from etils import epath
 
 from tests.workloads.report.runs import failure
-from workloads.report.failures import Failure, Told, read_failures
+from workloads.report.records import Failure, Told, read_failures
 
 
 def write(storage: Path, submission: str, name: str, time: float, **facts: object) -> None:
