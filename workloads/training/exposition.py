@@ -1,8 +1,8 @@
 """Numbers that a host tells of itself, in the text format of Prometheus.
 
 Owns the families with their meanings, the present numbers and the text
-(https://prometheus.io/docs/instrumenting/exposition_formats). What they are set to is up to `live_metrics`, who may
-read them, to `live_metrics`.
+(https://prometheus.io/docs/instrumenting/exposition_formats). `live_metrics` sets them and serves
+them to collectors.
 """
 
 import math

@@ -1,26 +1,20 @@
-"""A run's curves on their way to the trackers that its job names, TensorBoard and Weights & Biases, by the leader.
+"""A run's curves on their way to the trackers that its job names, written by the leader.
 
-Each tracker has a thread of its own, so that none can hold up or end training or the others. One that fails is dropped
-for the rest of the attempt, and that is reported once. The library of Weights & Biases is not part of the trainer's
-image.
+Each has a thread of its own, so that none of them can hold up or end training or the others. One that fails is dropped
+for the rest of the start, and that is said once.
 """
 
 import math
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from etils import epath
-from tensorboardX import RecordWriter, summary, writer
-
-from workloads.spec import JobSpec, TrackersSpec, WandbSpec
+from workloads.spec import JobSpec, TrackersSpec
 from workloads.training.failures import InvalidSpec
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
@@ -90,13 +84,13 @@ def _has(package: str) -> bool:
 
 
 def _tensorboard(run: Run) -> Tracker:
-    from workloads.training.trackers import TensorBoard
+    from workloads.training.tensorboard import TensorBoard
 
     return TensorBoard(run.tensorboard, run.start)
 
 
 def _wandb(spec: JobSpec, run: Run) -> Tracker:
-    from workloads.training.trackers import WeightsAndBiases
+    from workloads.training.weights_and_biases import WeightsAndBiases
 
     assert spec.trackers.wandb
     return WeightsAndBiases(spec.trackers.wandb, spec.name, run, CLOSE_SECONDS / 2)
@@ -185,86 +179,3 @@ class _Served(threading.Thread):
         if not self._is_dropped:
             self._is_dropped = True
             self._warn(f"{self._setting} fails and is left out until the next start: {why}")
-
-
-FLUSH_SECONDS = 30.0
-"""Time between two writes. An object store gets the whole part each time."""
-
-POINTS_PER_PART = 5000
-"""About 1.5 MB, which is written within a second."""
-
-
-class TensorBoard:
-    """The curves of one start.
-
-    Written by the library's RecordWriter and not by its SummaryWriter: the thread of that one ends when storage fails,
-    and whoever writes or exits afterwards waits for it without end.
-    """
-
-    def __init__(self, folder: epath.Path, start: int):
-        self._folder, self._start = folder, start
-        folder.mkdir(parents=True, exist_ok=True)
-        self._begin_part(0)
-
-    def log(self, point: Point) -> None:
-        """Add `point` to the file."""
-        if self._points == POINTS_PER_PART:
-            self._file.close()
-            self._begin_part(self._part + 1)
-        if point.again:
-            # Since version 2 of the files, this alone makes TensorBoard forget a step and those after it.
-            self._write(step=point.step, session_log=writer.SessionLog(status=writer.SessionLog.START))
-        values = [summary.Summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
-        self._write(step=point.step, summary=summary.Summary(value=values))
-        self._points += 1
-        if time.monotonic() >= self._next_flush:
-            self._file.flush()
-            self._next_flush = time.monotonic() + FLUSH_SECONDS
-
-    def close(self, completed: bool) -> None:
-        """Write the rest."""
-        del completed
-        self._file.close()
-
-    def _begin_part(self, number: int) -> None:
-        self._part, self._points = number, 0
-        self._next_flush = time.monotonic()
-        self._file = RecordWriter(str(self._folder / f"events.out.tfevents.{self._start:010d}.{number:05d}"))
-        self._write(file_version="brain.Event:2")
-
-    def _write(self, **content: Any) -> None:
-        self._file.write(writer.Event(wall_time=time.time(), **content).SerializeToString())
-
-
-LOGIN_SECONDS = 30.0
-
-
-class WeightsAndBiases:
-    """One run there for all starts of a run here: both have the same id.
-
-    https://docs.wandb.ai/ref/python/sdk/functions/init/
-    """
-
-    def __init__(self, spec: WandbSpec, job: str, run: Run, close_seconds: float):
-        wandb: Any = import_module("wandb")
-        self._run = wandb.init(
-            project=spec.project,
-            entity=spec.entity,
-            id=run.id,
-            name=job,
-            resume="allow",
-            config=run.manifest,
-            dir=tempfile.mkdtemp(prefix="wandb-"),
-            # The end of the process waits for a login that is under way, and without limit for uploads.
-            settings={"console": "off", "init_timeout": LOGIN_SECONDS, "finish_timeout": close_seconds},
-        )
-        # Its own count of steps drops those that a restart or rollback does again.
-        self._run.define_metric("*", step_metric="step")
-
-    def log(self, point: Point) -> None:
-        """Send `point`."""
-        self._run.log({"step": point.step, **point.values})
-
-    def close(self, completed: bool) -> None:
-        """Send the rest, for a limited time."""
-        self._run.finish(exit_code=0 if completed else 1)

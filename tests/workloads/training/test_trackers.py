@@ -1,15 +1,11 @@
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
 
 import pytest
 from etils import epath
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.workloads.jobs import small_job
 from workloads.spec import TrackersSpec, WandbSpec
@@ -17,7 +13,7 @@ from workloads.training import trackers
 from workloads.training.failures import InvalidSpec
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
-from workloads.training.trackers import CURVES, Point, TensorBoard, Trackers, require_packages, trackers_of
+from workloads.training.trackers import CURVES, Point, Trackers, require_packages, trackers_of
 
 LINE: dict[str, object] = dict.fromkeys(CURVES, 1.0)
 
@@ -122,131 +118,3 @@ def test_a_package_that_the_image_lacks_ends_the_start_before_it_joins_the_other
     monkeypatch.setattr(trackers, "_PACKAGES", {"tensorboard": "not_there", "wandb": "nor_this"})
     with pytest.raises(InvalidSpec, match=r"trackers.tensorboard needs not_there, job.trackers.wandb needs nor_this"):
         require_packages(TrackersSpec(tensorboard=True, wandb=WandbSpec(project="llm")))
-
-
-def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Every curve as TensorBoard shows it."""
-    found = EventAccumulator(str(folder)).Reload()
-    tags = cast(dict[str, list[str]], found.Tags())
-    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in tags["scalars"]}
-
-
-def opened(folder: Path, start: int) -> Trackers:
-    trackers = Trackers({"tensorboard": lambda: TensorBoard(epath.Path(folder), start)})
-    trackers.open(pytest.fail)
-    return trackers
-
-
-def line(loss: float | None) -> dict[str, Any]:
-    """The plotted part of a step's line."""
-    others = ("z_loss", "gradient_norm", "skipped", "step_seconds", "tokens_per_second", "mfu")
-    return {"loss": loss} | dict.fromkeys(others)
-
-
-def write(folder: Path, start: int, steps: list[tuple[int, float]]) -> None:
-    trackers = opened(folder, start)
-    for step, loss in steps:
-        trackers.step(step, line(loss))
-    trackers.close(completed=True)
-
-
-def test_tensorboard_reads_what_was_plotted(tmp_path: Path) -> None:
-    trackers = opened(tmp_path / "new" / "folder", 0)
-    trackers.step(1, line(5.5) | {"mfu": 0.5, "skipped": False})
-    trackers.step(2, line(None) | {"skipped": True})
-    trackers.step(3, line(4.5))
-    trackers.held_out(3, 4.75)
-    trackers.held_out(3, float("nan"))
-    trackers.close(completed=True)
-    assert read(tmp_path / "new" / "folder") == {
-        "loss": [(1, 5.5), (3, 4.5)],
-        "mfu": [(1, 0.5)],
-        "skipped": [(1, 0.0), (2, 1.0)],
-        "held_out_loss": [(3, 4.75)],
-    }
-
-
-def test_a_restart_replaces_the_steps_that_it_does_again(tmp_path: Path) -> None:
-    write(tmp_path, 9, [(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.0)])
-    write(tmp_path, 10, [(3, 3.5), (4, 2.5)])
-    assert read(tmp_path) == {"loss": [(1, 5.0), (2, 4.0), (3, 3.5), (4, 2.5)]}
-
-
-def test_so_does_training_that_went_back_within_one_start(tmp_path: Path) -> None:
-    write(tmp_path, 0, [(1, 5.0), (2, 4.0), (3, 9.0), (2, 4.5), (3, 3.5)])
-    assert read(tmp_path) == {"loss": [(1, 5.0), (2, 4.5), (3, 3.5)]}
-
-
-def test_an_evaluation_of_a_complete_run_takes_nothing_away(tmp_path: Path) -> None:
-    write(tmp_path, 0, [(1, 5.0), (2, 4.0)])
-    trackers = opened(tmp_path, 1)
-    trackers.held_out(2, 4.5)
-    trackers.close(completed=True)
-    assert read(tmp_path) == {"loss": [(1, 5.0), (2, 4.0)], "held_out_loss": [(2, 4.5)]}
-
-
-def test_a_long_run_is_cut_into_parts_that_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers, "POINTS_PER_PART", 2)
-    write(tmp_path, 0, [(step, float(step)) for step in range(1, 6)])
-    assert len(list(tmp_path.iterdir())) == 3
-    assert read(tmp_path) == {"loss": [(step, float(step)) for step in range(1, 6)]}
-
-
-@dataclass
-class FakeRun:
-    options: dict[str, Any]
-    axes: dict[str, str] = field(default_factory=dict[str, str])
-    logged: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
-    exit_code: int | None = None
-
-    def define_metric(self, name: str, *, step_metric: str) -> None:
-        self.axes[name] = step_metric
-
-    def log(self, data: dict[str, float]) -> None:
-        self.logged.append(data)
-
-    def finish(self, exit_code: int) -> None:
-        self.exit_code = exit_code
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
-    begun: list[FakeRun] = []
-
-    def init(**options: Any) -> FakeRun:
-        begun.append(FakeRun(options))
-        return begun[-1]
-
-    module = ModuleType("wandb")
-    module.__dict__["init"] = init
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    return begun
-
-
-def start(folder: Path, number: int, steps: dict[int, float], *, completed: bool) -> None:
-    job = small_job(folder).model_copy(
-        update={"trackers": TrackersSpec(wandb=WandbSpec(project="llm", entity="research"))}
-    )
-    run = Run("run-1", epath.Path(folder), number, {"spec": job.model_dump()})
-    trackers = trackers_of(job, run, Processes(0, 1, "host-0"))
-    trackers.open(pytest.fail)
-    for step, loss in steps.items():
-        trackers.step(step, dict[str, object](dict.fromkeys(CURVES) | {"loss": loss}))
-    trackers.held_out(max(steps), 4.75)
-    trackers.close(completed=completed)
-
-
-def test_all_starts_of_a_run_continue_one_run_there_by_the_step_of_training(
-    tmp_path: Path, runs: list[FakeRun]
-) -> None:
-    start(tmp_path, 0, {1: 5.0, 2: 4.0}, completed=False)
-    start(tmp_path, 1, {2: 4.5, 3: 3.5}, completed=True)
-    first, second = runs
-    assert [run.options["id"] for run in runs] == ["run-1", "run-1"]
-    assert {run.options["resume"] for run in runs} == {"allow"}
-    assert (first.options["project"], first.options["entity"], first.options["name"]) == ("llm", "research", "test")
-    assert first.options["config"]["spec"]["preset"] == "tiny"
-    assert first.axes == {"*": "step"}
-    assert first.logged == [{"step": 1, "loss": 5.0}, {"step": 2, "loss": 4.0}, {"step": 2, "held_out_loss": 4.75}]
-    assert second.logged[0] == {"step": 2, "loss": 4.5}
-    assert [run.exit_code for run in runs] == [1, 0]

@@ -1,0 +1,42 @@
+"""A run's curves in Weights & Biases, whose library is no part of the trainer's image."""
+
+import tempfile
+from importlib import import_module
+from typing import Any
+
+from workloads.spec import WandbSpec
+from workloads.training.runs import Run
+from workloads.training.trackers import Point
+
+LOGIN_SECONDS = 30.0
+
+
+class WeightsAndBiases:
+    """One run there for all starts of a run here: both have the same id.
+
+    https://docs.wandb.ai/ref/python/sdk/functions/init/
+    """
+
+    def __init__(self, spec: WandbSpec, job: str, run: Run, close_seconds: float):
+        wandb: Any = import_module("wandb")
+        self._run = wandb.init(
+            project=spec.project,
+            entity=spec.entity,
+            id=run.id,
+            name=job,
+            resume="allow",
+            config=run.manifest,
+            dir=tempfile.mkdtemp(prefix="wandb-"),
+            # The end of the process waits for a login that is under way, and without limit for uploads.
+            settings={"console": "off", "init_timeout": LOGIN_SECONDS, "finish_timeout": close_seconds},
+        )
+        # Its own count of steps drops those that a restart or rollback does again.
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, point: Point) -> None:
+        """Send `point`."""
+        self._run.log({"step": point.step, **point.values})
+
+    def close(self, completed: bool) -> None:
+        """Send the rest, for a limited time."""
+        self._run.finish(exit_code=0 if completed else 1)
