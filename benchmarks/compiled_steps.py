@@ -32,17 +32,20 @@ class Variant:
     automatic: bool = False
 
 
-_1B, _8B = "llama-3.2-1b:v6e:4x4:2:4", "llama-3.1-8b:v6e:4x4:2:3"
+_1B, _8B, _8B_V5P = "llama-3.2-1b:v6e:4x4:2:4", "llama-3.1-8b:v6e:4x4:2:3", "llama-3.1-8b:v5p:4x4x4:2:4"
 _FUSED, _SHORT = {"attention": "fused"}, {"sequence_length": 2048, "attention": "reference"}
 
 VARIANTS = {
-    "1b-splash": Variant(f"{_1B}:attention"),
-    "1b-fused": Variant(f"{_1B}:attention", _FUSED),
-    "8b-splash": Variant(f"{_8B}:attention"),
-    "8b-fused": Variant(f"{_8B}:attention", _FUSED),
-    "1b-manual-short": Variant(f"{_1B}:attention", _SHORT),
-    "1b-automatic-short": Variant(f"{_1B}:attention", _SHORT, automatic=True),
+    "1b-v6e-fused": Variant(f"{_1B}:attention", _FUSED),
+    "1b-v6e-fused-dots": Variant(f"{_1B}:dots", _FUSED),
+    "8b-v6e-fused": Variant(f"{_8B}:attention", _FUSED),
+    "8b-v5p-fused": Variant(f"{_8B_V5P}:attention", _FUSED),
+    "8b-v5p-fused-dots": Variant(f"{_8B_V5P}:dots", _FUSED),
+    "8b-v5e-fused": Variant("llama-3.1-8b:v5e:16x16:2:2:attention", _FUSED),
+    "1b-v6e-short": Variant(f"{_1B}:attention", _SHORT),
+    "1b-v6e-short-automatic": Variant(f"{_1B}:attention", _SHORT, automatic=True),
 }
+"""What the table of preflights, all of whose designs use splash attention, does not have."""
 
 
 def job(variant: Variant) -> JobSpec:

@@ -35,6 +35,12 @@ DESIGNS = (
     "llama-3.1-8b:v6e:16x16:2:6:attention",
     "llama-3.2-1b:v5e:4x4:2:4:attention",
     "llama-3.1-8b:v5p:4x4x4:2:12:attention",
+    "llama-3.1-8b:7x:4x4x4:2:8:dots",
+    "llama-3.1-70b:v5p:4x4x4:2:2:attention",
+    "llama-3.1-70b:7x:4x4x4:2:4:attention",
+    "llama-3.1-70b:v6e:16x16:2:1:full",
+    "mixtral-8x7b:v5p:4x4x4:2:4:attention",
+    "mixtral-8x7b:v6e:16x16:2:4:attention",
 )
 """The most useful first."""
 

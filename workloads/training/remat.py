@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from workloads.spec import Remat
 
@@ -41,8 +42,13 @@ def rematerialised[**P, T](layer: Callable[P, T], policy: Remat) -> Callable[P, 
 
 
 def named(value: jax.Array, name: str) -> jax.Array:
-    """`value` under the name that the policies know it by."""
-    return checkpoint_name(value, name)
+    """`value` under the name that the policies know it by, in row-major order.
+
+    A result that is kept for all layers is an array of all layers. Without a fixed order, the TPU compiler lets one
+    product choose another for it and copies the array for the others: 18 % of a step of Llama-3.2-1B on v6e.
+    """
+    order = Layout(major_to_minor=tuple(range(value.ndim)))
+    return checkpoint_name(with_layout_constraint(value, order), name)
 
 
 def _policy(policy: Remat) -> Callable[..., Any]:
