@@ -27,9 +27,9 @@ from workloads.training.failures import BadHostStays, HostMissing, Suspect
 
 HEARTBEAT_TIMEOUT_SECONDS = 100
 """A host that died without closing its sockets is given up half of this later at the earliest, all of it at the
-latest; its peers then abort and restart. A host that stands still is named before (`watchdog`). JAX's default: less
-would end whole jobs for a host that is merely busy, as it is when it compiles. Google's multislice tests had to raise it
-(https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
+latest; its peers then abort and restart. A host that stands still is named before (`watchdog`). This is JAX's default,
+because less would end whole jobs for a host that is merely busy, as it is when it compiles. Google's multislice tests
+had to raise it (https://github.com/GoogleCloudPlatform/ml-auto-solutions/pull/1166)."""
 
 SHUTDOWN_TIMEOUT_SECONDS = 15
 """Bounds the barrier at exit: with JAX's default of 300 s one failed host would hold all others that long."""
