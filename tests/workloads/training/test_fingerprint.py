@@ -201,7 +201,7 @@ def test_a_bit_that_flips_in_one_slice_is_found_and_training_goes_on_from_before
     assert found.startswith("step 5: all slices must hold the same, but slices 0 or 1 computed wrongly: ")
     assert "parameters.final_scale (expected" in found
     codes, logs, _ = started(tmp_path, 1, compare_slices_every_steps=5)
-    assert codes == [0, 0]
+    assert codes == [0, 0], "\n".join(logs)
     lines = logs[0].splitlines()
     assert [found.step for found in map(RunStarted.parse, lines) if found] == [3]
     assert [found.step for found in map(StepProgress.parse, lines) if found] == [4, 5, 6]
