@@ -1,15 +1,14 @@
-"""Numbers that a host tells of itself, in the text format of Prometheus.
+"""Metric families of a host, with their meanings and present values. `live_metrics` sets and serves them."""
 
-Owns the families with their meanings, the present numbers and the text
-(https://prometheus.io/docs/instrumenting/exposition_formats). `live_metrics` sets them and serves
-them to collectors.
-"""
-
-import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, override
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_METRICS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,18 @@ LAST_END = Family("trainer_last_end_time_seconds", "gauge", "Unix time at which 
 FAMILIES = tuple(value for value in tuple(globals().values()) if isinstance(value, Family))
 
 
-class Exposition:
-    """The present numbers; set by the thread that trains, read by those that answer."""
+class Exposition(Collector):
+    """The present values of the families, for `prometheus_client`.
+
+    The thread that trains sets them; threads of the HTTP server read them. A family without a value is left out.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[Family, dict[str, float]] = {}
         self._lock = threading.Lock()
 
     def set(self, family: Family, number: float, label: str = "") -> None:
-        """The present number of a family, for one value of its label."""
+        """Set the value of a family, for one value of its label."""
         with self._lock:
             self._numbers.setdefault(family, {})[label] = number
 
@@ -85,25 +87,12 @@ class Exposition:
             numbers = self._numbers.setdefault(family, {})
             numbers[label] = numbers.get(label, 0.0) + number
 
-    def text(self) -> str:
-        """All numbers there are."""
+    @override
+    def collect(self) -> Iterator[Metric]:
         with self._lock:
-            return "".join(f"{line}\n" for family in FAMILIES for line in self._lines(family))
-
-    def _lines(self, family: Family) -> Iterator[str]:
-        numbers = self._numbers.get(family)
-        if not numbers:
-            return
-        yield f"# HELP {family.name} {family.meaning}"
-        yield f"# TYPE {family.name} {family.kind}"
-        for label, number in numbers.items():
-            told = f'{{{family.label}="{label}"}}' if family.label else ""
-            yield f"{family.name}{told} {_written(number)}"
-
-
-def _written(number: float) -> str:
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "+Inf" if number > 0 else "-Inf"
-    return repr(float(number))
+            present = {family: dict(self._numbers[family]) for family in FAMILIES if family in self._numbers}
+        for family, numbers in present.items():
+            metric = _METRICS[family.kind](family.name, family.meaning, labels=[family.label] if family.label else [])
+            for label, number in numbers.items():
+                metric.add_metric([label] if family.label else [], number)
+            yield metric

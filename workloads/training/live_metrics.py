@@ -9,10 +9,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 from etils import epath
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from workloads.report.goodput import ENDS_A_PIECE, Cause
 from workloads.spec import METRICS_ADDRESS_VARIABLE, METRICS_PORT, TrainingSpec
@@ -30,6 +31,8 @@ class LiveMetrics:
         self._clock = clock
         self._cut = start.began
         self._numbers = Exposition()
+        self.registry = CollectorRegistry()
+        self.registry.register(self._numbers)
         self._set(exposition.STARTED, start.began)
         self._set(exposition.RESTARTS, start.restart_attempt)
         self._set(exposition.ASKED_SLICES, start.asked_slices)
@@ -42,8 +45,8 @@ class LiveMetrics:
             self._set(exposition.SECONDS, 0, cause)
 
     def text(self) -> str:
-        """All numbers of now, in the text format of Prometheus."""
-        return self._numbers.text()
+        """Return all present values, in the text format of Prometheus."""
+        return generate_latest(self.registry).decode()
 
     def planned(self, schedule: TrainingSpec, slices: int) -> None:
         """What this start is to do, and on how many slices."""
@@ -119,24 +122,16 @@ _COUNTED = (*dict.fromkeys(ENDS_A_PIECE.values()), Cause.INPUT, Cause.PRODUCTIVE
 """Causes that a start can know while it runs."""
 
 
-PATH = "/metrics"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-_LONGEST_REQUEST_SECONDS = 10
-
-
-def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> ThreadingHTTPServer | None:
-    """Answer with `metrics` for as long as the process lives; None where it is not told at which address, or cannot."""
+def serve(metrics: LiveMetrics, environment: Mapping[str, str], port: int = METRICS_PORT) -> WSGIServer | None:
+    """Serve `metrics` for as long as the process lives. `None`: the environment names no address, or it is taken."""
     address = environment.get(METRICS_ADDRESS_VARIABLE)
     if not address:
         return None
     try:
-        server = ThreadingHTTPServer((address, port), _handler(metrics.text))
+        server, _ = start_http_server(port, address, metrics.registry)
     except OSError as error:
         print(f"no metrics are served at {address}:{port}: {error}; training goes on", flush=True)
         return None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
 
 
@@ -151,24 +146,3 @@ def look_back(metrics: LiveMetrics, storage: epath.Path, start: Start) -> None:
 
     if metrics.leads:
         threading.Thread(target=read, name="past-ends", daemon=True).start()
-
-
-def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _LONGEST_REQUEST_SECONDS
-
-        def do_GET(self) -> None:  # noqa: N802 - the name that the server looks for
-            if self.path.partition("?")[0] != PATH:
-                self.send_error(404, f"metrics are at {PATH}")
-                return
-            body = text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the log is the training's."""
-
-    return Handler

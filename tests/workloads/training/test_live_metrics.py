@@ -14,7 +14,7 @@ from tests.workloads.jobs import small_job
 from workloads.report.goodput import ENDS_A_PIECE, Cause
 from workloads.spec import METRICS_ADDRESS_VARIABLE
 from workloads.training.exposition import FAMILIES
-from workloads.training.live_metrics import CONTENT_TYPE, LiveMetrics, look_back, serve
+from workloads.training.live_metrics import LiveMetrics, look_back, serve
 from workloads.training.loop import train
 from workloads.training.past_ends import PastEnd
 from workloads.training.runtime import Processes
@@ -160,9 +160,10 @@ def test_whoever_asks_gets_the_numbers_of_now() -> None:
     server = serve(live, HERE, port=0)
     assert server
     status, kind, text = asked(server.server_address[1], "/metrics")
-    assert (status, kind) == (200, CONTENT_TYPE)
+    assert status == 200
+    assert kind
+    assert kind.startswith("text/plain")
     assert numbers(text)["trainer_restarts"] == {"": 1}
-    assert asked(server.server_address[1], "/")[0] == 404
     server.shutdown()
     server.server_close()
 
