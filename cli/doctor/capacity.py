@@ -7,7 +7,7 @@ from typing import Any
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judged, ok, skipped
 from cli.observed.cluster import without_hosts
 from infra.job_state import condition, is_true
-from infra.kubernetes import ApiError, Json
+from infra.kubernetes import ApiError, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
     JOBSET_API_VERSION,
@@ -23,7 +23,6 @@ from infra.names import (
     TPU_RESOURCE,
     WORKLOADS,
 )
-from infra.queues import amount
 from infra.settings.schema import SliceGroup
 from infra.tpu import generations
 from workloads.spec import BAD_HOST_KEY

@@ -14,7 +14,7 @@ from cli.deployed import Deployed, JobPlace
 from cli.observed.snapshot import Event, Job, Node, Queue, Share, SliceJob, Snapshot
 from infra.cost import BILL_OUTPUT, read_bill
 from infra.job_state import Object, Workload, condition, conditions, is_true, kind_of, moment, newest, workload_of
-from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, amount
 from infra.names import (
     ACCELERATOR_LABEL,
     EVENTS,
@@ -34,7 +34,6 @@ from infra.names import (
     WORKLOADS,
     slice_pool,
 )
-from infra.queues import amount
 from workloads.spec import BAD_HOST_KEY
 
 _REQUESTS_AT_ONCE = 8

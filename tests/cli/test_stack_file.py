@@ -85,7 +85,7 @@ def test_a_key_that_stands_twice_is_told_with_its_lines(tmp_path: Path) -> None:
 def test_sections_without_the_programs_prefix_are_told_to_have_it(tmp_path: Path) -> None:
     told = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  slices:"))
     assert "did you mean tpu-multislice:slices?" in told
-    assert "1 fault" in told
+    assert "1 error" in told
     told = refused(spoilt(tmp_path, "  tpu-multislice:slices:", "  tpu-multslice:slices:"))
     assert "did you mean tpu-multislice:slices?" in told
 

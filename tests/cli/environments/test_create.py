@@ -83,7 +83,7 @@ def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: dat
     assert "3 error(s)" in told
     assert "NAME: expected a name of at most 20" in told
     assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in told
-    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in told
+    assert "slices.cubes.capacity: expected capacity that no other stack needs" in told
 
 
 def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
