@@ -116,7 +116,7 @@ def test_a_fault_is_told_with_the_path_of_the_job(several: Values, change: Value
 
 def test_the_short_form_is_of_a_training_job_alone(two_teams: Values) -> None:
     values = two_teams | {"job": {**CONTAINER, "name": "serve"}}
-    assert "a training job, for job stands for one, got 'container'" in told(values)["job.kind"]
+    assert "a training job, the only kind that job may have, got 'container'" in told(values)["job.kind"]
 
 
 def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
@@ -152,7 +152,7 @@ def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -
     assert list(parse(values).teams["research"].quota) == ["c", "b", "a"]
     values["jobs"]["whim"] = wanting("a", "c")
     assert (
-        "an order that goes with that of the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
+        "an order of groups that fits the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
     )
 
 

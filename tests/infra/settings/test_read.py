@@ -179,7 +179,7 @@ def test_all_faults_are_reported_at_once(values: Values) -> None:
     put("job.preset", "huge")(values)
     put("job.team", "sales")(values)
     remove("image.reference")(values)
-    with pytest.raises(SettingsError, match="have 5 fault") as raised:
+    with pytest.raises(SettingsError, match="have 5 error") as raised:
         parse(values)
     paths = {fault.path for fault in raised.value.errors}
     assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image"}
