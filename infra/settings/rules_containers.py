@@ -152,7 +152,7 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
         yield FieldError(f"{path}.pathways", expected, "nothing", "add the section; docs/jobs.md says where they are")
     if job.pathways and not by_pathways:
         fix = f"remove it, or write pathways as {path}.backend"
-        yield FieldError(f"{path}.pathways", f"no such section beside backend: {job.backend}", "the section", fix)
+        yield FieldError(f"{path}.pathways", f"no such section with backend: {job.backend}", "the section", fix)
     if job.pathways and by_pathways:
         yield from _runtime(path, job)
         if draft.scheduling.placement == "topology-aware":

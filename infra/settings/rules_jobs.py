@@ -156,7 +156,7 @@ def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldEr
             f"{path}.slices.fallback",
             "either queued or flex-start groups: pods that wait together request flex-start slices, and a queued"
             " request knows no other pods",
-            f"{join_names(queued)} (queued) beside {join_names(flexible)} (flex-start)",
+            f"{join_names(queued)} (queued) and {join_names(flexible)} (flex-start)",
             "remove one of the two kinds",
         )
 
