@@ -1,6 +1,6 @@
-"""The mesh as text: which slice, host and device holds which coordinate, and which array lives where.
+"""Draws the mesh as text for a log: the coordinates of each slice, host and device, and the split of each array.
 
-Owns the drawing for a log, at most 100 columns wide; long jobs are shown by their first and last parts.
+Lines are at most 100 columns wide. For a large job, only the first and the last parts are shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from workloads.report.placement import PlacedArray, Placement
 WIDTH = 100
 
 SLICES_SHOWN = 4
-"""Of more slices, the first ones and the last."""
+"""Number of slices to show. If there are more, the first ones and the last one are shown."""
 
 GROUPS_SHOWN = 16
-"""Arrays of one shape and split make one line; of more lines, the largest."""
+"""Number of lines of arrays to show. Arrays of equal shape and split share a line; the largest lines are shown."""
 
 NAME_WIDTH = 34
 
@@ -21,7 +21,7 @@ _LABEL = 8
 
 
 def mesh_picture(placement: Placement) -> str:
-    """The whole picture."""
+    """Draw the mesh and its arrays."""
     return "\n".join([*_head(placement), *_slices(placement), "", *_arrays(placement)])
 
 
@@ -34,7 +34,7 @@ def _head(placement: Placement) -> Iterator[str]:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 slice`, `2 slices`."""
+    """Return a count with its noun, as `1 slice` or `2 slices`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -48,14 +48,14 @@ def _slices(placement: Placement) -> Iterator[str]:
 
 
 def shown(count: int, limit: int) -> list[int | None]:
-    """The first of `count` and the last, `limit` of them, with None where some are left out."""
+    """Return the first indices below `count` and the last one, `limit` in all, with `None` for those left out."""
     if count <= limit:
         return [*range(count)]
     return [*range(limit - 1), None, count - 1]
 
 
 def fixed_and_varying(places: Sequence[dict[str, int]]) -> tuple[dict[str, int], list[str]]:
-    """The axes that are the same in all of `places`, with their coordinate, and the others."""
+    """Return the axes that are equal in all `places`, with their coordinate, and the other axes."""
     values = {axis: {place[axis] for place in places} for axis in places[0]}
     fixed = {axis: min(found) for axis, found in values.items() if len(found) == 1}
     return fixed, [axis for axis in values if axis not in fixed]
@@ -84,7 +84,7 @@ def _slice(placement: Placement, number: int) -> Iterator[str]:
 
 
 def _named(placement: Placement) -> list[str]:
-    """Axes worth a word: those of more than one place, and the outermost."""
+    """Return the axes to show: those with more than one position, and the outermost one."""
     return [axis for axis, size in placement.mesh.sizes.items() if size > 1 or axis == "replica"]
 
 
@@ -118,7 +118,7 @@ def _group_row(arrays: Sequence[PlacedArray], placement: Placement) -> tuple[str
 
 
 def size_text(count: int) -> str:
-    """Bytes, as one says them."""
+    """Format bytes for people."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"

@@ -107,7 +107,7 @@ def test_a_run_that_hardly_began_has_a_report_too(
 
 def test_an_empty_run_folder_has_a_report(tmp_path: Path) -> None:
     (tmp_path / "runs" / "one").mkdir(parents=True)
-    assert "No start has left a ledger." in report(tmp_path).words
+    assert "No attempt has left a ledger." in report(tmp_path).words
 
 
 def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
     write_run(tmp_path, {f"{start}-0": [began(2.0 * start + 1, 0, 2.0 * start)] for start in range(12)}, {})
     assert main([str(tmp_path)]) == 0
     screen = capsys.readouterr().out
-    assert "4 starts between the first and the last ones are in --json." in screen
+    assert "4 starts between the first and the last ones are left out; `--json` shows them." in screen
     assert [line for line in screen.splitlines() if line.startswith("Start ")] == [
         *(f"Start {start}: KILLED" for start in range(7)),
         "Start 11: no end recorded",
@@ -189,7 +189,7 @@ def test_files_that_cannot_be_read_or_written_are_told(tmp_path: Path, capsys: p
     assert "goodput 8.9 % of 42.0 s in 2 starts" in told.out
     (run / "ledger" / "2-0.jsonl").mkdir()
     assert main([str(tmp_path)]) == 1
-    assert f"{tmp_path}: expected files that can be read, got IsADirectoryError" in capsys.readouterr().err
+    assert f"{tmp_path}: expected readable files, got IsADirectoryError" in capsys.readouterr().err
 
 
 def test_who_may_only_read_a_run_is_told_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,4 +239,4 @@ def test_storage_that_does_not_answer_is_told_in_one_line() -> None:
     assert ended.returncode == 0
     (line,) = ended.stderr.splitlines()
     assert "gs://bucket/job" in line
-    assert "no answer of Cloud Storage within" in line
+    assert "no answer from Cloud Storage within" in line

@@ -131,7 +131,7 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_told_as_such(tm
         "1-0": [began(401, 3, 400, 7200.0), event(405, "RunStarted", step=1), event(406, "stop", code="DONE")],
     }
     run = write_run(tmp_path, ledgers, {"0-0": [step(1, 209)]}, *bad, evicted)
-    found = goodput(history(run).tried)
+    found = goodput(history(run).attempts)
     assert [(start.name, start.ending, start.seconds, start.usd) for start in found.starts] == [
         ("Before start 0", "BAD_HOST", 90.0, 90.0),
         ("Before start 0", "BAD_HOST", 100.0, 100.0),
@@ -155,7 +155,7 @@ def test_work_is_lost_after_the_end_of_the_start_that_did_it_and_not_of_one_that
     bad = failure("host-0", "wrong products", ExitCode.BAD_HOST, began=20, time=25.0, attempt=1)
     again = [began(31, 2, 30), event(32, "RunStarted", step=0)]
     run = write_run(tmp_path, {"0-0": [began(1)], "1-0": again}, {"0-0": [step(1, 3)]}, bad)
-    assert lost_steps(history(run).tried) == {(0, 0): "KILLED"}
+    assert lost_steps(history(run).attempts) == {(0, 0): "KILLED"}
 
 
 times = st.floats(0, 1e6)
