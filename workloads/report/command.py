@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workloads.training report", description=DESCRIPTION)
     parser.add_argument(
         "folder",
-        help="storage path of the job, a local folder or gs://BUCKET/JOB, for its current run; or the folder of one run",
+        help="storage path of the job, a local folder or gs://BUCKET/JOB, for its current run, or folder of one run",
     )
     parser.add_argument(
         "--output", metavar="FILE", help="file to write the page to (default: report.html in the run's folder)"
