@@ -16,7 +16,7 @@ from workloads.call.function import (
     OUTPUT_VARIABLE,
     Function,
     KerasOnAllHosts,
-    packed_exception,
+    pack_exception,
     presentable,
 )
 
@@ -36,7 +36,7 @@ def unpacked(function: Any, *arguments: Any, text: dict[str, str] | None = None)
         ARGUMENTS: pickle.dumps((arguments, {})),
         TEXT: json.dumps(text or {}).encode(),
     }
-    return Function.unpacked(parts, "gs://bucket/calls/one/output")
+    return Function.unpack(parts, "gs://bucket/calls/one/output")
 
 
 def test_a_function_is_told_where_to_write() -> None:
@@ -106,7 +106,7 @@ def test_a_function_may_end_by_leaving_the_program() -> None:
     assert unpacked(sys.exit, 0)() is None
     with pytest.raises(SystemExit) as end:
         unpacked(sys.exit, 3)()
-    assert packed_exception(end.value) is None
+    assert pack_exception(end.value) is None
 
 
 def test_an_exception_that_cannot_tell_its_text_has_one_that_stands_for_it() -> None:
@@ -114,7 +114,7 @@ def test_an_exception_that_cannot_tell_its_text_has_one_that_stands_for_it() -> 
         def __str__(self) -> str:
             raise KeyError("text")
 
-    assert str(presentable(Mute())) == "Mute, whose text cannot be had (KeyError)"
+    assert str(presentable(Mute())) == "Mute, whose text is not available (KeyError)"
     error = ValueError("x")
     assert presentable(error) is error
 

@@ -120,7 +120,7 @@ def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
     called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
     assert called.codes == [ExitCode.FUNCTION_RAISED]
     assert called.outcome
-    with pytest.raises(ValueError, match=r"its value cannot come back:\nthe result\['state'\]\[0\] is a lock"):
+    with pytest.raises(ValueError, match=r"its value cannot be sent back:\nthe result\['state'\]\[0\] is a lock"):
         called.outcome.result()
 
 

@@ -24,7 +24,10 @@ def told(mesh: MeshSpec, model: ModelSpec = JOB.model, training: TrainingSpec = 
 @pytest.mark.parametrize(
     ("mesh", "fault"),
     [
-        (MeshSpec(replica=2, fsdp=3), "mesh replica 2 x fsdp 3 must be the 8 devices of 2 slices of 4 devices, got 6"),
+        (
+            MeshSpec(replica=2, fsdp=3),
+            "mesh replica 2 x fsdp 3 must have the 8 devices of 2 slices of 4 devices, got 6",
+        ),
         (
             MeshSpec(replica=1, fsdp=8),
             "fsdp x tensor must divide the 4 devices of a slice so that neither leaves it, got 8 x 1",
@@ -98,7 +101,7 @@ def test_a_pipeline_is_told_of_the_meshes_that_gathering_once_a_step_would_allow
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=2, fsdp=4), JOB.model, JOB.training)
     assert faults[1:] == [
         "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2",
-        "nearest with stages, by training.gather_weights each-step: replica 1 x stage 2 x fsdp 4,"
+        "nearest with stages, using training.gather_weights each-step: replica 1 x stage 2 x fsdp 4,"
         " or replica 2 x stage 2 x fsdp 2, or replica 1 x stage 2 x fsdp 2 x tensor 2",
     ]
     assert not any(
@@ -111,7 +114,7 @@ def test_where_a_pipeline_alone_fits_no_size_is_to_blame() -> None:
     training = JOB.training.model_copy(update={"global_batch": 1})
     model = JOB.model.model_copy(update={"layers": 8, "kv_heads": 1})
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=8, fsdp=1), model, training)
-    assert faults[1:] == ["nearest with stages, by training.gather_weights each-step: replica 1 x stage 8 x fsdp 1"]
+    assert faults[1:] == ["nearest with stages, using training.gather_weights each-step: replica 1 x stage 8 x fsdp 1"]
 
 
 def test_of_meshes_equally_near_the_simplest_are_named_first() -> None:
@@ -121,7 +124,7 @@ def test_of_meshes_equally_near_the_simplest_are_named_first() -> None:
 
 def test_where_no_mesh_fits_the_sizes_are_to_blame() -> None:
     training = EACH_STEP.model_copy(update={"global_batch": 7, "sequence_length": 63})
-    fault = "no mesh of these 8 devices fits the job's sizes: change one of the sizes above"
+    fault = "no mesh of these 8 devices fits the job's sizes; change one of the sizes above"
     assert told(JOB.mesh, training=training).endswith(fault)
 
 

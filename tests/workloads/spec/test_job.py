@@ -48,7 +48,9 @@ def test_a_token_that_the_model_does_not_know_is_refused(name: str) -> None:
 
 def test_adapters_need_weights_that_they_adapt() -> None:
     lora: dict[str, Any] = {"rank": 4, "alpha": 8, "targets": ["gate", "down"]}
-    with pytest.raises(ValidationError, match=r"initial_weights must name the weights that training.lora adapts"):
+    with pytest.raises(
+        ValidationError, match=r"initial_weights must be the folder of the weights that training.lora adapts"
+    ):
         four_slices(training={"lora": lora})
     whole: dict[str, Any] = JOB.model_dump() | {"initial_weights": "gs://bucket/weights"}
     whole["training"]["lora"] = lora
@@ -56,7 +58,7 @@ def test_adapters_need_weights_that_they_adapt() -> None:
         **lora
     )
     whole["training"]["lora"] = lora | {"targets": ["gate", "gate"]}
-    with pytest.raises(ValidationError, match="each target once, got gate, gate"):
+    with pytest.raises(ValidationError, match="each target only once, got gate, gate"):
         JobSpec.model_validate(whole)
 
 
