@@ -1,7 +1,4 @@
-"""The preflight's answer, as a table for a person and as JSON for a program.
-
-Owns the layout only.
-"""
+"""Formats the preflight's report as a table and as JSON."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -23,16 +20,16 @@ _SHOWN_OPERATIONS = 16
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one preflight found out; without a program that fits, there is no account."""
+    """Everything that one preflight found. There is no account if the program does not fit."""
 
     spec: JobSpec
     compilation: Compilation | None
-    """None when the program's text was given."""
+    """The compilation. `None` if the program's text was given."""
     done: Account | None
     estimate: Estimate | None
 
     def as_json(self) -> str:
-        """All figures, instruction by instruction."""
+        """Return all figures as JSON, for each instruction."""
         compilation = asdict(self.compilation) if self.compilation else None
         if compilation:
             del compilation["text"]
@@ -49,7 +46,7 @@ class Report:
         )
 
     def as_table(self) -> str:
-        """What a person wants to see, at most 100 columns wide."""
+        """Return the main figures as tables of at most 100 columns."""
         return "\n".join(line[:_WIDTH].rstrip() for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -205,13 +202,13 @@ def _rate(flops: int, seconds: float, peak: float) -> tuple[str, str]:
 
 
 def _model_flops(spec: JobSpec) -> float:
-    """Of one step, for each device."""
+    """Return the model FLOPs of one step on each device."""
     tokens = spec.training.global_batch * spec.training.sequence_length
     return flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora) * tokens / spec.slices.devices
 
 
 def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    """Columns, those of numbers to the right."""
+    """Yield rows with aligned columns. Numbers are aligned right."""
     table = [tuple(map(str, row)) for row in (head, *rows)]
     columns = list(zip(*table, strict=True))
     widths = [max(map(len, column)) for column in columns]

@@ -21,7 +21,7 @@ def size_faults(slices: SliceSpec, mesh: MeshSpec, model: ModelSpec, training: T
 
 
 def kernel_faults(model: ModelSpec, kernel: Attention) -> list[str]:
-    """Return a message for each part of the model that the kernel cannot compute. `splash` and `reference` compute all."""
+    """Return messages about parts of the model that the kernel cannot compute. `splash` and `reference` compute all."""
     parts = {"model.windows": model.windows, "model.attention_soft_cap": model.attention_soft_cap}
     if kernel != "fused":
         return []
