@@ -51,7 +51,7 @@ _SECONDS_PER_DAY = 86400
 
 
 class StepEstimate(Spec):
-    """Estimate of a step if attention kernels reach `kernel_efficiency` of the peak. Only a TPU can show the real value."""
+    """Estimate of a step if attention kernels reach `kernel_efficiency` of the peak, which only a TPU can show."""
 
     kernel_efficiency: float
     seconds: float

@@ -1,8 +1,7 @@
-"""Whole conversations in rows of one length.
+"""Packs whole conversations into rows of one length.
 
-A row is never continued in the next one, since an answer without its prompt would be trained on. What is stored of a
-token is twice its number, and 1 more where predicting it counts for nothing: in prompts, and in the padding that fills
-a row up.
+A row never continues in the next one, because that would train on an answer without its prompt. A token is stored as
+twice its number, plus 1 if its prediction does not count: in prompts, and in the padding at the end of a row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,14 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 _OPEN_ROWS = 64
-"""Rows that wait for a conversation which fits the rest of them."""
+"""Number of rows that wait for a conversation that fits into the rest of them."""
 
 _PADDING = 1
-"""Token 0, not learned."""
+"""Stored form of token 0 that is not learned."""
 
 
 def marked(tokens: np.ndarray, learned: bool) -> np.ndarray:
-    """`tokens` as they are stored."""
+    """Return `tokens` in their stored form."""
     return 2 * tokens.astype(np.uint32) + (not learned)
 
 
@@ -30,18 +29,20 @@ class _Row:
 
 @dataclass
 class Rows:
-    """Rows of `length` tokens while they are filled; which row a conversation goes to depends only on the ones before
-    it."""
+    """Rows of `length` tokens while they are filled.
+
+    The row of a conversation depends only on the conversations before it.
+    """
 
     length: int
     padding: int = 0
-    """Tokens so far."""
+    """Number of padding tokens so far."""
     cut: int = 0
-    """Conversations so far that are longer than a row and lost their end."""
+    """Number of conversations so far that are longer than a row and lost their end."""
     _open: list[_Row] = field(default_factory=list[_Row])
 
     def add(self, parts: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-        """Put a conversation, as stored, into the fullest row with room for it; what is full after that."""
+        """Put a conversation in stored form into the fullest row with room for it. Yield rows that are then full."""
         conversation = np.concatenate(parts)
         self.cut += len(conversation) > self.length
         conversation = conversation[: self.length]
@@ -58,7 +59,7 @@ class Rows:
             yield self._closed(row)
 
     def rest(self) -> Iterator[np.ndarray]:
-        """The rows that are not full."""
+        """Yield the rows that are not full."""
         while self._open:
             yield self._closed(self._open[0])
 

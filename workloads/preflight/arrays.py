@@ -75,7 +75,10 @@ def _program(module: Module) -> _Program:
 
 
 def _named(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
-    """Return what a buffer is, and its shape. The training state is one item without a shape, and so are frozen weights."""
+    """Return what a buffer is, and its shape.
+
+    The training state counts as one item without a shape, and so do frozen weights.
+    """
     instruction = program.homes[name].by_name[name]
     maker = _maker(program, instruction, index)
     held = next((words for start, words in _HELD.items() if maker.op_name.startswith(start)), None)
@@ -111,7 +114,7 @@ def _maker(program: _Program, instruction: Instruction, index: str) -> Instructi
 
 
 def _carried(program: _Program, body: str, element: int) -> Instruction | None:
-    """Return the instruction that a loop writes an element of its state with, or the initial one if it is unchanged."""
+    """Return the instruction that computes an element of a loop's state, or its initial value if it does not change."""
     computation = program.module.computations[body]
     made = _element(computation, computation.root, element)
     if made is None or made.opcode != "parameter":
@@ -122,7 +125,7 @@ def _carried(program: _Program, body: str, element: int) -> Instruction | None:
 
 
 def _element(computation: Computation, values: Instruction, element: int) -> Instruction | None:
-    """Return the instruction that computes an element of a tuple. `None` if it only comes from another tuple."""
+    """Return the instruction that computes an element of a tuple, also if other tuples pass it on."""
     if values.opcode != "tuple" or element >= len(values.operands):
         return None
     made = computation.by_name.get(values.operands[element])

@@ -50,7 +50,7 @@ def test_a_record_without_text_is_named_by_file_and_line(tmp_path: Path, line: s
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "some.txt.gz", gzip.compress(b"some text" * 1000)[:-20])
-    with pytest.raises(DataFault, match=r"some.txt.gz: cannot be read to its end: Compressed file ended"):
+    with pytest.raises(DataFault, match=r"some.txt.gz cannot be read to its end: Compressed file ended"):
         list(read_pieces(path, TextField("text")))
 
 
@@ -70,7 +70,7 @@ def test_each_row_of_parquet_is_a_document(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(ParquetFile=OneColumn))
     path = written(tmp_path / "some.parquet", b"one two")
     assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
-    with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
+    with pytest.raises(DataFault, match="expected a column 'body', got text; set --text-field"):
         list(read_pieces(path, TextField("body")))
 
 
@@ -88,7 +88,7 @@ def test_each_row_of_arrow_is_a_document(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(ipc=SimpleNamespace(open_stream=Stream)))
     path = written(tmp_path / "some.arrow", b"one two")
     assert list(read_pieces(path, TextField("text"))) == [Piece(b"one", True), Piece(b"two", True)]
-    with pytest.raises(DataFault, match="expected a column 'body', got text; name one by --text-field"):
+    with pytest.raises(DataFault, match="expected a column 'body', got text; set --text-field"):
         list(read_pieces(path, TextField("body")))
 
 

@@ -24,7 +24,7 @@ def test_conversations_are_prepared_from_the_command_line(tmp_path: Path, capsys
     asked = ["prepare", "--input", str(tmp_path / "chat.jsonl"), "--output", str(tmp_path / "tokens")]
     chat = ["--messages-field", "messages", "--turn", "{role}:{content};", "--begin", "^"]
     assert main([*asked, *chat]) == 1
-    assert "--sequence-length goes with --prompt-field or --messages-field" in capsys.readouterr().err
+    assert "--sequence-length needs --prompt-field or --messages-field" in capsys.readouterr().err
     assert main([*asked, *chat, "--sequence-length", "39"]) == 0
     assert "40 tokens of 1 documents in 1 files, uint16, vocabulary 256" in (told := capsys.readouterr().out)
     assert ", 42.5% padding, 0 documents cut" in told

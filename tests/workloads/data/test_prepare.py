@@ -75,7 +75,7 @@ def test_what_was_stopped_is_no_token_folder_and_can_be_made_again(tmp_path: Pat
 def test_a_finished_folder_is_never_written_over(tmp_path: Path) -> None:
     asked = request(tmp_path, *two_files(tmp_path))
     prepare(asked, ByteEncoder(), lambda _: None)
-    with pytest.raises(DataFault, match="is a token folder already, which a run may be reading; name another"):
+    with pytest.raises(DataFault, match="is already a token folder, which a run may be reading; choose another"):
         prepare(asked, ByteEncoder(), lambda _: None)
 
 

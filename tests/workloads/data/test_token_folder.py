@@ -205,7 +205,7 @@ def test_a_later_format_is_refused(folder: str) -> None:
 
 
 def test_a_stream_shorter_than_a_row_is_refused(folder: str) -> None:
-    with pytest.raises(DataFault, match=f"expected a row of {SIZE + 1} tokens at least, got {SIZE}"):
+    with pytest.raises(DataFault, match=f"expected at least a row of {SIZE + 1} tokens, got {SIZE}"):
         TokenFolder.open(folder).rows(SIZE + 1)
 
 

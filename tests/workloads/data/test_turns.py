@@ -57,7 +57,7 @@ def test_a_record_without_messages_is_named(record: Any, fault: str) -> None:
 
 
 def test_a_template_without_room_for_the_content_is_refused() -> None:
-    with pytest.raises(DataFault, match=r"--turn: expected a text with {content} once, got '{role}'"):
+    with pytest.raises(DataFault, match=r"--turn: expected a text with {content} exactly once, got '{role}'"):
         Turns(("messages",), "{role}", "")
 
 

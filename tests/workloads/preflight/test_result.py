@@ -70,7 +70,7 @@ def test_a_job_that_does_not_fit_names_its_arrays_and_what_was_tried(monkeypatch
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (on_hosts_of(3), "hosts of 3 chips cannot be described to the compiler; of 1, 2, 4, 8 chips they can"),
+        (on_hosts_of(3), "hosts of 3 chips cannot be described to the compiler; expected 1, 2, 4, 8 chips"),
         (of_generation("cpu"), "a program for 'cpu' cannot be compiled ahead of time; choose one of v4"),
     ],
 )

@@ -175,8 +175,8 @@ def test_a_file_that_ends_early_is_named(tmp_path: Path) -> None:
         ("config.json", b"\xff\xfe", "config.json must be JSON: .*; download it again"),
         ("config.json", b"[1]", "config.json must be a JSON object, got a list; download it again"),
         ("model.safetensors.index.json", b"{", "index.json must be JSON: "),
-        ("model.safetensors.index.json", b"{}", "index.json must say by weight_map which file each tensor is in"),
-        ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "index.json must say by weight_map"),
+        ("model.safetensors.index.json", b"{}", "index.json must have a weight_map with the file of each tensor"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "index.json must have a weight_map"),
     ],
 )
 def test_a_damaged_description_is_named(file: str, content: bytes, fault: str, tmp_path: Path) -> None:
