@@ -89,7 +89,7 @@ class _Returns:
         """Set the deadline for the rest of the call once the function has returned on a host."""
         # The leader holds the list. If it is gone, JAX ends this process.
         with suppress(jax.errors.JaxRuntimeError):
-            if returned := {int(index) for index in self._processes.left(_RETURNED_KEY)}:
+            if returned := {int(index) for index in self._processes.read_all(_RETURNED_KEY)}:
                 self._first = self._first or _host_name(self._spec, min(returned))
                 what, minutes = self._due(returned)
                 if what != self._expected:
@@ -163,11 +163,11 @@ def _hand_over(caller: _Caller, result: bytes) -> None:
     processes = caller.host.processes
     processes.put(_RETURNED_KEY, str(processes.index))
     if processes.leads:
-        while processes.count > 1 and len(processes.left(_RETURNED_KEY)) < processes.count:
+        while processes.count > 1 and len(processes.read_all(_RETURNED_KEY)) < processes.count:
             time.sleep(_LEADER_POLL_SECONDS)
         caller.seals.write(RETURNED, result)
         processes.put(_TAKEN_KEY, "")
-    while processes.count > 1 and not processes.left(_TAKEN_KEY):
+    while processes.count > 1 and not processes.read_all(_TAKEN_KEY):
         time.sleep(_POLL_SECONDS)
 
 

@@ -91,6 +91,6 @@ def _end(error: BaseException, processes: Processes, ending: Ending) -> None:
     if isinstance(error, TrainingStopped) and error.agreed and processes.leave_together():
         ending.fail(failure, others=Processes(0, 1, processes.host))
     # What one host's exit breaks in the others, such as a collective, is not their own failure.
-    if word := processes.hear_failure():
-        failure = Failure.heard(word, "", processes.host)
+    if word := processes.read_failure():
+        failure = Failure.from_other_host(word, "", processes.host)
     ending.fail(failure, processes)

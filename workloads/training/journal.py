@@ -150,7 +150,7 @@ class Journal:
         pace = self.metrics.pace(step)
         self.record("pace", **asdict(pace))
         self.processes.put("pace", pace.word())
-        paces = [Pace.parse(word) for word in self.processes.left("pace")] if self.processes.leads else []
+        paces = [Pace.parse(word) for word in self.processes.read_all("pace")] if self.processes.leads else []
         if not paces:
             return
         found = compare(paces)

@@ -97,7 +97,7 @@ class LiveMetrics:
         self._spent(Cause.LOST if line["skipped"] else Cause.PRODUCTIVE, seconds - waited)
 
     def _set(self, family: exposition.Family, number: float, label: str = "") -> None:
-        if self.leads or not family.leader_alone:
+        if self.leads or not family.leader_only:
             self._numbers.set(family, number, label)
 
     def _spent(self, cause: Cause, seconds: float) -> None:

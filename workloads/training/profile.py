@@ -110,7 +110,9 @@ class StepProfiler:
                 looked = time.monotonic()
                 self._look_for_request()
             with suppress(jax.errors.JaxRuntimeError):
-                told: list[Range] = [(first, last) for first, last in map(json.loads, self._processes.left("profile"))]
+                told: list[Range] = [
+                    (first, last) for first, last in map(json.loads, self._processes.read_all("profile"))
+                ]
                 self._wanted = (*self._wanted, *(each for each in told if each not in self._wanted))
 
     def _look_for_request(self) -> None:

@@ -50,12 +50,12 @@ class Signs:
     def silent(self) -> str:
         """Hosts that give no sign of life, in words; empty when all do, or nobody can tell."""
         with suppress(jax.errors.JaxRuntimeError):
-            return "".join(self._processes.left(_SILENT))
+            return "".join(self._processes.read_all(_SILENT))
         return ""
 
     def _look(self) -> list[str]:
         now = time.monotonic()
-        for host, _, number in (sign.rpartition(" ") for sign in self._processes.left(_SIGNS)):
+        for host, _, number in (sign.rpartition(" ") for sign in self._processes.read_all(_SIGNS)):
             if self._seen.get(host, ("", now))[0] != number:
                 self._seen[host] = (number, now)
         return sorted(host for host, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
@@ -101,8 +101,8 @@ class Watchdog:
             self._signs.exchange()
             if self._processes.leads:
                 self._suspect(self._signs.silent())
-            if word := self._processes.hear_failure():
-                self._ending.fail(Failure.heard(word, stacks(), self._processes.host), self._processes)
+            if word := self._processes.read_failure():
+                self._ending.fail(Failure.from_other_host(word, stacks(), self._processes.host), self._processes)
             if self._each_second:
                 self._each_second()
             if missed := self._processes.deadline.missed():

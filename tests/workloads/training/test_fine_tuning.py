@@ -56,7 +56,7 @@ def job(storage: Path, weights: Path, steps: int = 8, lora: LoraSpec | None = LO
 class ToldToStop(Processes):
     """Gets SIGTERM after step 5."""
 
-    def told_to_stop(self, step: int) -> bool:
+    def should_stop(self, step: int) -> bool:
         return step == 5
 
 

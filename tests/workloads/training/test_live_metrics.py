@@ -127,7 +127,7 @@ def test_what_is_the_same_for_the_job_is_told_by_its_leader_alone(clock: Clock) 
         metrics.stepped(line(1))
         metrics.ended_before({"HANG": PastEnd(1, 900.0)})
     leader, other = (set(numbers(metrics.text())) for metrics in told.values())
-    assert other == leader - {family.name for family in FAMILIES if family.leader_alone}
+    assert other == leader - {family.name for family in FAMILIES if family.leader_only}
     assert "trainer_host_seconds_total" in other
 
 

@@ -100,7 +100,7 @@ def test_before_its_first_step_a_new_run_compiles_nothing_but_its_weights_and_th
     compiled: list[set[str]] = []
 
     class Watched(Processes):
-        def told_to_stop(self, step: int) -> bool:
+        def should_stop(self, step: int) -> bool:
             compiled.append(set(re.findall(r"Compiling jit\((\w+)\)", caplog.text)))
             return False
 
@@ -116,7 +116,7 @@ def stopped(job: JobSpec, last: int, capsys: Capture) -> list[str]:
     """What a start prints that gets SIGTERM after step `last`."""
 
     class ToldToStop(Processes):
-        def told_to_stop(self, step: int) -> bool:
+        def should_stop(self, step: int) -> bool:
             return step == last
 
     with pytest.raises(Preempted, match=f"after step {last} with its state saved"):

@@ -37,12 +37,12 @@ def test_sigterm_is_seen_at_the_next_step() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         alone = join(Place.of({}), 1, Deadline())
-        assert not alone.told_to_stop(1)
+        assert not alone.should_stop(1)
         os.kill(os.getpid(), signal.SIGTERM)
         deadline = time.monotonic() + 10
-        while not alone.told_to_stop(2) and time.monotonic() < deadline:
+        while not alone.should_stop(2) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert alone.told_to_stop(2)
+        assert alone.should_stop(2)
     finally:
         signal.signal(signal.SIGTERM, before)
 
