@@ -93,11 +93,11 @@ class Exposition:
         yield f"# HELP {family.name} {family.meaning}"
         yield f"# TYPE {family.name} {family.kind}"
         for label, number in numbers.items():
-            told = f'{{{family.label}="{label}"}}' if family.label else ""
-            yield f"{family.name}{told} {_written(number)}"
+            labels = f'{{{family.label}="{label}"}}' if family.label else ""
+            yield f"{family.name}{labels} {_format(number)}"
 
 
-def _written(number: float) -> str:
+def _format(number: float) -> str:
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):

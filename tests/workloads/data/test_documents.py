@@ -168,7 +168,7 @@ def test_a_folder_without_the_split_names_those_that_it_has(tmp_path: Path) -> N
     for name in ("test-0.parquet", "dev.jsonl"):
         (tmp_path / name).write_text("")
     with pytest.raises(
-        DataFault, match="expected files of the split 'train' in .*, got splits: dev, test; name another"
+        DataFault, match="expected files of the split 'train' in .*, got splits: dev, test; choose another"
     ):
         data_files(str(tmp_path), "train")
     (tmp_path / "nothing").mkdir()

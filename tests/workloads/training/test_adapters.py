@@ -12,7 +12,7 @@ import pytest
 from tests.workloads.jobs import small_job
 from tests.workloads.training.test_model import plain_loss
 from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec
-from workloads.training.adapters import initial_adapters, merged
+from workloads.training.adapters import initial_adapters, merge_adapters
 from workloads.training.layout import Tree
 from workloads.training.mesh import build_mesh
 from workloads.training.model import initial_parameters
@@ -107,7 +107,7 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     adapters = adapters_with_values(spec, weights)
 
     def loss(adapters: Tree) -> jax.Array:
-        return plain_loss(merged(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
+        return plain_loss(merge_adapters(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
 
     expected, gradients = jax.value_and_grad(loss)(adapters)
     norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradients)))

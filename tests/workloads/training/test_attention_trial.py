@@ -27,7 +27,7 @@ from workloads.training.attention_trial import (
     Layer,
     Mix,
     candidates,
-    chosen,
+    choose,
     settle,
     trial,
 )
@@ -104,7 +104,7 @@ def test_what_does_not_compile_is_passed_over_with_what_the_compiler_says() -> N
 
 def test_the_fastest_of_the_right_kernels_is_chosen() -> None:
     found = findings({"fused": wrong_gradient, "splash": slow, "splash-2048": right})
-    choice = chosen([*found.values()], "v6e")
+    choice = choose([*found.values()], "v6e")
     assert choice.kernel == "splash-2048"
     told = [(type(line), getattr(line, "kernel", None)) for line in choice.lines]
     assert told == [
@@ -116,7 +116,7 @@ def test_the_fastest_of_the_right_kernels_is_chosen() -> None:
 
 
 def test_plain_attention_is_left_when_no_kernel_is_right() -> None:
-    choice = chosen([*findings({"fused": refused, "splash": not_finite}).values()], "v6e")
+    choice = choose([*findings({"fused": refused, "splash": not_finite}).values()], "v6e")
     assert choice.kernel == "reference"
     assert choice.lines[-1] == AttentionChosen("reference", "v6e", "no kernel can be used")
 
@@ -220,7 +220,7 @@ def test_a_run_keeps_its_kernel_although_another_would_be_faster(tmp_path: Path,
     assert choice.kernel == "splash"
     tried, told = choice.lines
     assert isinstance(tried, AttentionTried)
-    assert told == AttentionChosen("splash", "cpu", "the run's earlier starts used it")
+    assert told == AttentionChosen("splash", "cpu", "the run's earlier attempts used it")
 
 
 def test_a_run_whose_kernel_fails_continues_with_another_and_says_so(

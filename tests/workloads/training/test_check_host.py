@@ -30,7 +30,7 @@ def _checked(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]
 
 def test_devices_that_compute_rightly_let_the_program_start(tmp_path: Path) -> None:
     ended = _checked(tmp_path)
-    assert (ended.returncode, "all devices of the job compute rightly" in ended.stdout) == (0, True), ended.stderr
+    assert (ended.returncode, "all devices of the job compute correctly" in ended.stdout) == (0, True), ended.stderr
 
 
 def test_a_host_with_too_few_devices_is_named_in_the_jobs_folder(tmp_path: Path) -> None:

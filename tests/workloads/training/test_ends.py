@@ -101,7 +101,7 @@ def test_an_exception_on_one_host_ends_all_with_its_cause(tmp_path: Path) -> Non
 def test_a_host_that_is_killed_is_not_taken_for_the_one_that_misses_it(tmp_path: Path) -> None:
     found = ended(two_hosts(tmp_path), tmp_path, SABOTAGED_STEP.format(deed="os.kill(os.getpid(), 9)"))
     assert found.codes == [ExitCode.PEER_LOST, -9]
-    assert found.records[0]["cause"].startswith("another host is gone, whose own end says why: ")
+    assert found.records[0]["cause"].startswith("another host is gone; see its own failure for the cause: ")
     # For whoever looks which pod failed.
     assert found.outlived > LINGER_SECONDS - 0.5
 
@@ -159,4 +159,4 @@ def test_devices_that_do_not_open_are_told_and_the_restart_counts(tmp_path: Path
         assert hosts.leader.process.wait(TIMEOUT_SECONDS) == ExitCode.CRASH
         (said,) = [line for line in hosts.leader.log.read_text().splitlines() if line.startswith("stopped: ")]
     assert "its devices do not open (Unable to initialize backend 'tpu'" in said
-    assert "look at the image" in said
+    assert "check the image" in said

@@ -103,7 +103,7 @@ def test_weights_that_nobody_vouches_for_are_refused(folder: epath.Path, begin: 
 
 @pytest.mark.parametrize(
     ("remove", "fault"),
-    [("export.json", "must hold export.json, but does not; make"), ("parameters", "cannot be read")],
+    [("export.json", "must have export.json, but does not; make"), ("parameters", "cannot be read")],
 )
 def test_half_a_folder_is_told(remove: str, fault: str, folder: epath.Path, begin: Begin, tmp_path: Path) -> None:
     copy = epath.Path(shutil.copytree(folder, tmp_path / "copy"))

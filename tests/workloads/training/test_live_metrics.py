@@ -199,4 +199,4 @@ def test_storage_that_fails_costs_no_training(tmp_path: Path, capsys: pytest.Cap
     while not said and time.monotonic() < deadline:
         said = capsys.readouterr().out
         time.sleep(0.01)
-    assert said.startswith("metrics lack how earlier starts ended: NotADirectoryError")
+    assert said.startswith("metrics lack the ends of earlier attempts: NotADirectoryError")

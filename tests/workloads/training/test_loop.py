@@ -244,7 +244,7 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
     lines = trained(small_job(tmp_path, steps=1), capsys)
     told = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
     assert lines[0] == told
-    assert lines[2] == "attention kernel splash is used on cpu: it is the fastest of those that are right"
+    assert lines[2] == "attention kernel splash is used on cpu: it is the fastest that computes correctly"
     kernels["fused"] = right
     trained(small_job(tmp_path, steps=2), capsys)
     kernels["splash"] = refused

@@ -114,7 +114,7 @@ def test_a_checkpoint_with_the_weights_that_failed_is_moved_away_and_saved_anew(
     trained(job(tmp_path))
     lines = capsys.readouterr().out.splitlines()
     (moved,) = filter(None, map(CheckpointSkipped.parse, lines))
-    assert (moved.step, moved.reason) == (6, "from step 6 on the weights are those that gave no finite step")
+    assert (moved.step, moved.reason) == (6, "from step 6 on, the weights are those that gave no finite step")
     assert list(filter(None, map(RolledBack.parse, lines))) == [RolledBack(1, 1, 9, 3, 3, 8)]
     checkpoints = tmp_path / "runs" / "run-1" / "checkpoints"
     assert sorted(int(path.name) for path in checkpoints.iterdir()) == [3, 6, 9, 12]

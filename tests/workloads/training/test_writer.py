@@ -131,7 +131,7 @@ def test_of_two_processes_of_one_start_the_later_one_goes_on_and_keeps_the_lease
     with of(tmp_path, "first"):
         until(lambda: told)
         assert isinstance(told[0], PathTaken)
-        assert "another start of run first writes" in str(told[0])
+        assert "another attempt of run first writes" in str(told[0])
         cut_off.__exit__(None, None, None)
         assert not found(tmp_path).left
     assert found(tmp_path).left
