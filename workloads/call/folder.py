@@ -153,7 +153,7 @@ class Seals:
 
     def write_raised(self, process: int, record: bytes) -> None:
         """Write the record of an exception that the function raised on a host."""
-        self.write(_raised(process), record)
+        self.write(_raised_name(process), record)
 
     def read_raised(self) -> list[bytes]:
         """Return the records of exceptions in the order of processes. Files that no host writes are ignored.
@@ -162,12 +162,12 @@ class Seals:
             Damaged: the seal of a record is wrong.
         """
         there = set(self.folder.names(_RAISED))
-        names = [name for name in map(_raised, range(self.hosts)) if name in there]
+        names = [name for name in map(_raised_name, range(self.hosts)) if name in there]
         return [record for name in names if (record := self.read(name)) is not None]
 
     def _signed(self, name: str, content: bytes) -> bytes:
         return f"{self.call}\0{name}\0".encode() + hashlib.sha256(content).digest()
 
 
-def _raised(process: int) -> str:
+def _raised_name(process: int) -> str:
     return f"{_RAISED}/{process}.json"

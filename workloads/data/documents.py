@@ -161,10 +161,10 @@ def _last_character(text: bytes) -> int:
 def _json_lines(file: Any, path: str, fields: Fields) -> Iterator[Piece]:
     for number, line in enumerate(io.BufferedReader(file, _READ_AT_ONCE_BYTES), 1):
         if line.strip():
-            yield from fields.pieces(_parsed(line), f"{path} line {number}")
+            yield from fields.pieces(_parse(line), f"{path} line {number}")
 
 
-def _parsed(line: bytes) -> object:
+def _parse(line: bytes) -> object:
     try:
         return json.loads(line)
     except ValueError:

@@ -16,7 +16,7 @@ _PADDING = 1
 """Stored form of token 0 that is not learned."""
 
 
-def marked(tokens: np.ndarray, learned: bool) -> np.ndarray:
+def mark(tokens: np.ndarray, learned: bool) -> np.ndarray:
     """Return `tokens` in their stored form."""
     return 2 * tokens.astype(np.uint32) + (not learned)
 
@@ -49,26 +49,26 @@ class Rows:
         with_room = [row for row in self._open if row.filled + len(conversation) <= self.length]
         if not with_room:
             if len(self._open) == _OPEN_ROWS:
-                yield self._closed(max(self._open, key=_filled))
+                yield self._close(max(self._open, key=_count_tokens))
             self._open.append(_Row())
             with_room = self._open[-1:]
-        row = max(with_room, key=_filled)
+        row = max(with_room, key=_count_tokens)
         row.parts.append(conversation)
         row.filled += len(conversation)
         if row.filled == self.length:
-            yield self._closed(row)
+            yield self._close(row)
 
     def rest(self) -> Iterator[np.ndarray]:
         """Yield the rows that are not full."""
         while self._open:
-            yield self._closed(self._open[0])
+            yield self._close(self._open[0])
 
-    def _closed(self, row: _Row) -> np.ndarray:
+    def _close(self, row: _Row) -> np.ndarray:
         self._open = [other for other in self._open if other is not row]
         missing = self.length - row.filled
         self.padding += missing
         return np.concatenate([*row.parts, np.full(missing, _PADDING, np.uint32)])
 
 
-def _filled(row: _Row) -> int:
+def _count_tokens(row: _Row) -> int:
     return row.filled

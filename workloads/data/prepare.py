@@ -30,7 +30,7 @@ from workloads.data.manifest import (
     stored_type,
     token_type,
 )
-from workloads.data.packing import Rows, marked
+from workloads.data.packing import Rows, mark
 from workloads.data.token_folder import TokenFolder
 
 _ENCODED_AT_ONCE_BYTES = 4 << 20
@@ -94,14 +94,14 @@ def prepare(request: Request, encoder: Encoder, report: Callable[[Progress], Non
         tokenizer=encoder.identity,
         end_of_document=request.end_of_document,
         sources=sources,
-        packed=_packed(request, written),
+        packed=_packed_rows(request, written),
     )
     manifest = manifest.model_copy(update={"sample_sha256": TokenFolder(request.output, manifest).sample()})
     fs.pipe_file(f"{folder}/{MANIFEST}", manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
 
 
-def _packed(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
+def _packed_rows(request: Request, written: Sequence["_Written"]) -> PackedRows | None:
     if request.sequence_length is None:
         return None
     return PackedRows(
@@ -250,7 +250,7 @@ class _Tokens:
 
     def add(self, tokens: np.ndarray, learned: bool) -> None:
         if self.rows:
-            self._conversation.append(marked(tokens, learned))
+            self._conversation.append(mark(tokens, learned))
         else:
             self._write(tokens)
 

@@ -128,13 +128,13 @@ class TokenFolder:
     def _read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
         fs, folder = self._place
         if isinstance(fs, LocalFileSystem):
-            return [self._mapped(f"{folder}/{name}")[start:end] for name, start, end in parts]
+            return [self._map(f"{folder}/{name}")[start:end] for name, start, end in parts]
         limit = {"timeout": _READ_TIMEOUT_SECONDS} if isinstance(fs, AsyncFileSystem) else {}
         paths = [f"{folder}/{name}" for name, _, _ in parts]
         starts, ends = [start for _, start, _ in parts], [end for _, _, end in parts]
         return fs.cat_ranges(paths, starts, ends, on_error="raise", **limit)
 
-    def _mapped(self, path: str) -> mmap:
+    def _map(self, path: str) -> mmap:
         if path not in self._maps:
             with open(path, "rb") as file:
                 # A folder may have more files than a process can keep open.
@@ -144,12 +144,12 @@ class TokenFolder:
     def _other_sample(self) -> list[str]:
         got, expected = self.sample(), self.manifest.sample_sha256
         name = self.manifest.files[0].name if len(self.manifest.files) == 1 else ""
-        return [] if got == expected else [_changed(f"{self.folder}/{name}", "sample", expected, got)]
+        return [] if got == expected else [_change_message(f"{self.folder}/{name}", "sample", expected, got)]
 
     def _other_files(self) -> list[str]:
         found = ((file, self._digest(file)) for file in self.manifest.files)
         return [
-            _changed(f"{self.folder}/{file.name}", "full", file.sha256, got)
+            _change_message(f"{self.folder}/{file.name}", "full", file.sha256, got)
             for file, got in found
             if got != file.sha256
         ]
@@ -180,7 +180,7 @@ class TokenFolder:
         return url_to_fs(self.folder.rstrip("/"))
 
 
-def _changed(path: str, content: str, expected: str, got: str) -> str:
+def _change_message(path: str, content: str, expected: str, got: str) -> str:
     return f"{path}: its content changed: expected {content} SHA-256 {expected}, got {got}"
 
 

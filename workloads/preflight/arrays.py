@@ -51,15 +51,15 @@ def biggest_arrays(text: str, live_ranges: str) -> tuple[BigArray, ...]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for name, index, size in _BUFFER.findall(peak[1] if peak else ""):
         if name in program.homes:
-            groups[_named(program, name, index, int(size))].append(int(size))
+            groups[_describe(program, name, index, int(size))].append(int(size))
     arrays = (
-        BigArray(what=what, shape=_counted(shape, len(sizes)), gib=sum(sizes) / _GIB)
+        BigArray(what=what, shape=_with_count(shape, len(sizes)), gib=sum(sizes) / _GIB)
         for (what, shape), sizes in groups.items()
     )
     return tuple(sorted(arrays, key=lambda array: -array.gib)[:SHOWN])
 
 
-def _counted(shape: str, count: int) -> str:
+def _with_count(shape: str, count: int) -> str:
     if not shape:
         return f"{count} arrays"
     return f"{count} x {shape}" if count > 1 else shape
@@ -74,7 +74,7 @@ def _program(module: Module) -> _Program:
     )
 
 
-def _named(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
+def _describe(program: _Program, name: str, index: str, size: int) -> tuple[str, str]:
     """Return what a buffer is, and its shape.
 
     The training state counts as one item without a shape, and so do frozen weights.
@@ -101,7 +101,7 @@ def _maker(program: _Program, instruction: Instruction, index: str) -> Instructi
         home = program.homes[instruction.name]
         body = instruction.called.get("body") or (home.name if instruction.opcode == "parameter" else None)
         if index and body and body in program.loops:
-            following = _carried(program, body, int(index.split(",")[0]))
+            following = _trace_loop(program, body, int(index.split(",")[0]))
             index = ""
         elif instruction.op_name or not instruction.operands:
             return instruction
@@ -113,7 +113,7 @@ def _maker(program: _Program, instruction: Instruction, index: str) -> Instructi
     return instruction
 
 
-def _carried(program: _Program, body: str, element: int) -> Instruction | None:
+def _trace_loop(program: _Program, body: str, element: int) -> Instruction | None:
     """Return the instruction that computes an element of a loop's state, or its initial value if it does not change."""
     computation = program.module.computations[body]
     made = _element(computation, computation.root, element)

@@ -30,7 +30,7 @@ class Likely:
         )
 
 
-def settled(spec: JobSpec) -> JobSpec:
+def settle(spec: JobSpec) -> JobSpec:
     """Return `spec` with the kernel that the preflight compiles.
 
     Raises:

@@ -113,12 +113,12 @@ def estimate(spec: JobSpec, done: Account) -> Estimate:
         kernel_seconds_at_peak=kernel,
         ici_seconds=ici,
         dcn_seconds=dcn,
-        dcn_exposed_seconds=_exposed(spec, done),
+        dcn_exposed_seconds=_exposed_seconds(spec, done),
         steps=tuple(_step(spec, share, compute + kernel / share + ici) for share in KERNEL_EFFICIENCIES),
     )
 
 
-def _exposed(spec: JobSpec, done: Account) -> float:
+def _exposed_seconds(spec: JobSpec, done: Account) -> float:
     clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices) * max(KERNEL_EFFICIENCIES)
     ici = chips.ici_bytes_per_second(spec.slices)
     seconds = {each.name: each.cycles / clock for each in done.operations}

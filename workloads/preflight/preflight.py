@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from workloads.preflight.attention import settled
+from workloads.preflight.attention import settle
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
 from workloads.preflight.report import Report
@@ -26,7 +26,7 @@ def compile_step(spec: JobSpec) -> Compilation:
     """
 
     def compile_program(options: dict[str, Any]) -> jax.stages.Compiled:
-        return Program(settled(spec), _mesh(spec)).compile_step(**options)
+        return Program(settle(spec), _mesh(spec)).compile_step(**options)
 
     check_arguments(spec)
     # The target is described inside too, because libtpu then complains that this machine has no TPU.
@@ -41,7 +41,7 @@ def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) 
 
 def compile_others(spec: JobSpec) -> None:
     """Compile the other programs of an attempt of the trainer, so that they are in JAX's compilation cache."""
-    program = Program(settled(spec), _mesh(spec))
+    program = Program(settle(spec), _mesh(spec))
     program.compile_initial()
     program.compile_evaluation()
 

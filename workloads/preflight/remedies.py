@@ -70,10 +70,10 @@ def changes(spec: JobSpec) -> Iterator[Change]:
     meshes = [{"mesh": mesh} for mesh in _meshes(spec)]
     later = [*_gathered_later(spec)]
     single = [*kernels, *_alternating(parts, policies), *later]
-    strongest = _merged(*kernels[-1:], *parts[-1:], *policies[-1:], *later)
+    strongest = _merge(*kernels[-1:], *parts[-1:], *policies[-1:], *later)
     several = [strongest] if len(strongest) > 1 else []
     for change in [*single, *several, *meshes, *(strongest | mesh for mesh in meshes if strongest)]:
-        if (changed := _changed(spec, change)) is not None:
+        if (changed := _apply(spec, change)) is not None:
             yield Change(", ".join(f"{_path(name)}: {value}" for name, value in change.items()), changed)
 
 
@@ -126,7 +126,7 @@ def _alternating[T](first: Iterable[T], second: Iterable[T]) -> list[T]:
     return [each for each in chain.from_iterable(zip_longest(first, second)) if each is not None]
 
 
-def _merged(*single: dict[str, Any]) -> dict[str, Any]:
+def _merge(*single: dict[str, Any]) -> dict[str, Any]:
     return {name: value for change in single for name, value in change.items()}
 
 
@@ -134,7 +134,7 @@ def _path(name: str) -> str:
     return name if name == "mesh" else f"training.{name}"
 
 
-def _changed(spec: JobSpec, change: dict[str, Any]) -> JobSpec | None:
+def _apply(spec: JobSpec, change: dict[str, Any]) -> JobSpec | None:
     """Return `spec` with the change. `None` if its sizes then do not fit together."""
     training = {name: value for name, value in change.items() if name != "mesh"}
     values = spec.model_dump() | {"mesh": change.get("mesh", spec.mesh)}

@@ -109,14 +109,14 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
     if compilation.biggest_arrays:
         yield ""
         rows = ((f"{array.gib:.2f}", array.shape, array.what) for array in compilation.biggest_arrays)
-        yield from _aligned(("GiB at the peak", "largest arrays", "made by"), rows)
+        yield from _align(("GiB at the peak", "largest arrays", "made by"), rows)
     yield from (f"WARNING: {line}" for line in compilation.complaints)
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
     yield ""
     yield "ESTIMATED step, not measured: DCN counts as hidden, kernels run at an assumed share of the peak"
-    yield from _aligned(
+    yield from _align(
         ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
         (
             (
@@ -159,14 +159,14 @@ def _bytes(done: Account) -> Iterator[str]:
         (f"ICI {kind}", total.count, f"{total.result_bytes / 1e6:.3f}", f"{total.sent_bytes / 1e6:.3f}")
         for kind, total in done.ici.items()
     ] + [(f"DCN {kind}", total.count, "", f"{total.sent_bytes / 1e6:.3f}") for kind, total in done.dcn.items()]
-    yield from _aligned(("traffic per device and step", "runs", "result MB", "sent MB"), rows)
+    yield from _align(("traffic per device and step", "runs", "result MB", "sent MB"), rows)
 
 
 def _sources(spec: JobSpec, done: Account) -> Iterator[str]:
     clock, peak = chips.clock_hz(spec.slices), chips.device_peak(spec.slices)
     rows = by_source(done.operations)
     yield ""
-    yield from _aligned(
+    yield from _align(
         ("cycles by source", "phase", "ms", "TFLOP", "of peak"),
         (
             (source, phase, f"{1e3 * cycles / clock:.2f}", *_rate(flops, cycles / clock, peak))
@@ -194,7 +194,7 @@ def _operations(spec: JobSpec, done: Account) -> Iterator[str]:
         )
 
     yield ""
-    yield from _aligned(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
+    yield from _align(("biggest instructions", "ms", "runs", "of peak", "source", "result"), map(row, biggest))
 
 
 def _rate(flops: int, seconds: float, peak: float) -> tuple[str, str]:
@@ -207,7 +207,7 @@ def _model_flops(spec: JobSpec) -> float:
     return flops_per_token(spec.model, spec.training.sequence_length, spec.training.lora) * tokens / spec.slices.devices
 
 
-def _aligned(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+def _align(head: tuple[object, ...], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
     """Yield rows with aligned columns. Numbers are aligned right."""
     table = [tuple(map(str, row)) for row in (head, *rows)]
     columns = list(zip(*table, strict=True))

@@ -46,10 +46,10 @@ def preflight(
             report_progress("initial weights and evaluation, for the compilation cache")
             compile_others(spec)
     except (Unsupported, InvalidSpec) as fault:
-        return PreflightResult(**_asked(spec), unsupported=str(fault))
+        return PreflightResult(**_job_fields(spec), unsupported=str(fault))
     except JaxRuntimeError as fault:
-        return PreflightResult(**_asked(spec), unsupported=f"the compiler refuses the step: {fault}")
-    return _answered(spec, compilation, report, tried, alternative)
+        return PreflightResult(**_job_fields(spec), unsupported=f"the compiler refuses the step: {fault}")
+    return _result(spec, compilation, report, tried, alternative)
 
 
 def _alternative(spec: JobSpec, report_progress: Callable[[str], None]) -> Alternative | None:
@@ -80,7 +80,7 @@ def _remedies(spec: JobSpec, report_progress: Callable[[str], None]) -> tuple[Re
     return remedies(spec, state_gib, chips.chip_of(spec.slices).usable_hbm_gib_per_device, compiled)
 
 
-def _asked(spec: JobSpec) -> dict[str, Any]:
+def _job_fields(spec: JobSpec) -> dict[str, Any]:
     """Return the fields of every result that describe the job."""
     return {
         "key": preflight_key(spec),
@@ -92,7 +92,7 @@ def _asked(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _answered(
+def _result(
     spec: JobSpec,
     compilation: Compilation,
     report: Report,
@@ -101,7 +101,7 @@ def _answered(
 ) -> PreflightResult:
     done, estimate = report.done, report.estimate
     return PreflightResult(
-        **_asked(spec),
+        **_job_fields(spec),
         fits=done is not None,
         peak_gib=compilation.memory.peak_gib if compilation.memory else None,
         needed_gib=_needed_gib(compilation),

@@ -93,7 +93,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def thinned(piece: Sequence[Point], limit: int) -> list[Point]:
+def thin(piece: Sequence[Point], limit: int) -> list[Point]:
     """Return at most about `limit` of the points, including peaks and dips."""
     if len(piece) <= limit:
         return [*piece]
@@ -115,12 +115,12 @@ def amount(value: float) -> str:
 
 def _line(line: Line, x: Scale, y: Scale, across: str) -> Iterator[str]:
     for piece in line.pieces:
-        places = [(x(a), y(b)) for a, b in thinned(piece, POINTS_SHOWN)]
+        places = [(x(a), y(b)) for a, b in thin(piece, POINTS_SHOWN)]
         if len(places) > 1:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
             yield element("polyline", points=path, class_=f"line {line.style}")
         shown = line.dots or len(places) == 1
-        for a, b in thinned(piece, HOVERED_POINTS):
+        for a, b in thin(piece, HOVERED_POINTS):
             words = title(f"{line.name}, {across} {amount(a)}: {amount(b)}")
             dot = f"dot {line.style}" if shown else f"hover {line.style}"
             yield element("circle", words, cx=x(a), cy=y(b), r=4, class_=dot)

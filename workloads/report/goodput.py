@@ -158,7 +158,7 @@ class _Spell:
 def goodput(starts: Sequence[Start]) -> Goodput:
     """Return what the time of `starts`, oldest first, was spent on."""
     spells = [*_spells(starts)]
-    return Goodput(**dict(_spent(spells)), starts=tuple(_by_start(starts, spells)), losses=_losses(spells))
+    return Goodput(**dict(_sum(spells)), starts=tuple(_by_start(starts, spells)), losses=_losses(spells))
 
 
 def lost_steps(starts: Sequence[Start]) -> dict[tuple[int, int], str]:
@@ -206,9 +206,11 @@ def _pieces(start: Start, before: str, following: Start | None, lost: dict[tuple
     """Yield the pieces of an attempt that came after the ending `before`, until the attempt `following` it."""
     yield _Piece(start.began[1], Cause.WAITING, before)
     ready = next((event.time for event in start.leader if event.name == "RunStarted"), inf)
-    events = [piece for event in start.leader for piece in _of_event(event, before, ready)]
+    events = [piece for event in start.leader for piece in _event_pieces(event, before, ready)]
     steps = [
-        piece for place, step in enumerate(start.steps) for piece in _of_step(step, lost.get((start.number, place), ""))
+        piece
+        for place, step in enumerate(start.steps)
+        for piece in _step_pieces(step, lost.get((start.number, place), ""))
     ]
     yield from sorted([*events, *steps], key=lambda piece: piece.until)
     after = "" if start.ending in NO_LOSS else start.ending
@@ -224,13 +226,13 @@ def _last_cause(start: Start) -> Cause:
     return Cause.HUNG if start.ending == ExitCode.HANG.name else Cause.START
 
 
-def _of_event(event: Event, before: str, ready: float) -> Iterator[_Piece]:
+def _event_pieces(event: Event, before: str, ready: float) -> Iterator[_Piece]:
     if cause := ENDS_A_PIECE.get(event.name):
         rolled_back = ROLLBACK if cause is Cause.RESTORE else ""
         yield _Piece(event.time, cause, before if event.time <= ready else rolled_back)
 
 
-def _of_step(step: Step, lost_after: str) -> Iterator[_Piece]:
+def _step_pieces(step: Step, lost_after: str) -> Iterator[_Piece]:
     if lost_after:
         yield _Piece(step.time, Cause.LOST, lost_after)
         return
@@ -240,7 +242,7 @@ def _of_step(step: Step, lost_after: str) -> Iterator[_Piece]:
 
 def _by_start(starts: Sequence[Start], spells: Sequence[_Spell]) -> Iterator[StartSpent]:
     for place, start in enumerate(starts):
-        spent = _spent([spell for spell in spells if spell.place == place])
+        spent = _sum([spell for spell in spells if spell.place == place])
         yield StartSpent(
             **dict(spent),
             number=start.number,
@@ -250,7 +252,7 @@ def _by_start(starts: Sequence[Start], spells: Sequence[_Spell]) -> Iterator[Sta
         )
 
 
-def _spent(spells: Sequence[_Spell]) -> Spent:
+def _sum(spells: Sequence[_Spell]) -> Spent:
     order = [*Cause]
 
     def line(spell: _Spell) -> tuple[int, str]:

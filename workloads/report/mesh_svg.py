@@ -5,7 +5,7 @@ For a large job, only the first and the last parts are shown.
 
 from collections.abc import Iterator
 
-from workloads.report.mesh_text import counted, fixed_and_varying, shown
+from workloads.report.mesh_text import counted, fixed_and_varying, select
 from workloads.report.placement import Placement
 from workloads.report.svg import element, picture, text, title
 
@@ -25,7 +25,7 @@ def mesh_drawing(placement: Placement) -> str:
     """Draw the slices in rows, as many per row as fit."""
     boxes = [
         _slice(placement, number) if number is not None else None
-        for number in shown(placement.slices.count, SLICES_SHOWN)
+        for number in select(placement.slices.count, SLICES_SHOWN)
     ]
     wide = max(box[0] for box in boxes if box)
     tall = max(box[1] for box in boxes if box)
@@ -49,7 +49,7 @@ def _left_out(placement: Placement, wide: int, tall: int) -> str:
 def _slice(placement: Placement, number: int) -> tuple[int, int, str]:
     """Return width, height and content."""
     hosts = placement.slice_places(number)
-    places = shown(len(hosts), HOSTS_SHOWN)
+    places = select(len(hosts), HOSTS_SHOWN)
     fixed, varying = fixed_and_varying([place for host in hosts for place in host])
     across = min(placement.slices.devices_per_host, 4)
     down = -(-placement.slices.devices_per_host // across)

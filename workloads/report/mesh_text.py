@@ -40,14 +40,14 @@ def counted(count: int, noun: str) -> str:
 
 def _slices(placement: Placement) -> Iterator[str]:
     count = placement.slices.count
-    for number in shown(count, SLICES_SHOWN):
+    for number in select(count, SLICES_SHOWN):
         if number is None:
             yield f"... {counted(count - SLICES_SHOWN, 'slice')} more"
         else:
             yield from _slice(placement, number)
 
 
-def shown(count: int, limit: int) -> list[int | None]:
+def select(count: int, limit: int) -> list[int | None]:
     """Return the first indices below `count` and the last one, `limit` in all, with `None` for those left out."""
     if count <= limit:
         return [*range(count)]
@@ -64,11 +64,11 @@ def fixed_and_varying(places: Sequence[dict[str, int]]) -> tuple[dict[str, int],
 def _slice(placement: Placement, number: int) -> Iterator[str]:
     hosts = placement.slice_places(number)
     fixed, varying = fixed_and_varying([place for host in hosts for place in host])
-    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if axis in _named(placement)]
+    coordinates = [f"{axis} {place}" for axis, place in fixed.items() if axis in _shown_axes(placement)]
     yield f"slice {number}: {', '.join(coordinates)}"
     cell = max(len(str(size - 1)) for size in [*placement.mesh.sizes.values(), placement.slices.devices_per_host]) + 1
     block = cell * placement.slices.devices_per_host
-    columns = shown(len(hosts), max(2, (WIDTH - _LABEL - 6) // (max(block, len(f" host {len(hosts)}")) + 2)))
+    columns = select(len(hosts), max(2, (WIDTH - _LABEL - 6) // (max(block, len(f" host {len(hosts)}")) + 2)))
 
     def row(label: str, texts: Sequence[str]) -> str:
         blocks = iter(texts)
@@ -83,7 +83,7 @@ def _slice(placement: Placement, number: int) -> Iterator[str]:
         yield row(axis, [f"{''.join(f'{place[axis]:>{cell}}' for place in hosts[host]):>{wide}}" for host in drawn])
 
 
-def _named(placement: Placement) -> list[str]:
+def _shown_axes(placement: Placement) -> list[str]:
     """Return the axes to show: those with more than one position, and the outermost one."""
     return [axis for axis, size in placement.mesh.sizes.items() if size > 1 or axis == "replica"]
 

@@ -18,7 +18,7 @@ from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, u
 from workloads.report.goodput import Cause, Goodput, Part, Spent, goodput, lost_steps
 from workloads.report.history import History, Start
 from workloads.report.mesh_svg import mesh_drawing
-from workloads.report.mesh_text import counted, fixed_and_varying, shown, size_text
+from workloads.report.mesh_text import counted, fixed_and_varying, select, size_text
 from workloads.report.placement import Placement
 from workloads.report.svg import element, style_sheet
 from workloads.report.tables import STARTS_SHOWN, by_cause, by_fault, dollars, duration, notes
@@ -187,7 +187,7 @@ def _starts(history: History, spent: Goodput) -> Iterator[str]:
         [_start_row(start, lost[start.number] if start.opened else 0) for start in history.attempts],
         numbers=(2, 6),
     )
-    places = shown(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
+    places = select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else []
     for start in (spent.starts[place] for place in places if place is not None):
         yield quiet(f"{start.name}: {duration(start.seconds)}, {dollars(start.usd)}, then {start.ending}")
         yield _bar(f"{start.name} by cause", start)

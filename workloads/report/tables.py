@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from workloads.report.goodput import Goodput, Loss, Spent
-from workloads.report.mesh_text import counted, shown
+from workloads.report.mesh_text import counted, select
 
 WIDTH = 100
 """Width in columns that fits every log and terminal."""
@@ -40,7 +40,7 @@ def tables(spent: Goodput) -> Iterator[Table]:
     yield by_cause("Where the time went", spent)
     if spent.losses:
         yield by_fault(spent.losses)
-    for place in shown(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else ():
+    for place in select(len(spent.starts), STARTS_SHOWN) if len(spent.starts) > 1 else ():
         if place is not None:
             start = spent.starts[place]
             yield by_cause(f"{start.name}: {start.ending}", start)

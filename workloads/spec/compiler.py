@@ -134,12 +134,12 @@ class CompilerSpec(Spec):
     def options_for(self, slices: SliceSpec) -> dict[str, Value]:
         """Return the options that the job's programs are compiled with."""
         quick = self.compile == "quick"
-        return _resolved(COMPILER_OPTIONS, slices.generation, quick, self.compiler_options)
+        return _resolve(COMPILER_OPTIONS, slices.generation, quick, self.compiler_options)
 
     def libtpu_args_for(self, slices: SliceSpec) -> dict[str, Value]:
         """Return the arguments that libtpu starts with."""
         rows = MULTISLICE_ARGUMENTS if slices.count > 1 else ()
-        return _resolved(rows, slices.generation, False, self.libtpu_args)
+        return _resolve(rows, slices.generation, False, self.libtpu_args)
 
 
 def rendered(arguments: Mapping[str, Value]) -> str:
@@ -147,7 +147,7 @@ def rendered(arguments: Mapping[str, Value]) -> str:
     return " ".join(f"--{name}={_text(value)}" for name, value in arguments.items())
 
 
-def _resolved(
+def _resolve(
     rows: Iterable[Row], generation: str, quick: bool, changes: Mapping[str, Value | None]
 ) -> dict[str, Value]:
     defaults = {

@@ -42,8 +42,8 @@ def initial_adapters(model: Tree, spec: LoraSpec, seed: int) -> Tree:
     """Return initial adapters in float32 for the weights `model`, which may be shapes.
 
     A is drawn like weights, and B is zero. The adapters are
-    `{"blocks": {"gate_a": [layers, in, rank], "gate_b": [layers, rank, out], ...}}`, with the dimension of experts after
-    that of layers.
+    `{"blocks": {"gate_a": [layers, in, rank], "gate_b": [layers, rank, out], ...}}`, with the dimension of experts
+    after that of layers.
     """
     blocks: Tree = {}
     for number, name in enumerate(get_args(LoraTarget)):

@@ -177,20 +177,20 @@ def settle(spec: JobSpec, mesh: Mesh, options: Mapping[str, Any], processes: Pro
     earlier = json.loads(processes.share("attention/earlier", json.dumps(recorded)))
     tries = processes.index < spec.slices.hosts
 
-    def tried(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
+    def run_trial(key: str, some: Mapping[Kernel, Mix]) -> list[Finding]:
         own = trial(Layer.of(spec), some, device, options) if tries else []
         word = json.dumps([processes.host, [asdict(finding) for finding in own]])
         return merge(some, processes.gather(key, word))
 
     if earlier is None:
-        return choose(tried("attention", kernels), chips)
+        return choose(run_trial("attention", kernels), chips)
     before: dict[Kernel, Mix] = {earlier: kernels[earlier]} if earlier in kernels else {}
-    kept = tried("attention/kept", before)
+    kept = run_trial("attention/kept", before)
     if not any(finding.fault for finding in kept):
         line = AttentionChosen(earlier, chips, "the run's earlier attempts used it")
         return Choice(earlier, (*map(_line, kept), line))
     others: dict[Kernel, Mix] = {kernel: mix for kernel, mix in kernels.items() if kernel != earlier}
-    choice = choose([*kept, *tried("attention", others)], chips)
+    choice = choose([*kept, *run_trial("attention", others)], chips)
     return replace(choice, lines=(*choice.lines, AttentionChanged(earlier, choice.kernel, chips)))
 
 

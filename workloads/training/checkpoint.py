@@ -19,7 +19,7 @@ from etils import epath
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
 from workloads.training.failures import NoCheckpoint, SaveFailed
-from workloads.training.fingerprint import Fingerprints, Take, differing
+from workloads.training.fingerprint import Fingerprints, Take, differences
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
@@ -210,19 +210,19 @@ class Checkpoints:
             expected = read_record(self._folder / str(step)).fingerprints
         except Exception as error:  # noqa: BLE001 - as for the arrays
             return f"no fingerprints: {_sentence(error)}"
-        wrong = differing(expected, replicas)
+        wrong = differences(expected, replicas)
         return f"arrays are not what was saved: {_first(wrong)}" if wrong else ""
 
     def _move_away(self, skipped: dict[int, str], report: Callable[[CheckpointSkipped], None]) -> None:
         for step, reason in skipped.items():
             moved_to = self._processes.share(
-                f"moved/{self._searches}/{step}", self._moved(step) if self._processes.leads else ""
+                f"moved/{self._searches}/{step}", self._move(step) if self._processes.leads else ""
             )
             report(CheckpointSkipped(step, moved_to, reason))
         if skipped:
             self._orbax.reload()
 
-    def _moved(self, step: int) -> str:
+    def _move(self, step: int) -> str:
         # The target is next to Orbax's folder, not in a new folder, which would not exist yet in an object store.
         # There, a rename moves object by object within the store, and raises if one is not moved.
         target = self._folder.parent / f"unusable-checkpoint-{step}-{time.strftime('%Y%m%dT%H%M%S')}"
@@ -253,9 +253,9 @@ class SaveTimer:
         self._limit = limit_seconds
         self._processes = processes
         self._clock = clock
-        self.saved(batch)
+        self.restart(batch)
 
-    def saved(self, batch: int) -> None:
+    def restart(self, batch: int) -> None:
         """Restart the time, because the state before `batch` is saved."""
         self._saved = self._asked = self._clock()
         self._asked_batch, self._ask_at = batch, batch + 1

@@ -76,7 +76,7 @@ class Order:
     """The order of training rows on all hosts, whatever their number.
 
     Each part is an endless sequence of epochs without gaps, and each epoch is a different permutation of all the part's
-    rows. The parts are mixed into one endless sequence (see `mixed`), and batch `number` has its rows
+    rows. The parts are mixed into one endless sequence (see `find_element`), and batch `number` has its rows
     [number * batch, (number + 1) * batch). If an epoch is not a multiple of the batch, one batch takes the last rows of
     an epoch and the first rows of the next. No rows are dropped or padded.
     """
@@ -103,7 +103,7 @@ class Order:
         return hashlib.sha256(json.dumps([self._row(place) for place in places]).encode()).hexdigest()
 
     def _row(self, place: int) -> int:
-        number, within = mixed(place, self._weights)
+        number, within = find_element(place, self._weights)
         return self.parts[number].first + self._endless[number][within]
 
     @cached_property
@@ -119,7 +119,7 @@ class Order:
         ]
 
 
-def mixed(place: int, weights: Sequence[int]) -> tuple[int, int]:
+def find_element(place: int, weights: Sequence[int]) -> tuple[int, int]:
     """Return the sequence of the element at `place` of a mixture, and its place in that sequence.
 
     Of any n consecutive elements, a share of weight / sum(weights) is from each sequence, with a difference of fewer
@@ -131,8 +131,8 @@ def mixed(place: int, weights: Sequence[int]) -> tuple[int, int]:
     middle = len(weights) // 2
     before, through = (_first_half(count, weights) for count in (place, place + 1))
     if through > before:
-        return mixed(before, weights[:middle])
-    number, within = mixed(place - before, weights[middle:])
+        return find_element(before, weights[:middle])
+    number, within = find_element(place - before, weights[middle:])
     return middle + number, within
 
 
@@ -207,7 +207,7 @@ class Batches:
         """Read held-out rows of all datasets in their own order, mixed like the training rows."""
         weights = [dataset.weight for dataset in self._rows.datasets]
         begins = [first + one.training_count for first, one in zip(self._rows.firsts, self._rows.datasets, strict=True)]
-        found = [mixed(number * self._batch + place, weights) for place in self._places]
+        found = [find_element(number * self._batch + place, weights) for place in self._places]
         return self._rows.read([begins[dataset] + within for dataset, within in found])
 
     def _place(self, own: np.ndarray) -> jax.Array:

@@ -17,7 +17,7 @@ from workloads.spec import JobSpec
 from workloads.training.adapters import merge_adapters
 from workloads.training.checkpoint import STATE, Record, read_record
 from workloads.training.failures import InvalidSpec, NoCheckpoint, TrainingStopped
-from workloads.training.fingerprint import differing
+from workloads.training.fingerprint import differences
 from workloads.training.layout import Tree
 from workloads.training.parameter_folder import (
     PARAMETERS,
@@ -78,7 +78,7 @@ def export(run: epath.Path, out: epath.Path, step: int | None, initial_weights: 
         item=shapes, partial_restore=True, restore_args=ocp.checkpoint_utils.construct_restore_args(shapes)
     )
     parameters = ocp.PyTreeCheckpointHandler().restore(folder / STATE, args=restore)[PARAMETERS]
-    if wrong := differing(expected, [fingerprints(parameters)]):
+    if wrong := differences(expected, [fingerprints(parameters)]):
         raise NoCheckpoint(f"{folder} differs from what was saved: {'; '.join(wrong)}; choose another with --step")
     if spec.training.lora:
         parameters = _merge(parameters, spec, record, initial_weights or spec.initial_weights)

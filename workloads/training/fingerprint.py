@@ -48,7 +48,7 @@ def compile_fingerprints(shapes: Tree) -> Take:
     return take
 
 
-def differing(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[str]:
+def differences(expected: Fingerprints, replicas: Sequence[Fingerprints]) -> list[str]:
     """Return a text for each array that is not as expected, with the replicas where it differs."""
     names = dict.fromkeys([*expected, *(name for one in replicas for name in one)])
     found = {
@@ -124,14 +124,14 @@ class Replicas:
         """Whether there are several replicas to compare."""
         return len(self._slices) > 1
 
-    def agreed(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:
+    def require_equal(self, step: int, found: Sequence[Fingerprints]) -> Fingerprints:
         """Return the common fingerprints of all replicas after `step` from those of each replica in `found`.
 
         Raises:
             ReplicasDiffer: the replicas differ.
         """
         expected, count = Counter(tuple(one.items()) for one in found).most_common(1)[0]
-        if wrong := differing(dict(expected), found):
+        if wrong := differences(dict(expected), found):
             suspects = [index for index, one in enumerate(found) if tuple(one.items()) != expected]
             if 2 * count <= len(found):
                 suspects = list(range(len(found)))

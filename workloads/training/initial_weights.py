@@ -12,7 +12,7 @@ from etils import epath
 
 from workloads.spec import JobSpec, ModelSpec
 from workloads.training.failures import InvalidSpec
-from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints, differing
+from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints, differences
 from workloads.training.model import Tree
 from workloads.training.parameter_folder import PARAMETERS, About, read, read_about
 from workloads.training.restore import Restore
@@ -76,14 +76,14 @@ class InitialWeights:
 
     def _read_together(self, shapes: Tree, processes: Processes) -> "_Found":
         restore = Restore(shapes, self.read_once_from_replicas)
-        found = self._found(restore)
+        found = self._read_folder(restore)
         faults = processes.gather("initial-weights", found if isinstance(found, str) else "")
         if isinstance(found, str) or any(faults):
             raise InvalidSpec("; ".join(dict.fromkeys(filter(None, faults))))
         # These are collectives. Only now is it certain that all processes take part.
         return replace(found, parameters=restore.spread(found.parameters))
 
-    def _found(self, restore: Restore) -> "_Found | str":
+    def _read_folder(self, restore: Restore) -> "_Found | str":
         """Return the folder's content or its error, which the other processes need before they wait for this one."""
         try:
             about = read_about(self.folder)
@@ -108,7 +108,7 @@ class InitialWeights:
     def _verify(self, about: About, replicas: list[Fingerprints]) -> None:
         ours = f"{PARAMETERS}."
         found = [{name: one for name, one in replica.items() if name.startswith(ours)} for replica in replicas]
-        if wrong := differing(about.fingerprints, found):
+        if wrong := differences(about.fingerprints, found):
             raise InvalidSpec(f"{self.folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
 
 

@@ -86,10 +86,10 @@ class Journal:
         self.metrics.__exit__(kind, error, trace)
         self.ledger.__exit__(kind, error, trace)
 
-    def started(self, start: Start, spec: JobSpec) -> None:
+    def record_start(self, start: Start, spec: JobSpec) -> None:
         """Record the start of this attempt, and whether it has fewer slices than the job."""
         slices, batch = spec.slices.count, spec.training.global_batch
-        self.live.planned(self.schedule, slices)
+        self.live.set_schedule(self.schedule, slices)
         about = {name: value for name, value in asdict(start).items() if name != "image"}
         self.record("start", **about, host=self.processes.host, slices=slices)
         if slices < start.asked_slices:
@@ -99,7 +99,7 @@ class Journal:
     def record(self, event: str, **values: Any) -> None:
         """Record an event of this host."""
         self.ledger.record(event, **values)
-        self.live.happened(event, values)
+        self.live.record_event(event, values)
 
     def announce(self, line: Line) -> None:
         """Print and record an event, only on the leader, because it is the same in every process."""
@@ -114,11 +114,11 @@ class Journal:
         if self.processes.leads:
             print(message, flush=True)
 
-    def begun(self, before: Position, result: StepResult) -> StepUnderWay:
+    def begin_step(self, before: Position, result: StepResult) -> StepUnderWay:
         """Return the step after `before`, which the devices have got and whose result will be `result`."""
         return StepUnderWay(before, time.monotonic(), self._reader.submit(Result.read, result))
 
-    def stepped(self, step: StepUnderWay) -> None:
+    def end_step(self, step: StepUnderWay) -> None:
         """Wait for the end of `step` and record it."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
@@ -135,7 +135,7 @@ class Journal:
             skipped=result.skipped,
         )
         line = self.metrics.add(measured)
-        self.live.stepped(line)
+        self.live.record_step(line)
         self.trackers.step(step.number, line)
         rate = self.metrics.tokens_per_second(measured)
         self.announce(StepProgress(step.number, self.schedule.steps, result.loss, rate, measured.seconds * 1000))

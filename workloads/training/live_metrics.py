@@ -44,22 +44,22 @@ class LiveMetrics:
         """Return all current values in the text format of Prometheus."""
         return self._numbers.text()
 
-    def planned(self, schedule: TrainingSpec, slices: int) -> None:
+    def set_schedule(self, schedule: TrainingSpec, slices: int) -> None:
         """Set the schedule of this attempt and its number of slices."""
         self._set(exposition.PLANNED_STEPS, schedule.steps)
         self._set(exposition.SAVE_INTERVAL, schedule.save_every_minutes * 60)
         self._set(exposition.SLICES, slices)
 
-    def ended_before(self, ends: Mapping[str, PastEnd]) -> None:
+    def set_past_ends(self, ends: Mapping[str, PastEnd]) -> None:
         """Set how earlier attempts ended, by exit code."""
         for code, end in ends.items():
             self._set(exposition.ENDS, end.count, code)
             self._set(exposition.LAST_END, end.last, code)
 
-    def happened(self, event: str, values: Mapping[str, Any]) -> None:
+    def record_event(self, event: str, values: Mapping[str, Any]) -> None:
         """Record an event of the ledger."""
         if cause := ENDS_A_PIECE.get(event):
-            self._spent(cause, self._cut_now())
+            self._count_time(cause, self._cut_now())
         if event in ("RunStarted", "restore"):
             # No work after this point is lost yet.
             self._set(exposition.STEP, values["step"])
@@ -72,7 +72,7 @@ class LiveMetrics:
         elif event == "RolledBack":
             self._set(exposition.ROLLBACKS, values["number"])
 
-    def stepped(self, line: Mapping[str, Any]) -> None:
+    def record_step(self, line: Mapping[str, Any]) -> None:
         """Record a step from its line."""
         self._numbers.add(exposition.STEPS, 1)
         self._numbers.add(exposition.STEP_SECONDS, line["step_seconds"])
@@ -92,14 +92,14 @@ class LiveMetrics:
                 self._set(family, max(used))
         seconds = self._cut_now()
         waited = min(seconds, line["host_seconds"])
-        self._spent(Cause.INPUT, waited)
-        self._spent(Cause.LOST if line["skipped"] else Cause.PRODUCTIVE, seconds - waited)
+        self._count_time(Cause.INPUT, waited)
+        self._count_time(Cause.LOST if line["skipped"] else Cause.PRODUCTIVE, seconds - waited)
 
     def _set(self, family: exposition.Family, number: float, label: str = "") -> None:
         if self.leads or not family.leader_only:
             self._numbers.set(family, number, label)
 
-    def _spent(self, cause: Cause, seconds: float) -> None:
+    def _count_time(self, cause: Cause, seconds: float) -> None:
         if self.leads:
             self._numbers.add(exposition.SECONDS, seconds, cause)
 
@@ -144,7 +144,7 @@ def look_back(metrics: LiveMetrics, storage: epath.Path, start: Start) -> None:
 
     def read() -> None:
         try:
-            metrics.ended_before(past_ends(storage, start))
+            metrics.set_past_ends(past_ends(storage, start))
         except Exception as error:  # noqa: BLE001 - each object store has exceptions of its own
             print(f"metrics lack the ends of earlier attempts: {type(error).__name__}: {error}", flush=True)
 

@@ -66,7 +66,7 @@ def train(spec: JobSpec, start: Start, processes: Processes, live: LiveMetrics) 
     metrics, trackers = StepMetrics(spec, run, processes), trackers_of(spec, run, processes)
     journal = Journal(spec.training, processes, ledger, metrics, live, trackers)
     with _closed_at_a_known_end(checkpoints), journal, profiler, batches, fitting(spec, program.held_shapes):
-        journal.started(start, spec)
+        journal.record_start(start, spec)
         for line in attention.lines:
             journal.announce(line)
         if processes.leads:
@@ -204,7 +204,7 @@ class Training:
         self.profiler.before(done)
         batch = self.batches.training(position.batch)
         state, result = self.program.step(state, batch)
-        begun = self.journal.begun(position, result)
+        begun = self.journal.begin_step(position, result)
         self._finish_step()
         self._under_way = begun
         return state
@@ -230,7 +230,7 @@ class Training:
         finished, self._under_way = self._under_way, None
         step = finished.number
         self.processes.deadline.expect(f"step {step}", self.schedule.step_timeout_minutes)
-        self.journal.stepped(finished)
+        self.journal.end_step(finished)
         self.profiler.after(step)
         if self._has_diverged:
             return
@@ -276,7 +276,7 @@ class Training:
         position = Position.of(state)
         self._safe_step = position.step
         self._save_is_due = False
-        self._timer.saved(position.batch)
+        self._timer.restart(position.batch)
         self.journal.record("restore", **asdict(position), seconds=time.monotonic() - began)
         self.journal.restart_clock()
         return state, position
@@ -300,12 +300,12 @@ class Training:
 
     def _save(self, position: Position, state: TrainState) -> None:
         began, step = time.monotonic(), position.step
-        self._timer.saved(position.batch)
+        self._timer.restart(position.batch)
         self._save_is_due = False
         # A save waits for the previous one, so that one is announced now. Otherwise, saves in quick succession would
         # all be announced at the end.
         self._announce_saved(wait=True)
-        agreed = self.replicas.agreed(step, self.program.fingerprints(state))
+        agreed = self.replicas.require_equal(step, self.program.fingerprints(state))
         self.checkpoints.save(step, state, agreed, self.run.manifest)
         self._safe_step = step
         self.journal.record("save", step=step, blocking_seconds=time.monotonic() - began)
@@ -313,7 +313,7 @@ class Training:
 
     def _compare_slices(self, step: int, state: TrainState) -> None:
         began = time.monotonic()
-        self.replicas.agreed(step, self.program.fingerprints(state))
+        self.replicas.require_equal(step, self.program.fingerprints(state))
         self.journal.record("slices_agree", step=step, seconds=time.monotonic() - began)
         self.journal.restart_clock()
 

@@ -102,11 +102,11 @@ def placement(spec: MeshSpec, slices: SliceSpec, mesh: Mesh, state: Any) -> Plac
         mesh=spec,
         slices=slices,
         hosts=hosts,
-        arrays=tuple(_placed(path, leaf) for path, leaf in leaves),
+        arrays=tuple(_placed_array(path, leaf) for path, leaf in leaves),
     )
 
 
-def _placed(path: Any, leaf: Any) -> PlacedArray:
+def _placed_array(path: Any, leaf: Any) -> PlacedArray:
     sharding = leaf.sharding
     if not isinstance(sharding, NamedSharding):
         raise TypeError(f"{jax.tree_util.keystr(path)} must have a NamedSharding, got {sharding}")

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from workloads.spec import LoraSpec, ModelSpec, Spec
 from workloads.training.adapters import initial_adapters
 from workloads.training.failures import InvalidSpec
-from workloads.training.fingerprint import Fingerprints, compile_fingerprints, differing
+from workloads.training.fingerprint import Fingerprints, compile_fingerprints, differences
 from workloads.training.layout import Tree
 from workloads.training.mesh import AXES
 from workloads.training.model import initial_parameters
@@ -109,7 +109,7 @@ def read_whole(folder: epath.Path, about: About) -> Tree:
         InvalidSpec: they differ from what was written.
     """
     parameters = read(folder, whole_shapes(about.model))
-    if wrong := differing(about.fingerprints, [fingerprints(parameters)]):
+    if wrong := differences(about.fingerprints, [fingerprints(parameters)]):
         raise InvalidSpec(f"{folder} differs from what was written: {'; '.join(wrong)}; make the folder again")
     return parameters
 

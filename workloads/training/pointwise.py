@@ -66,7 +66,7 @@ def rotation(spec: ModelSpec, positions: int, reach: Reach = "global") -> Rotati
 
 
 def frequencies(spec: ModelSpec, reach: Reach = "global") -> np.ndarray:
-    """Return radians per position, float32 [H / 2], computed in float64 on the host so that all backends have the same."""
+    """Return radians per position, float32 [H / 2], computed in float64 on the host to be equal on all backends."""
     half = spec.head_dim // 2
     local = spec.windows if reach == "local" else None
     base = local.rope_base or spec.rope_base if local else spec.rope_base

@@ -76,7 +76,7 @@ class StepProfiler:
             self._requested.clear()
             self._schedule(step, now - self._step_began)
         self._step_began, self._step = now, step
-        if self._local is None and (due := self._due(step)):
+        if self._local is None and (due := self._requested_range(step)):
             self._captured = due
             self._local = tempfile.TemporaryDirectory(prefix="profile-")
             jax.profiler.start_trace(self._local.name)
@@ -89,9 +89,9 @@ class StepProfiler:
     def cut_after(self, step: int) -> bool:
         """Return whether a capture ends with `step` or begins after it. The next step must then not begin before `step`
         has ended."""
-        return step == self._captured[1] if self._local else self._due(step + 1) is not None
+        return step == self._captured[1] if self._local else self._requested_range(step + 1) is not None
 
-    def _due(self, step: int) -> Range | None:
+    def _requested_range(self, step: int) -> Range | None:
         """Return the requested range that includes `step`, unless the range began before the last capture ended."""
         return next((each for each in self._wanted if self._captured[1] < each[0] <= step <= each[1]), None)
 

@@ -64,13 +64,13 @@ class ReadAhead[T]:
             return self._reads.pop(number).result(self.patience_seconds)
         except TimeoutError:
             fault = self._faults.get(number)
-            last = f"the last error was {_described(fault)}" if fault else "storage gave no answer"
+            last = f"the last error was {_describe(fault)}" if fault else "storage gave no answer"
             raise DataUnreadable(
                 f"data: {self.what} cannot be read for {self.patience_seconds / 60:.3g} minutes, {last};"
                 " check whether this host reaches the storage; the next attempt tries again"
             ) from fault
         except FileNotFoundError as error:
-            raise DataUnreadable(f"data: {self.what} cannot be read: {_described(error)}") from error
+            raise DataUnreadable(f"data: {self.what} cannot be read: {_describe(error)}") from error
 
     def expect(self, number: int) -> None:
         """Begin to read `number` and the following ones."""
@@ -102,7 +102,7 @@ class ReadAhead[T]:
         now = time.monotonic()
         if now - self._noted >= NOTES_APART_SECONDS:
             self._noted = now
-            print(f"data: {self.what} cannot be read, trying again: {_described(error)}", flush=True)
+            print(f"data: {self.what} cannot be read, trying again: {_describe(error)}", flush=True)
 
 
 def read_patiently[T](read: Callable[[], T], what: str) -> T:
@@ -120,5 +120,5 @@ def read_patiently[T](read: Callable[[], T], what: str) -> T:
             reader.close()
 
 
-def _described(error: BaseException | None) -> str:
+def _describe(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -64,7 +64,7 @@ def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
 
 
 def _on_all_replicas(leaf: Any, read: Sequence[Any]) -> jax.Array:
-    """Return the array of the shape `leaf` with these shards on this process's devices, and zeros on its other devices."""
+    """Return the array of the shape `leaf` with these shards on this process's devices, and zeros on the others."""
     shards = {shard.device: shard.data for shard in read}
     shape = leaf.sharding.shard_shape(leaf.shape)
     for device in leaf.sharding.addressable_devices - shards.keys():

@@ -95,14 +95,16 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
         InvalidSpec: a host has too many, or devices are not in the slice that GKE reports.
     """
     local = [device for device in devices if device.process_index == processes.index]
-    own = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": _slices_seen(local, place)}
+    own = {"host": place.host, "devices": len(local), "slice": place.slice, "seen": _reported_slices(local, place)}
     hosts = [json.loads(word) for word in processes.gather("devices", json.dumps(own))]
     expected = slices.devices_per_host
     if few := [host for host in hosts if host["devices"] < expected]:
         suspects = {Suspect(host["slice"], host["host"]) for host in few}
-        raise BadHost(f"{_listed(few)}: expected {expected} devices per host", suspects)
+        raise BadHost(f"{_list_hosts(few)}: expected {expected} devices per host", suspects)
     if many := [host for host in hosts if host["devices"] > expected]:
-        raise InvalidSpec(f"{_listed(many)}: expected {expected} devices per host; submit the job for these machines")
+        raise InvalidSpec(
+            f"{_list_hosts(many)}: expected {expected} devices per host; submit the job for these machines"
+        )
     if elsewhere := [host for host in hosts if host["seen"] != [host["slice"]]]:
         words = [
             f"host {host['host']} is in slice {host['slice']}, its devices in {host['seen']}" for host in elsewhere
@@ -113,14 +115,14 @@ def require_devices(slices: SliceSpec, devices: Sequence[Any], place: Place, pro
         raise InvalidSpec(f"expected {slices.hosts} hosts in each of {slices.count} slices, got {dict(sizes)}")
 
 
-def _slices_seen(local: Sequence[Any], place: Place) -> list[int]:
+def _reported_slices(local: Sequence[Any], place: Place) -> list[int]:
     """Return the slices that the devices report. CPU devices and those of a single slice report nothing useful."""
     if place.slice_count == 1 or not local or local[0].platform != "tpu":
         return [place.slice]
     return sorted({device.slice_index for device in local})
 
 
-def _listed(hosts: Sequence[dict[str, Any]]) -> str:
+def _list_hosts(hosts: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"host {host['host']} has {host['devices']} devices" for host in hosts)
 
 

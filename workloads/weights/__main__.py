@@ -76,12 +76,12 @@ def _parser() -> argparse.ArgumentParser:
 def _import(options: argparse.Namespace) -> str:
     preset = load_preset(options.preset)
     if options.model:
-        preset = preset.model_copy(update={"model": _changed(preset, options.model)})
+        preset = preset.model_copy(update={"model": _change_model(preset, options.model)})
     about = import_weights(options.source, options.out, options.preset, preset, _Report())
     return f"{options.out}: {total_parameters(about.model):,} weights of {options.preset}"
 
 
-def _changed(preset: Preset, file: Path) -> ModelSpec:
+def _change_model(preset: Preset, file: Path) -> ModelSpec:
     try:
         return preset.model_with(yaml.safe_load(file.read_text()))
     except ValidationError as error:

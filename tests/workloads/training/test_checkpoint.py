@@ -247,7 +247,7 @@ def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
         if timer.is_up(step):
             gaps.append(now - last)
             last = now
-            timer.saved(step)
+            timer.restart(step)
     return gaps, len(processes.asked)
 
 

@@ -18,7 +18,7 @@ from workloads.data.prepare import Request, prepare
 from workloads.data.turns import Turns
 from workloads.spec import ExitCode, MixedSpec, MixtureSpec, StandardLibrarySpec, TokenFileSpec, TrainingSpec
 from workloads.training import read_ahead
-from workloads.training.data import Batches, Order, Part, mixed, require_same_rows, shares
+from workloads.training.data import Batches, Order, Part, find_element, require_same_rows, shares
 from workloads.training.failures import InvalidSpec, exit_code
 from workloads.training.rows import Dataset, Rows, load_rows
 from workloads.training.runtime import Processes
@@ -99,7 +99,7 @@ WEIGHTS = st.lists(st.integers(1, 1000), min_size=1, max_size=9)
 @settings(max_examples=50, deadline=None)
 @given(WEIGHTS, st.integers(0, 10**9), st.integers(1, 300))
 def test_any_window_of_a_mixture_has_the_share_of_each_weight(weights: list[int], start: int, length: int) -> None:
-    found = [mixed(place, weights)[0] for place in range(start, start + length)]
+    found = [find_element(place, weights)[0] for place in range(start, start + length)]
     depth = (len(weights) - 1).bit_length()
     for number, weight in enumerate(weights):
         assert abs(found.count(number) - length * weight / sum(weights)) < depth + 1e-6
@@ -108,7 +108,7 @@ def test_any_window_of_a_mixture_has_the_share_of_each_weight(weights: list[int]
 @settings(max_examples=50, deadline=None)
 @given(WEIGHTS, st.integers(0, 200))
 def test_a_mixture_takes_the_elements_of_each_sequence_one_after_the_other(weights: list[int], length: int) -> None:
-    found = [mixed(place, weights) for place in range(length)]
+    found = [find_element(place, weights) for place in range(length)]
     for number, share in enumerate(shares(length, weights)):
         assert [within for one, within in found if one == number] == list(range(share))
 
