@@ -15,9 +15,9 @@ def history(storage: Path) -> tuple[list[int], list[int]]:
     run = storage / "runs" / "run-1"
     batches, left_out = list[int](), list[int]()
     for start, ledger in enumerate(sorted(run.glob("ledger/*-0.jsonl"))):
-        told = [*_events(ledger), *_events(run / "steps" / f"{start}-0.jsonl")]
+        recorded = [*_events(ledger), *_events(run / "steps" / f"{start}-0.jsonl")]
         # Of one time, what was decided comes before the step that follows from it.
-        for event in sorted(told, key=lambda event: (event["time"], "event" not in event)):
+        for event in sorted(recorded, key=lambda event: (event["time"], "event" not in event)):
             match event.get("event"):
                 case "restore":
                     batches = batches[: event["step"]]

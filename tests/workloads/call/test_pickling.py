@@ -28,8 +28,8 @@ def test_what_cannot_travel_is_named_by_the_way_to_it(tmp_path: Path) -> None:
         refused([1, Box(threading.Lock())])
         == "x[1].inside is a lock, which belongs to its process; create it where it is needed"
     )
-    told = "x is a generator, which belongs to its process; give a list of its items instead"
-    assert refused(character for character in "ab") == told
+    message = "x is a generator, which belongs to its process; give a list of its items instead"
+    assert refused(character for character in "ab") == message
     assert refused([threading.local()]).startswith(
         "x[0]: cannot pickle '_thread._local' object; give what it is made from"
     )

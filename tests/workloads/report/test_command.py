@@ -161,9 +161,9 @@ def test_the_page_and_the_screen_tell_the_same_dollars(tmp_path: Path, capsys: p
     crashed_and_resumed(tmp_path, 3600.0, 7200.0)
     words = report(tmp_path).words
     screen = capsys.readouterr().out
-    for told in ("down after CRASH", "$14.50", "What faults cost", "$54.00"):
-        assert told in words
-        assert told in screen
+    for text in ("down after CRASH", "$14.50", "What faults cost", "$54.00"):
+        assert text in words
+        assert text in screen
     assert max(map(len, screen.splitlines()[:-1])) <= WIDTH
 
 
@@ -184,9 +184,9 @@ def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
 def test_files_that_cannot_be_read_or_written_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = crashed_and_resumed(tmp_path)
     assert main([str(tmp_path), "--output", str(tmp_path / "nowhere" / "page.html")]) == 1
-    told = capsys.readouterr()
-    assert "page.html: expected to write the page there, got FileNotFoundError" in told.err
-    assert "goodput 8.9 % of 42.0 s in 2 starts" in told.out
+    captured = capsys.readouterr()
+    assert "page.html: expected to write the page there, got FileNotFoundError" in captured.err
+    assert "goodput 8.9 % of 42.0 s in 2 starts" in captured.out
     (run / "ledger" / "2-0.jsonl").mkdir()
     assert main([str(tmp_path)]) == 1
     assert f"{tmp_path}: expected readable files, got IsADirectoryError" in capsys.readouterr().err
@@ -196,14 +196,14 @@ def test_who_may_only_read_a_run_is_told_its_figures(tmp_path: Path, capsys: pyt
     (crashed_and_resumed(tmp_path) / "report.html").mkdir()
     for asked in ([], ["--json"]):
         assert main([str(tmp_path), *asked]) == 0
-        told = capsys.readouterr()
-        assert "report.html: expected to write the page there, got IsADirectoryError" in told.err
-        assert "choose --output FILE" in told.err
+        captured = capsys.readouterr()
+        assert "report.html: expected to write the page there, got IsADirectoryError" in captured.err
+        assert "choose --output FILE" in captured.err
         if asked:
-            found = Report.model_validate_json(told.out)
+            found = Report.model_validate_json(captured.out)
             assert (found.page, found.goodput.seconds) == (None, 42.0)
         else:
-            assert told.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 starts"
+            assert captured.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 starts"
 
 
 def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path) -> None:

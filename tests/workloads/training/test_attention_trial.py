@@ -106,8 +106,8 @@ def test_the_fastest_of_the_right_kernels_is_chosen() -> None:
     found = findings({"fused": wrong_gradient, "splash": slow, "splash-2048": right})
     choice = choose([*found.values()], "v6e")
     assert choice.kernel == "splash-2048"
-    told = [(type(line), getattr(line, "kernel", None)) for line in choice.lines]
-    assert told == [
+    shared = [(type(line), getattr(line, "kernel", None)) for line in choice.lines]
+    assert shared == [
         (AttentionPassedOver, "fused"),
         (AttentionTried, "splash"),
         (AttentionTried, "splash-2048"),
@@ -152,20 +152,20 @@ class Hosts(Processes):
     """The first of two hosts of two slices; `others` is what the next one found."""
 
     others: list[Finding]
-    told: dict[str, str]
+    shared: dict[str, str]
 
     def share(self, key: str, value: str) -> str:
         return value
 
     def gather(self, key: str, value: str) -> list[str]:
-        self.told[key] = value
+        self.shared[key] = value
         return [value, json.dumps(["host-1", [vars(finding) for finding in self.others]])]
 
 
 def hosts(index: int, *others: Finding) -> Hosts:
     made = Hosts(index, 2, f"host-{index}")
     object.__setattr__(made, "others", [*others])
-    object.__setattr__(made, "told", {})
+    object.__setattr__(made, "shared", {})
     return made
 
 
@@ -195,7 +195,7 @@ def test_a_kernel_that_is_wrong_on_one_host_is_passed_over_on_all(tmp_path: Path
 def test_hosts_of_other_slices_try_nothing_and_choose_the_same(tmp_path: Path, kernels: dict[Kernel, Mix]) -> None:
     processes = hosts(1, Finding("fused", 2.0, 0.01), Finding("splash", 1.0, 0.01))
     assert settled(processes, tmp_path).kernel == "splash"
-    assert json.loads(processes.told["attention"]) == ["host-1", []]
+    assert json.loads(processes.shared["attention"]) == ["host-1", []]
 
 
 @pytest.mark.parametrize("kernel", ["fused", "splash-2048", "splash", "reference"])
@@ -218,9 +218,9 @@ def test_a_run_keeps_its_kernel_although_another_would_be_faster(tmp_path: Path,
     earlier(tmp_path, "splash")
     choice = settled(Processes(0, 1, "host-0"), tmp_path)
     assert choice.kernel == "splash"
-    tried, told = choice.lines
+    tried, line = choice.lines
     assert isinstance(tried, AttentionTried)
-    assert told == AttentionChosen("splash", "cpu", "the run's earlier attempts used it")
+    assert line == AttentionChosen("splash", "cpu", "the run's earlier attempts used it")
 
 
 def test_a_run_whose_kernel_fails_continues_with_another_and_says_so(

@@ -15,7 +15,7 @@ SLICES = SliceSpec.of_cpu(1, 1, 2)
 
 
 def _checked(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    told = {
+    given = {
         "CHECKED_SLICES": SLICES.model_dump_json(),
         "JOB_FOLDER": str(folder),
         "RUN_ID": "run",
@@ -23,7 +23,7 @@ def _checked(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": "2",
     }
-    environment = {**os.environ, **told, **variables}
+    environment = {**os.environ, **given, **variables}
     command = [sys.executable, "-m", "workloads.training.check_host"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

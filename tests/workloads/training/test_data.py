@@ -148,11 +148,11 @@ def test_a_dataset_with_too_few_rows_for_its_weight_is_named_with_all_others() -
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("devices",)), PartitionSpec("devices"))
     with pytest.raises(InvalidSpec) as caught:
         Batches(mixture(), spec, sharding)
-    told = str(caught.value)
-    assert "data.datasets.a: 1 evaluation batches of 200 sequences need 100 held-out rows, got 20" in told
-    assert "data.datasets.b: 1 evaluation batches of 200 sequences need 60 held-out rows, got 12" in told
-    assert "data.datasets.b: batches of 200 sequences need 60 training rows, got 48" in told
-    assert "data.datasets.c: 1 evaluation batches of 200 sequences need 40 held-out rows, got 18" in told
+    message = str(caught.value)
+    assert "data.datasets.a: 1 evaluation batches of 200 sequences need 100 held-out rows, got 20" in message
+    assert "data.datasets.b: 1 evaluation batches of 200 sequences need 60 held-out rows, got 12" in message
+    assert "data.datasets.b: batches of 200 sequences need 60 training rows, got 48" in message
+    assert "data.datasets.c: 1 evaluation batches of 200 sequences need 40 held-out rows, got 18" in message
 
 
 @st.composite
@@ -352,10 +352,12 @@ def test_all_that_is_wrong_with_a_mixture_is_said_at_once(tmp_path: Path) -> Non
     Path(spec.datasets["b"].path, "manifest.json").unlink()
     with pytest.raises(InvalidSpec) as caught:
         load_rows(spec, 100, 3, tmp_path)
-    told = str(caught.value).split("; ")
-    assert told[0].startswith(f"data.datasets.a: {spec.datasets['a'].path}/tokens-00000.bin: expected 300 bytes, got 0")
-    assert any(part.startswith("data.datasets.b: ") and "got no manifest.json" in part for part in told)
-    assert "model.vocab_size must be at least the 256 of the data's tokens, got 100" in told
+    message = str(caught.value).split("; ")
+    assert message[0].startswith(
+        f"data.datasets.a: {spec.datasets['a'].path}/tokens-00000.bin: expected 300 bytes, got 0"
+    )
+    assert any(part.startswith("data.datasets.b: ") and "got no manifest.json" in part for part in message)
+    assert "model.vocab_size must be at least the 256 of the data's tokens, got 100" in message
 
 
 def conversations(tmp_path: Path) -> TokenFileSpec:

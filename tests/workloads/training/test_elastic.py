@@ -44,7 +44,7 @@ class Outcome:
 
 def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: bool) -> Outcome:
     """Run the job on that many slices; unless to its end, ask it to stop when it has saved."""
-    outcome, told = Outcome(-1, {}, []), False
+    outcome, signalled = Outcome(-1, {}, []), False
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site" / "sitecustomize.py").write_text(UNHURRIED)
     environment = {
@@ -58,8 +58,8 @@ def start(job: JobSpec, slices: int, attempt: int, folder: Path, to_the_end: boo
                 outcome.began = started.step
             elif step := StepProgress.parse(line):
                 outcome.losses[step.step] = step.loss
-            elif CheckpointSaved.parse(line) and not to_the_end and not told:
-                told = True
+            elif CheckpointSaved.parse(line) and not to_the_end and not signalled:
+                signalled = True
                 hosts.all[-1].process.send_signal(signal.SIGTERM)
             elif fewer := FewerSlices.parse(line):
                 outcome.fewer.append(fewer)

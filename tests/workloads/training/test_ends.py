@@ -72,8 +72,8 @@ def ended(job: JobSpec, folder: Path, body: str, waits_for: int = 2) -> Ended:
         logs = [host.log.read_text() for host in hosts.all]
         records = folder / "storage" / "failures" / "run-1"
         found = [[*records.glob(f"{host.address}-0-*.json")] for host in hosts.all]
-        told = [json.loads(paths[0].read_text()) if paths else {} for paths in found]
-        return Ended(codes, logs, told, [host.address for host in hosts.all], ends[0] - ends[-1])
+        recorded = [json.loads(paths[0].read_text()) if paths else {} for paths in found]
+        return Ended(codes, logs, recorded, [host.address for host in hosts.all], ends[0] - ends[-1])
 
 
 def _end_of(process: Popen[bytes]) -> float:
@@ -112,8 +112,8 @@ def test_a_step_that_blocks_ends_all_hosts_and_shows_where_they_are(tmp_path: Pa
     found = ended(job, tmp_path, SABOTAGED_STEP.format(deed="threading.Event().wait()"))
     assert found.codes == [ExitCode.HANG] * 2
     leader, culprit = found.records
-    told = f"step 3 did not end within {BLOCKED_MINUTES:g} minutes"
-    assert any(told in record["cause"] for record in found.records), [record["cause"] for record in found.records]
+    cause = f"step 3 did not end within {BLOCKED_MINUTES:g} minutes"
+    assert any(cause in record["cause"] for record in found.records), [record["cause"] for record in found.records]
     assert not any("no sign of life" in record["cause"] for record in found.records)
     assert any("in sabotaged" in line for line in culprit["details"])
     assert any("in _advance" in line or "in _report" in line for line in leader["details"])

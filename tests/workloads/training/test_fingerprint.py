@@ -108,8 +108,8 @@ def test_a_replica_that_holds_something_else_is_named(rows: dict[str, jax.Array]
     shards[2] = shards[2].at[3, 1].add(1e-6)
     drifted = {"rows": jax.make_array_from_single_device_arrays(whole.shape, whole.sharding, shards)}
     replicas = compile_fingerprints(drifted)(drifted)
-    (told,) = differences(replicas[0], replicas)
-    assert told.startswith(f"rows (expected {replicas[0]['rows']}, got {replicas[2]['rows']} in replica 2)")
+    (message,) = differences(replicas[0], replicas)
+    assert message.startswith(f"rows (expected {replicas[0]['rows']}, got {replicas[2]['rows']} in replica 2)")
 
 
 TIMEOUT_SECONDS = 600

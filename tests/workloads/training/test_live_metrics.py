@@ -122,11 +122,11 @@ def test_work_is_safe_from_the_first_step_on_and_from_each_complete_save(live: L
 
 
 def test_what_is_the_same_for_the_job_is_told_by_its_leader_alone(clock: Clock) -> None:
-    told = {leads: LiveMetrics(START, leads=leads, clock=clock) for leads in (True, False)}
-    for metrics in told.values():
+    hosts = {leads: LiveMetrics(START, leads=leads, clock=clock) for leads in (True, False)}
+    for metrics in hosts.values():
         metrics.record_step(line(1))
         metrics.set_past_ends({"HANG": PastEnd(1, 900.0)})
-    leader, other = (set(numbers(metrics.text())) for metrics in told.values())
+    leader, other = (set(numbers(metrics.text())) for metrics in hosts.values())
     assert other == leader - {family.name for family in FAMILIES if family.leader_only}
     assert "trainer_host_seconds_total" in other
 

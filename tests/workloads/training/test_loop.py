@@ -158,11 +158,11 @@ def test_a_run_that_goes_on_to_another_last_step_says_what_becomes_of_the_learni
 
     assert changes(4) == []
     # From the end of the cosine, a tenth of the peak, to a third of its way, where it has fallen by a quarter of that.
-    told = SettingsChanged(4, "training.steps 4 to 8", earlier_learning_rate=0.0004, learning_rate=0.0031)
-    assert changes(8) == [told]
+    expected_line = SettingsChanged(4, "training.steps 4 to 8", earlier_learning_rate=0.0004, learning_rate=0.0031)
+    assert changes(8) == [expected_line]
     assert changes(8) == []
     (recorded,) = [event for event in ledger(tmp_path) if event["event"] == "SettingsChanged"]
-    assert recorded | vars(told) == pytest.approx(recorded)
+    assert recorded | vars(expected_line) == pytest.approx(recorded)
 
 
 def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Path, capsys: Capture) -> None:
@@ -174,8 +174,8 @@ def test_a_run_goes_on_with_the_learning_rate_that_it_may_change_to(tmp_path: Pa
     assert before == {step: loss for step, loss in losses(uninterrupted).items() if step <= 5}
     lines = trained(job(tmp_path / "two", learning_rate=1e-30), capsys)
     assert began(lines) == RunStarted("run-1", "resumed", 5, 8)
-    (told,) = settings_changes(lines)
-    assert (told.step, told.changes) == (5, "optimizer.learning_rate 0.003 to 1e-30")
+    (expected_line,) = settings_changes(lines)
+    assert (expected_line.step, expected_line.changes) == (5, "optimizer.learning_rate 0.003 to 1e-30")
     # Weights and data of the first step are the same to the bit; from there on no weight moves.
     assert losses(lines)[6] == losses(uninterrupted)[6]
     assert losses(lines)[7] != losses(uninterrupted)[7]
@@ -242,8 +242,8 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
     heads = Heads.of(small_job(tmp_path).model, "reference")
     monkeypatch.setattr(attention_trial, "candidates", lambda platform, model: kernels)
     lines = trained(small_job(tmp_path, steps=1), capsys)
-    told = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
-    assert lines[0] == told
+    expected_line = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
+    assert lines[0] == expected_line
     assert lines[2] == "attention kernel splash is used on cpu: it is the fastest that computes correctly"
     kernels["fused"] = right
     trained(small_job(tmp_path, steps=2), capsys)
@@ -294,12 +294,12 @@ def test_the_curves_of_a_run_go_to_tensorboard_only_if_its_job_asks_for_it(tmp_p
     longer = small_job(tmp_path, steps=4, z_loss=1e-3)
     trained(longer.model_copy(update={"trackers": TrackersSpec(tensorboard=True)}), capsys)
     curves = EventAccumulator(str(tmp_path / "runs/run-1/tensorboard")).Reload()
-    told = json.loads((tmp_path / "runs/run-1/steps/1-0.jsonl").read_text().splitlines()[-1])
+    expected_line = json.loads((tmp_path / "runs/run-1/steps/1-0.jsonl").read_text().splitlines()[-1])
     for name in ("loss", "z_loss", "gradient_norm"):
         points = curves.Scalars(name)
         assert [point.step for point in points] == [3, 4]
-        assert points[-1].value == pytest.approx(told[name])
-    assert told["z_loss"] > 0
+        assert points[-1].value == pytest.approx(expected_line[name])
+    assert expected_line["z_loss"] > 0
     assert [point.step for point in curves.Scalars("held_out_loss")] == [4]
 
 

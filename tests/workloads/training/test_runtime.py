@@ -64,9 +64,9 @@ def test_where_processes_have_addresses_those_are_the_hosts_as_for_jax(
 ) -> None:
     (tmp_path / "addresses").write_text("a:8476,b:8476\n")
     in_file = {"TPU_PROCESS_ADDRESSES_PATH": str(tmp_path / "addresses"), "TPU_PROCESS_ADDRESSES": "c:8476"}
-    told = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
-    told |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
-    for environment in (told, told | {"TPU_WORKER_HOSTNAMES": "localhost"}, told | in_file):
+    variables = {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_ID": "1"}
+    variables |= {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0"}
+    for environment in (variables, variables | {"TPU_WORKER_HOSTNAMES": "localhost"}, variables | in_file):
         assert Place.of(environment).hosts == ("a", "b")
         assert Place.of(environment).host == "b"
         with monkeypatch.context() as process:
@@ -81,11 +81,11 @@ LEADER = Place(hosts=("host-a", "host-b"), worker=0, slice_count=1, slice=0)
 def test_a_leader_whose_port_is_taken_is_a_bad_host_and_nobody_elses_port_matters() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        for told in ({"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}, {"JAX_COORDINATOR_PORT": str(port)}):
+        for variables in ({"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}, {"JAX_COORDINATOR_PORT": str(port)}):
             with pytest.raises(BadHostStays, match=f"host host-a: expected port {port} to be free") as stop:
-                require_coordinator_port(LEADER, told)
+                require_coordinator_port(LEADER, variables)
             assert stop.value.code is ExitCode.CRASH
-            require_coordinator_port(replace(LEADER, worker=1), told)
+            require_coordinator_port(replace(LEADER, worker=1), variables)
     require_coordinator_port(LEADER, {"JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"})
 
 
