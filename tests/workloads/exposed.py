@@ -3,13 +3,13 @@
 import re
 
 type Numbers = dict[str, dict[str, float]]
-"""By family and by value of its label."""
+"""Numbers by family and by value of its label."""
 
 _SAMPLE = re.compile(r'([a-z_]+)(?:\{[a-z_]+="([^"\\\n]*)"\})? (\S+)')
 
 
 def numbers(text: str) -> Numbers:
-    """The numbers of a text in which every family has one HELP and one TYPE before its samples."""
+    """Parse a text where every family has one HELP and one TYPE before its samples."""
     found: Numbers = {}
     for line in text.splitlines():
         if line.startswith("# HELP "):

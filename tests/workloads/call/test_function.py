@@ -23,7 +23,7 @@ from workloads.call.function import (
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """What a function finds around it is gone after the test."""
+    """Restore the function's surroundings after the test."""
     monkeypatch.setenv(OUTPUT_VARIABLE, "")
     with monkeypatch.context() as patched:
         patched.setitem(__import__("sys").modules, CALLER, None)
@@ -39,7 +39,7 @@ def unpacked(function: Any, *arguments: Any, text: dict[str, str] | None = None)
     return Function.unpack(parts, "gs://bucket/calls/one/output")
 
 
-def test_a_function_is_told_where_to_write() -> None:
+def test_a_function_knows_where_to_write() -> None:
     def where() -> str:
         import os
 
@@ -109,7 +109,7 @@ def test_a_function_may_end_by_leaving_the_program() -> None:
     assert pack_exception(end.value) is None
 
 
-def test_an_exception_that_cannot_tell_its_text_has_one_that_stands_for_it() -> None:
+def test_an_exception_without_a_text_is_replaced() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise KeyError("text")

@@ -1,4 +1,4 @@
-"""Calls as the image carries them out: real processes, joined by JAX, on CPU devices."""
+"""Calls as the image runs them: real processes, joined by JAX, on CPU devices."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from workloads.training import slice_check
 products = slice_check.products
 slice_check.products = lambda *given: [(name, product + 1) for name, product in products(*given)]
 """
-"""Runs in a host's process before its own code."""
+"""Code that runs in a host's process before its own."""
 
 pytestmark = pytest.mark.timeout(SECONDS + 60)
 
@@ -39,7 +39,7 @@ def test_every_host_runs_the_function_with_jax_joined_and_the_leaders_value_come
         local = np.arange(jax.local_device_count(), dtype=np.float32) + 10 * jax.process_index()
         rows = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
         total = jax.jit(lambda x: scale * x.sum())(rows).block_until_ready()
-        # As progress bars do, it does not end its line.
+        # Like a progress bar, it does not end its line.
         print(f"process {jax.process_index()} of {jax.process_count()}", end="")
         return {"sum": total, "devices": jax.device_count()}
 
@@ -166,7 +166,7 @@ def test_a_host_whose_chips_multiply_wrongly_does_not_begin_the_function(tmp_pat
     assert "rows of the product are wrong" in message
 
 
-def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:
+def test_a_host_ends_at_once_on_sigterm(tmp_path: Path) -> None:
     def waits() -> None:
         print("waiting", flush=True)
         time.sleep(SECONDS)
@@ -178,7 +178,7 @@ def test_a_host_ends_as_soon_as_it_is_told_to(tmp_path: Path) -> None:
         assert hosts.leader.process.wait() == ExitCode.PREEMPTED
 
 
-def test_a_specification_that_does_not_hold_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_specification_that_is_not_valid_is_reported_before_anything_is_loaded(tmp_path: Path) -> None:
     spec = submitted(tmp_path / "call", print).model_copy(update={"public_key": "short"})
     with hosts_of(spec, tmp_path / "logs") as hosts:
         assert hosts.leader.process.wait() == ExitCode.INVALID_SPEC

@@ -55,7 +55,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 
 class OneColumn:
-    """What is used of `pyarrow.parquet.ParquetFile`, over the lines of the file."""
+    """The used part of `pyarrow.parquet.ParquetFile`, over the lines of the file."""
 
     def __init__(self, file: documents.Any):
         self._lines = file.read().decode().split()
@@ -75,7 +75,7 @@ def test_each_row_of_parquet_is_a_document(tmp_path: Path, monkeypatch: pytest.M
 
 
 class Stream(OneColumn):
-    """What is used of `pyarrow.ipc`."""
+    """The used part of `pyarrow.ipc`."""
 
     schema = SimpleNamespace(names=["text"])
 
@@ -98,7 +98,7 @@ def test_zst_needs_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         list(read_pieces(written(tmp_path / "some.jsonl.zst", b""), TextField("text")))
 
 
-def test_a_missing_library_is_told_with_the_command_that_installs_it(
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -39,7 +39,7 @@ def test_a_fault_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert line.startswith(f"error: {tmp_path}: expected a finished token folder")
 
 
-def test_progress_is_told_on_stderr(
+def test_progress_is_printed_to_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workloads.data.__main__._REPORT_SECONDS", 0.0)

@@ -8,7 +8,7 @@ from workloads.data.packing import Rows, mark
 
 
 def packed(rows: Rows, sizes: list[int]) -> list[np.ndarray]:
-    """Conversations of these sizes, each of tokens of its own number, of which the first is a prompt's."""
+    """Pack conversations of these sizes. All tokens of each are its number, and the first token is the prompt."""
     found: list[np.ndarray] = []
     for number, size in enumerate(sizes, 1):
         tokens = np.full(size, number)

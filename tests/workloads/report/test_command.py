@@ -18,7 +18,7 @@ from workloads.report.tables import WIDTH
 
 
 class Reader(HTMLParser):
-    """The words of a page, its sections, and what it would load."""
+    """Reads the words of a page, its sections, and what it would load."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -48,7 +48,7 @@ def report(storage: Path) -> Reader:
     return page
 
 
-def test_a_crashed_and_resumed_run_is_told_on_one_page(tmp_path: Path) -> None:
+def test_a_crashed_and_resumed_run_is_on_one_page(tmp_path: Path) -> None:
     run = crashed_and_resumed(tmp_path)
     job = small_job(tmp_path, replica=2, fsdp=4)
     (run / "manifest.json").write_text(json.dumps({"spec": job.model_dump(), "versions": {"jax": "1.2.3"}}))
@@ -119,7 +119,7 @@ def test_the_current_run_of_several_is_taken(tmp_path: Path) -> None:
     assert find_run(epath.Path(tmp_path)).name == "two"
 
 
-def test_where_no_run_is_the_last_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_no_run_is_the_last_failure_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "failures" / "job").mkdir(parents=True)
     for host, time in (("host-1", 9.0), ("host-0", 11.0)):
         record = failure(host, f"{host} lacks chips", 23, began=1, time=time)
@@ -128,7 +128,7 @@ def test_where_no_run_is_the_last_failure_is_told(tmp_path: Path, capsys: pytest
     assert "found no run; its last failure: host-0 lacks chips" in capsys.readouterr().err
 
 
-def test_a_start_that_opened_no_run_is_told_before_the_one_that_did(
+def test_a_start_that_opened_no_run_is_reported_before_the_one_that_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = failure("host-0", "wrong products", 23, began=10, time=70.0)
@@ -181,7 +181,7 @@ def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
     assert "The price of the job is unknown in start 0, 1, 2, 3" in screen
 
 
-def test_files_that_cannot_be_read_or_written_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_cannot_be_read_or_written_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = crashed_and_resumed(tmp_path)
     assert main([str(tmp_path), "--output", str(tmp_path / "nowhere" / "page.html")]) == 1
     captured = capsys.readouterr()
@@ -192,7 +192,7 @@ def test_files_that_cannot_be_read_or_written_are_told(tmp_path: Path, capsys: p
     assert f"{tmp_path}: expected readable files, got IsADirectoryError" in capsys.readouterr().err
 
 
-def test_who_may_only_read_a_run_is_told_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_access_to_a_run_is_enough_for_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (crashed_and_resumed(tmp_path) / "report.html").mkdir()
     for asked in ([], ["--json"]):
         assert main([str(tmp_path), *asked]) == 0
@@ -233,8 +233,8 @@ assert (status, time.monotonic() - began < 30) == (1, True)
 """
 
 
-def test_storage_that_does_not_answer_is_told_in_one_line() -> None:
-    """In a process of its own, since what gcsfs has begun ends with it."""
+def test_storage_that_does_not_answer_is_reported_in_one_line() -> None:
+    """The test runs in a separate process, with which the requests of gcsfs end."""
     ended = subprocess.run([sys.executable, "-c", _SILENT], capture_output=True, text=True, check=False)
     assert ended.returncode == 0
     (line,) = ended.stderr.splitlines()

@@ -32,10 +32,10 @@ def test_failures_elsewhere_and_of_other_attempts_are_not_the_cause(tmp_path: Pa
 
 
 def test_starts_of_one_attempt_have_the_failures_of_their_own_processes(tmp_path: Path) -> None:
-    """A job that is evicted and goes on keeps its attempt; the hosts' clocks differ."""
+    """A job that is evicted and continues keeps its number of restarts. The hosts' clocks differ."""
     evicted = failure("host-0", "SIGTERM", 143, began=0, time=9.0)
     crashed = failure("host-0", "a crash", 1, began=8, time=12.0)
-    # Of a host that fell before its first lines were written.
+    # This host failed before its first lines were written.
     soon = failure("host-1", "no such row", 1, began=8, time=9.5)
     ledgers = {"0-0": [began(1, at=0)], "1-0": [began(9, at=8.7)], "2-0": [began(22, attempt=1, at=20)]}
     found = history(write_run(tmp_path, ledgers, {}, evicted, crashed, soon))

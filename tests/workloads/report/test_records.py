@@ -14,7 +14,7 @@ def write(storage: Path, submission: str, name: str, time: float, **facts: objec
     (folder / name).write_text(json.dumps(record))
 
 
-def test_the_name_of_a_record_tells_attempt_and_begin_of_its_process(tmp_path: Path) -> None:
+def test_the_name_of_a_record_has_attempt_and_begin_of_its_process(tmp_path: Path) -> None:
     write(tmp_path, "one", "job-slice-0-1-2-1790000000.json", 1_790_000_009.0)
     (recorded,) = read_failures(epath.Path(tmp_path), [])
     assert recorded == ProcessFailure("one", 1_790_000_000, Failure(2, "job-slice-0-1", "why", 1, 1_790_000_009.0))

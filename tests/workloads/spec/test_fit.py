@@ -36,7 +36,7 @@ def describe_faults(mesh: MeshSpec, model: ModelSpec = JOB.model, training: Trai
         (MeshSpec(replica=2, fsdp=1, tensor=4), "model.kv_heads must be a multiple of mesh.tensor (4), got 2"),
     ],
 )
-def test_a_mesh_that_does_not_fit_is_told_with_the_reason(mesh: MeshSpec, fault: str) -> None:
+def test_a_mesh_that_does_not_fit_is_reported_with_the_reason(mesh: MeshSpec, fault: str) -> None:
     assert fault in describe_faults(mesh)
 
 
@@ -99,7 +99,7 @@ def test_a_pipeline_gathers_its_weights_once_a_step() -> None:
     assert describe_faults(mesh) == ""
 
 
-def test_a_pipeline_is_told_of_the_meshes_that_gathering_once_a_step_would_allow() -> None:
+def test_a_pipeline_gets_the_meshes_that_gathering_once_a_step_would_allow() -> None:
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=2, fsdp=4), JOB.model, JOB.training)
     assert faults[1:] == [
         "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2",
@@ -132,7 +132,7 @@ def test_where_no_mesh_fits_the_sizes_are_to_blame() -> None:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> tuple[SliceSpec, ModelSpec, TrainingSpec]:
-    """Small slices, and sizes of which some fit some meshes."""
+    """Draw small slices, and sizes that fit some meshes."""
     slices = JOB.slices.model_copy(
         update={"count": draw(st.integers(1, 4)), "hosts": 1, "chips_per_host": draw(st.sampled_from([1, 2, 4, 6, 8]))}
     )

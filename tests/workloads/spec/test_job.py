@@ -14,7 +14,7 @@ JOB = small_job(Path("somewhere"))
 
 
 def four_slices(**changes: Any) -> JobSpec:
-    """A job on four slices of two devices, with some values of its sections replaced."""
+    """Return a job on four slices of two devices, with some values of its sections replaced."""
     whole = small_job(Path("somewhere"), replica=4, fsdp=2).model_dump()
     for section, values in changes.items():
         whole[section] |= values
@@ -92,7 +92,7 @@ def test_as_many_sequences_at_once_on_a_device_as_before_at_most() -> None:
 
 
 def test_on_fewer_slices_it_is_a_job_that_can_be_written_down_and_read() -> None:
-    # On 4 slices from 7 the accumulation would round up twice, to 4, which does not divide 840 sequences over them.
+    # From 7 slices to 4, the accumulation would round up twice, to 4, which does not divide 840 sequences over them.
     whole = small_job(Path("somewhere"), replica=8, fsdp=1, global_batch=840).model_dump()
     whole["slices"]["min_count"] = 4
     fewer = JobSpec.model_validate(whole).on_slices(7)

@@ -1,4 +1,4 @@
-"""The choice between attention kernels, by functions on a CPU in their place, and the trial's programs for TPUs."""
+"""The choice between attention kernels, with functions on a CPU in their place, and the trial's programs for TPUs."""
 
 import json
 import time
@@ -36,7 +36,7 @@ from workloads.training.mesh import build_mesh
 from workloads.training.runtime import Processes
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 MODEL = ModelSpec(vocab_size=8, embed_dim=16, mlp_dim=16, layers=1, query_heads=4, kv_heads=2, head_dim=16)
 LAYER = Layer(MODEL, kv_heads=2, sequences=2, positions=128, dtype="bfloat16", segmented=True)
@@ -149,7 +149,7 @@ def test_the_project_s_own_kernel_is_right_in_the_numbers_that_jobs_compute_with
 
 
 class Hosts(Processes):
-    """The first of two hosts of two slices; `others` is what the next one found."""
+    """The first of two hosts of two slices. `others` has the findings of the other one."""
 
     others: list[Finding]
     shared: dict[str, str]
@@ -171,7 +171,7 @@ def hosts(index: int, *others: Finding) -> Hosts:
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[Kernel, Mix]:
-    """Stand in for the kernels of TPUs."""
+    """Replace the kernels of TPUs."""
     found: dict[Kernel, Mix] = {"fused": right, "splash": slow}
     monkeypatch.setattr(attention_trial, "candidates", lambda platform, model: found)
     return found
@@ -207,7 +207,7 @@ def test_a_kernel_that_is_set_is_used_without_a_trial(
 
 
 def earlier(storage: Path, kernel: Kernel) -> None:
-    """A run on CPU devices that used `kernel`."""
+    """Write a run on CPU devices that used `kernel`."""
     folder = storage / "runs" / "run-1"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps({"spec": {}, "attention": {"cpu": kernel, "v6e": "splash-2048"}}))

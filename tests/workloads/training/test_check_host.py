@@ -1,4 +1,4 @@
-"""The slice check as a process of its own, as an init container starts it."""
+"""The slice check as a separate process, as in an init container."""
 
 import os
 import subprocess

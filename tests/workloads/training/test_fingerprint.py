@@ -131,7 +131,7 @@ def struck(self, state, batch):
     return step(self, state, batch)
 CompiledProgram.step = struck
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Chip:
 
 
 def replicas(*processes: list[int], hosts: int = 2) -> Replicas:
-    """One replica for each list of the processes that its devices belong to."""
+    """Return a replica for each list of the processes that its devices belong to."""
     devices = np.array([[Chip(index) for index in row] for row in processes], dtype=object)
     return Replicas(devices, small_job(Path("unused"), hosts=hosts).slices)
 
@@ -176,7 +176,7 @@ def test_a_replica_over_two_slices_names_both() -> None:
 
 
 def started(folder: Path, attempt: int, **training: Any) -> tuple[list[int], list[str], list[str]]:
-    """Two slices of one host each, of which the second flips a bit of its weights after step 4 of its first start."""
+    """Run two slices of one host each. The second flips a bit of its weights after step 4 of its first attempt."""
     job = small_job(folder / "storage", replica=2, fsdp=2, hosts=1, steps=6, save_every_steps=3, **training)
     path = {"PYTHONPATH": f"{folder}:{Path(__file__).parents[3]}"}
     with running_hosts(job, attempt, folder / f"logs-{attempt}", TIMEOUT_SECONDS, path) as hosts:
@@ -186,7 +186,7 @@ def started(folder: Path, attempt: int, **training: Any) -> tuple[list[int], lis
 
 
 def cause(folder: Path, address: str) -> str:
-    """What the host's first start recorded as the cause of its end."""
+    """Return the cause that the host's first attempt recorded."""
     (record,) = (folder / "storage" / "failures" / "run-1").glob(f"{address}-0-*.json")
     return json.loads(record.read_text())["cause"]
 

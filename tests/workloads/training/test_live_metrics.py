@@ -21,7 +21,7 @@ from workloads.training.runtime import Processes
 from workloads.training.start import Start
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 _OF_CHIPS = {"trainer_mfu_ratio", "trainer_hbm_used_bytes", "trainer_hbm_peak_bytes"}
 _UNTOLD = _OF_CHIPS | {"trainer_ends", "trainer_last_end_time_seconds"}
@@ -68,7 +68,7 @@ def by_cause(found: Numbers) -> dict[str, float]:
     return {cause: seconds for cause, seconds in found["trainer_seconds_total"].items() if seconds}
 
 
-def test_a_step_is_told_as_it_was(live: LiveMetrics, clock: Clock) -> None:
+def test_a_step_is_recorded(live: LiveMetrics, clock: Clock) -> None:
     clock.now = 1002.0
     live.record_step(line(7))
     found = numbers(live.text())
@@ -121,7 +121,7 @@ def test_work_is_safe_from_the_first_step_on_and_from_each_complete_save(live: L
     assert numbers(live.text())["trainer_saved_step"] == {"": 5}
 
 
-def test_what_is_the_same_for_the_job_is_told_by_its_leader_alone(clock: Clock) -> None:
+def test_what_is_the_same_for_the_job_is_reported_only_by_its_leader(clock: Clock) -> None:
     hosts = {leads: LiveMetrics(START, leads=leads, clock=clock) for leads in (True, False)}
     for metrics in hosts.values():
         metrics.record_step(line(1))
@@ -131,8 +131,8 @@ def test_what_is_the_same_for_the_job_is_told_by_its_leader_alone(clock: Clock) 
     assert "trainer_host_seconds_total" in other
 
 
-def test_a_run_tells_every_family_but_those_of_chips_and_past_ends(tmp_path: Path) -> None:
-    # CPU devices have no rated peak and tell nothing of their memory, and no start was before this one.
+def test_a_run_has_every_family_except_those_of_chips_and_past_ends(tmp_path: Path) -> None:
+    # CPU devices have no rated peak and report no memory, and there was no attempt before this one.
     job = small_job(tmp_path, steps=4, evaluate_every_steps=2)
     start = Start("run-1", 0, time.time(), None, job.slices.count, 86.4)
     live = LiveMetrics(start, leads=True)
@@ -167,7 +167,7 @@ def test_whoever_asks_gets_the_numbers_of_now() -> None:
     server.server_close()
 
 
-def test_a_host_that_is_told_no_address_serves_nothing() -> None:
+def test_a_host_without_an_address_serves_nothing() -> None:
     assert serve(LiveMetrics(FIRST_START, leads=True), {}) is None
 
 
@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_costs_no_training(capsys: pytest.CaptureFixture[st
     assert f"no metrics are served at 127.0.0.1:{port}" in capsys.readouterr().out
 
 
-def test_the_leader_tells_how_earlier_starts_ended(tmp_path: Path) -> None:
+def test_the_leader_reports_how_earlier_starts_ended(tmp_path: Path) -> None:
     folder = tmp_path / "failures" / "run-1"
     folder.mkdir(parents=True)
     record = '{"cause": "bad", "host": "host-3", "code": 23, "time": 1234.5, "elsewhere": false}'

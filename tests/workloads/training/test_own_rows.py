@@ -1,4 +1,4 @@
-"""Which rows leave the disk on each of two hosts."""
+"""Tests which rows each of two hosts reads."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""Profiles on request, with two processes as on a cluster, and those that a stop cuts short."""
+"""Profiles on request, with two processes as on a cluster, and profiles that a stop cuts short."""
 
 from pathlib import Path
 

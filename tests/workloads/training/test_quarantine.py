@@ -26,10 +26,10 @@ TPU = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
 
 @dataclass(frozen=True)
 class Node(OwnNode):
-    """A node whose API server answers with these statuses, one after the other, then well."""
+    """A node whose API server answers with these statuses, one after the other, then with success."""
 
     refusals: list[int] = field(default_factory=list[int])
-    """0: an answer that is no HTTP."""
+    """Statuses of the answers. 0 is an answer that is not HTTP."""
     sent: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def _request(self, method: str, body: bytes | None = None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ IMPATIENT = """
 from workloads.training import writer
 writer.EXPIRES_SECONDS, writer.RENEWED_EVERY_SECONDS, writer.LOOKS_EVERY_SECONDS = 4, 0.5, 0.1
 """
-"""Runs in every process before its own code, as Python's `sitecustomize`."""
+"""Code that runs in every process before its own, as Python's `sitecustomize`."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def found(folder: Path) -> Lease:
 
 
 def left_by(folder: Path, run_id: str, error: BaseException | None, start: int = 0) -> None:
-    """The lease after an end by `error`."""
+    """Write the lease after an exit with `error`."""
     entered = of(folder, run_id, start).__enter__()
     entered.__exit__(type(error) if error else None, error, None)
 

@@ -69,9 +69,9 @@ def test_imported_weights_are_the_same_model(model: ModelSpec, tmp_path: Path) -
 @pytest.mark.costs(cpu_seconds=20)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_imported_weights_give_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
-    """`reference_logits.json` has those of the last four of `TOKENS`, by transformers 4.57.1 and PyTorch 2.7.1 with
-    eager attention in float32: `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and the
-    exported config.json."""
+    """`reference_logits.json` has the logits of the last four of `TOKENS` by transformers 4.57.1 and PyTorch 2.7.1 with
+    eager attention in float32, from `AutoModelForCausalLM.from_pretrained` on a folder with `random_tensors(model)` and
+    the exported config.json."""
     tensors = random_tensors(FAMILIES[family])
     folder = imported(write_files(tmp_path / "files", tensors), FAMILIES[family])
     weights = read_whole(folder, read_about(folder))
@@ -275,6 +275,6 @@ def test_no_folder_is_written_over(tmp_path: Path) -> None:
         imported(files, TIED)
 
 
-def test_a_folder_without_files_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"must be a folder with \*.safetensors files, but has none"):
         imported(tmp_path, TIED)
