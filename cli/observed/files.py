@@ -113,11 +113,11 @@ def read_files(folder: str) -> Files:
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
     """Failures of all hosts; `starts` are the seconds in which the known starts began."""
-    from workloads.report.records import by_start, read_failures
+    from workloads.report.records import group_by_start, read_failures
 
     return tuple(
         Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)
-        for number, hosts in enumerate(by_start(read_failures(folder, notes), starts))
+        for number, hosts in enumerate(group_by_start(read_failures(folder, notes), starts))
         for fail in (told.failure for told in hosts)
     )
 

@@ -77,7 +77,7 @@ def submission(environment: Mapping[str, str]) -> tuple[JobSpec, str, int]:
     except KeyError as missing:
         raise InvalidSpec(f"{missing.args[0]} must be set; see python -m workloads.training --help") from None
     except (ValidationError, ValueError) as fault:
-        raise InvalidSpec(f"the job specification does not hold: {fault}") from None
+        raise InvalidSpec(f"the job specification is not valid: {fault}") from None
 
 
 def usd_per_hour(environment: Mapping[str, str]) -> float | None:
