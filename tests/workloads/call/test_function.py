@@ -73,7 +73,7 @@ def test_modules_that_were_sent_along_import_what_they_like_of_the_package_that_
 
     same, error, refusal = unpacked(names)()
     assert (same, error) == (True, True)
-    assert "do it from where you called" in refusal
+    assert "make this call from the machine that you called from" in refusal
 
 
 def test_keras_computes_with_jax_unless_something_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,12 +99,12 @@ def test_a_run_saves_adapters_only_and_goes_on_bitwise_where_it_was(
 def test_other_weights_than_the_adapters_are_for_are_refused(tmp_path: Path, weights: Path, capsys: Capture) -> None:
     trained(job(tmp_path / "run", weights, steps=1), capsys)
     other = written(tmp_path / "other", seed=8)
-    with pytest.raises(InvalidSpec, match=r"cannot go on .*initial_weights: expected weights with the digest"):
+    with pytest.raises(InvalidSpec, match=r"cannot continue .*initial_weights: expected weights with the digest"):
         trained(job(tmp_path / "run", other, steps=2), capsys)
     with pytest.raises(InvalidSpec, match=r"training.lora: expected rank=4 alpha=8.* got rank=4 alpha=4"):
         trained(job(tmp_path / "run", weights, steps=2, lora=LoraSpec(rank=4, alpha=4)), capsys)
     run = epath.Path(tmp_path / "run" / "runs" / "run-1")
-    with pytest.raises(InvalidSpec, match=r"other must hold the weights that the adapters were trained for, .*name"):
+    with pytest.raises(InvalidSpec, match=r"other must have the weights that the adapters were trained for, .*give"):
         export(run, epath.Path(tmp_path / "out"), None, str(other))
 
 

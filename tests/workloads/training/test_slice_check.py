@@ -95,7 +95,11 @@ def test_a_device_that_fails_as_it_hands_out_its_product_is_a_bad_host_and_one_t
 @pytest.mark.parametrize(
     ("which", "kind", "message"),
     [
-        (0, BadHost, "host-0 of slice 0 saw: a sum over its slice with 1 wrong numbers at device 0; which host of"),
+        (
+            0,
+            BadHost,
+            "host-0 of slice 0 saw: a sum over its slice with 1 wrong numbers at device 0; the faulty host of",
+        ),
         (1, BadHost, "host-0 of slice 0 saw: a gathering from its slice with 1 wrong numbers at device 0"),
         (2, WrongCollective, "host-0 of slice 0 saw: a sum over all slices with 1 wrong numbers at device 0; within"),
     ],

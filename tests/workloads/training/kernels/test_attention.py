@@ -125,7 +125,7 @@ def test_sequences_that_do_not_fit_the_vmem_of_a_chip_are_refused(
 
 
 def test_what_the_kernels_cannot_take_is_refused_with_what_to_do() -> None:
-    assert "100 tokens; this kernel takes multiples of 128" in refusal("TPU v6 lite", 48 * 128, 100)
+    assert "100 tokens; this kernel needs multiples of 128" in refusal("TPU v6 lite", 48 * 128, 100)
     with pytest.raises(ValueError, match=r"z has 5120 rows, but .* needs 6144"):
         refusal("TPU v6 lite", 40 * 128, 8192)
 
