@@ -102,7 +102,7 @@ def read_files(folder: str) -> Files:
             history = read_history(find_run(place))
         except NoReport:
             return Files(failures=_failures(place, [], notes), notes=tuple(notes))
-        failures = _failures(place, [int(start.began[0]) for start in history.tried], notes)
+        failures = _failures(place, [int(start.began[0]) for start in history.attempts], notes)
         return _figures(history, failures, notes)
     except ImportError as fault:
         notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be loaded here: {fault}")
@@ -113,11 +113,11 @@ def read_files(folder: str) -> Files:
 
 def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> tuple[Failure, ...]:
     """Failures of all hosts; `starts` are the seconds in which the known starts began."""
-    from workloads.report.records import by_start, read_failures
+    from workloads.report.records import group_by_start, read_failures
 
     return tuple(
         Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)
-        for number, hosts in enumerate(by_start(read_failures(folder, notes), starts))
+        for number, hosts in enumerate(group_by_start(read_failures(folder, notes), starts))
         for fail in (told.failure for told in hosts)
     )
 
@@ -129,9 +129,9 @@ def _figures(history: "History", failures: tuple[Failure, ...], notes: Sequence[
     return Files(
         training=training_of(history),
         last_step_at=max((step.time for step in steps), default=None),
-        starts=tuple(_begun(start) for start in history.tried),
+        starts=tuple(_begun(start) for start in history.attempts),
         failures=failures,
-        goodput=goodput(history.tried),
+        goodput=goodput(history.attempts),
         notes=(*notes, *history.notes),
     )
 

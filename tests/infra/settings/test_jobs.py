@@ -151,9 +151,7 @@ def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -
     values["jobs"] = {"one": wanting("c", "b"), "two": wanting("b", "a")}
     assert list(parse(values).teams["research"].quota) == ["c", "b", "a"]
     values["jobs"]["whim"] = wanting("a", "c")
-    assert (
-        "an order of groups that fits the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
-    )
+    assert "an order of groups that fits the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
 
 
 @hypothesis_settings(deadline=None)

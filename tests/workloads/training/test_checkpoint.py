@@ -27,7 +27,7 @@ from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
-"""Without a compilation cache."""
+"""CPU time without a compilation cache."""
 
 ALONE = Processes(0, 1, "host-0")
 MANIFEST = {"image": "registry/image@sha256:abc"}
@@ -72,7 +72,7 @@ def save(state: TrainState, take: Take) -> Callable[..., None]:
 
 @pytest.fixture
 def saved(tmp_path: Path, save: Callable[..., None]) -> Path:
-    """Of steps 2, 4 and 6 the newest two were kept."""
+    """Save steps 2, 4 and 6, of which the newest two are kept."""
     save(tmp_path)
     return tmp_path
 
@@ -211,7 +211,7 @@ def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, shapes: TrainSta
     assert opened(tmp_path).restore(shapes, take, lambda line: pytest.fail(line.line())) is None
 
 
-def test_a_save_that_fails_is_told_with_its_cause_and_never_finished(
+def test_a_save_that_fails_is_reported_with_its_cause_and_never_finished(
     tmp_path: Path, state: TrainState, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: object) -> None:
@@ -237,7 +237,7 @@ class Counted(Processes):
 
 
 def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
-    """Times between saves when step n takes paces(n) seconds, and how often the hosts talked."""
+    """Return the times between saves if step n takes paces(n) seconds, and how often the hosts communicated."""
     now, last, gaps = 0.0, 0.0, list[float]()
     processes = Counted(0, 1, "host-0")
     processes.asked.clear()
@@ -247,7 +247,7 @@ def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
         if timer.is_up(step):
             gaps.append(now - last)
             last = now
-            timer.saved(step)
+            timer.restart(step)
     return gaps, len(processes.asked)
 
 
