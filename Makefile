@@ -35,7 +35,7 @@ docs: $(ENVIRONMENT) ## these pages as a site in the folder site; a link that le
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet && echo "open site/index.html"
 
 lint: $(ENVIRONMENT) ## formatting, lint rules, strict types, import contracts
-	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && .venv/bin/pyright && .venv/bin/lint-imports
+	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet . && $(PYTHON) -m tests.words && .venv/bin/pyright && .venv/bin/lint-imports
 
 format: $(ENVIRONMENT) ## rewrite the sources as lint wants them
 	@.venv/bin/ruff format --quiet . && .venv/bin/ruff check --fix --quiet .

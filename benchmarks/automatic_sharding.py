@@ -1,7 +1,7 @@
 """The trainer's step with its collectives left to XLA's partitioner, to compare with.
 
-The model's functions name mesh axes; here each is an axis of one part, which jax.vmap provides, and jit is told how
-weights and batch lie.
+The model's functions name mesh axes; here each is an axis of one part, which jax.vmap provides, and jit gets the
+shardings of weights and batch.
 """
 
 from collections.abc import Callable

@@ -24,20 +24,20 @@ _POLL_SECONDS = 0.4
 _CALM_SECONDS = 3.0
 """Kueue looks again at what was set aside within a second of any change."""
 _MOST_EVICTIONS = 4
-"""Of a workload: then it is left stopped, or it would keep Kueue busy for ever."""
+"""Evictions of a workload after which it is left stopped. It would keep Kueue busy endlessly."""
 _TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Result(Decision):
-    """What came of a trial."""
+    """Result of a trial."""
 
     trial: Trial
 
 
 @dataclass
 class _Watched:
-    """Workloads of all trials, and who pushed out whom since the last look."""
+    """Workloads of all trials, and the preemptions since the last look."""
 
     api: ApiServer
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])

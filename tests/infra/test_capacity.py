@@ -54,7 +54,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
         {**RESERVED, "block": "b"},
         CUBES,
         "capacity",
-        "since only those of 7x have blocks, got a block for v5p; remove block",
+        "only those of 7x have blocks, got a block for v5p; remove block",
     ),
     (
         {**RESERVED, "block": "b", "sub_block": "s"},

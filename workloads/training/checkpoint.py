@@ -18,7 +18,7 @@ from etils import epath
 
 from workloads.progress import CheckpointSkipped
 from workloads.spec import TrainingSpec
-from workloads.training.failures import NoCheckpoint, SaveFailed
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Fingerprints, Take, differences
 from workloads.training.restore import Restore
 from workloads.training.runtime import Processes
@@ -26,6 +26,10 @@ from workloads.training.step import TrainState
 
 STATE = "state"
 RECORD = "record"
+
+FORMAT = 1
+"""Format of the checkpoints that this image writes, and the newest that it reads. A change that an older image would
+take for damage increases it. Records without a format are of format 1."""
 
 SMALLEST_SHARED_BYTES = 32 << 20
 """Smallest part for which replicas share the writing of a shard. Cutting it up takes a program for each shape, which
@@ -50,8 +54,18 @@ class Record:
 
 
 def read_record(folder: epath.Path) -> Record:
-    """Return the record of the checkpoint in `folder`."""
-    return Record(**ocp.JsonCheckpointHandler().restore(folder / RECORD))
+    """Return the record of the checkpoint in `folder`.
+
+    Raises:
+        NewerCheckpoint: a newer image wrote it.
+    """
+    found: dict[str, Any] = ocp.JsonCheckpointHandler().restore(folder / RECORD)
+    if (written := found.get("format", 1)) > FORMAT:
+        raise NewerCheckpoint(
+            f"the checkpoint of step {folder.name} has format {written}, and this image reads formats up to {FORMAT};"
+            f" deploy the image that wrote it ({found.get('manifest', {}).get('image')}) or a newer one"
+        )
+    return Record(found["fingerprints"], found["manifest"])
 
 
 class _Manager(ocp.CheckpointManager):
@@ -111,6 +125,7 @@ class Checkpoints:
 
         Raises:
             NoCheckpoint: there are checkpoints, but none can be used. They are not moved.
+            NewerCheckpoint: a newer image wrote the newest one that is not damaged. It is not moved.
         """
         return self._newest({}, shapes, take, report)
 
@@ -134,6 +149,7 @@ class Checkpoints:
         skipped = dict(later)
         self._searches += 1
         for step in reversed([step for step in self.steps() if step not in later]):
+            self._require_known_format(step)
             state, fault = self._read_together(step, shapes, take)
             if state is not None:
                 self._move_away(skipped, report)
@@ -152,7 +168,7 @@ class Checkpoints:
 
         It returns when the arrays are copied from the devices.
         """
-        record = {"fingerprints": fingerprints, "manifest": manifest}
+        record = {"format": FORMAT, "fingerprints": fingerprints, "manifest": manifest}
         items = {STATE: ocp.args.PyTreeSave(state), RECORD: ocp.args.JsonSave(record)}
         begun = self._orbax.save(step, args=ocp.args.Composite(**items))
         assert begun, f"Orbax refuses step {step}: it has a checkpoint of it or of a later one"
@@ -204,6 +220,20 @@ class Checkpoints:
             return restore.read(lambda shapes: self._reader.restore(folder, args=ocp.args.StandardRestore(shapes))), ""
         except Exception as error:  # noqa: BLE001 - damaged data reaches us as ValueError or as a bare Exception
             return None, _sentence(error)
+
+    def _require_known_format(self, step: int) -> None:
+        newer = self._newer_format(step) if self._processes.leads else ""
+        if newer := self._processes.share(f"format/{self._searches}/{step}", newer):
+            raise NewerCheckpoint(newer)
+
+    def _newer_format(self, step: int) -> str:
+        try:
+            read_record(self._folder / str(step))
+        except NewerCheckpoint as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 - a damaged record is found again, and reported, when the arrays are checked
+            return ""
+        return ""
 
     def _verdict(self, step: int, replicas: list[Fingerprints]) -> str:
         try:

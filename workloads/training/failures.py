@@ -35,6 +35,10 @@ class NoCheckpoint(TrainingStopped):
     code = ExitCode.NO_CHECKPOINT
 
 
+class NewerCheckpoint(NoCheckpoint):
+    """The newest checkpoint was written by a newer image, in a format that this one cannot read."""
+
+
 class ReplicasDiffer(TrainingStopped):
     """Replicas hold different weights, so a device computed wrongly. The next attempt restores a good state."""
 

@@ -1,3 +1,4 @@
+import json
 import math
 import re
 from collections.abc import Callable
@@ -19,8 +20,8 @@ from tests.workloads.jobs import small_job
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint, restore
-from workloads.training.checkpoint import Checkpoints, SaveTimer, read_record
-from workloads.training.failures import NoCheckpoint, SaveFailed
+from workloads.training.checkpoint import FORMAT, Checkpoints, SaveTimer, read_record
+from workloads.training.failures import NewerCheckpoint, NoCheckpoint, SaveFailed
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import REPLICA, build_mesh
 from workloads.training.runtime import Processes
@@ -205,6 +206,31 @@ def test_training_does_not_start_over_when_no_checkpoint_can_be_used(
         ) as stop:
             opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line()))
         assert stop.value.code is ExitCode.NO_CHECKPOINT
+
+
+def rewrite_record(folder: Path, **changed: object) -> None:
+    path = folder / "record" / "metadata"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+
+def test_a_checkpoint_of_a_newer_image_ends_the_attempt_and_stays_where_it_is(
+    saved: Path, shapes: TrainState, take: Take
+) -> None:
+    rewrite_record(saved / "checkpoints" / "6", format=FORMAT + 1, added="by a newer image")
+    with pytest.raises(NewerCheckpoint, match=rf"step 6 has format {FORMAT + 1}.* up to {FORMAT}; deploy") as stop:
+        opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line()))
+    assert stop.value.code is ExitCode.NO_CHECKPOINT
+    assert opened(saved).steps() == [4, 6]
+
+
+def test_a_checkpoint_from_before_formats_were_numbered_is_restored(
+    saved: Path, shapes: TrainState, take: Take
+) -> None:
+    path = saved / "checkpoints" / "6" / "record" / "metadata"
+    record = json.loads(path.read_text())
+    assert record.pop("format") == FORMAT
+    path.write_text(json.dumps(record))
+    assert opened(saved).restore(shapes, take, lambda line: pytest.fail(line.line())) is not None
 
 
 def test_an_empty_folder_has_nothing_to_restore(tmp_path: Path, shapes: TrainState, take: Take) -> None:
