@@ -39,7 +39,7 @@ def write(as_json: str, tables: "Sequence[Table]", form: Form, console: Console)
         console.print(renderable(tables))
 
 
-def tell(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
+def write_short(as_json: str | None, title: str, verdict: str, lines: Sequence[str], console: Console) -> None:
     """Write a short answer, as JSON if there is one; lines are never wrapped, because commands and paths are copied."""
     if as_json is not None:
         console.out(as_json)

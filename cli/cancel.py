@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from cli.answer import tell
+from cli.answer import write_short
 from cli.deployed import Deployed
 from cli.explain.finding import submit_again
 from cli.halt import Halt
@@ -64,7 +64,7 @@ def cancel(deployed: Deployed, name: str | None, console: Console, *, yes: bool,
         notes=notes,
     )
     json = cancelled.model_dump_json(indent=1) if as_json else None
-    tell(json, f"job {place.name}", "cancelled", notes, console)
+    write_short(json, f"job {place.name}", "cancelled", notes, console)
     return 0
 
 

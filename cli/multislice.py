@@ -337,11 +337,11 @@ def logs(
     ):
         if given and also:
             raise typer.BadParameter(f"expected one of {name} and {other}, got both; leave one out")
-    from cli.logs import Asked, span
+    from cli.logs import Selection, span
     from cli.logs import logs as command
 
     def answer() -> int:
-        asked = Asked(job, every, host, follow, previous, tail, span(since) if since else None, json)
+        selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, json)
         folder = folder_of(engine, sandbox)
         return command(_deployed(stack, engine, sandbox), asked, folder, Terminal(highlight=False))
 

@@ -85,11 +85,11 @@ def prepare_programs(display: Display) -> programs.Programs:
 
     def report(build: BuildProgress) -> None:
         detail = f"{build.index} of {build.total}: {build.state} {build.name}"
-        display.change(lambda now: now.tell(Phase.PROGRAMS, detail))
+        display.change(lambda now: now.describe(Phase.PROGRAMS, detail))
 
     with phase(display, Phase.PROGRAMS):
         found = builds.prepare(report)
-        display.change(lambda now: now.tell(Phase.PROGRAMS, f"{len(found.paths)} ready"))
+        display.change(lambda now: now.describe(Phase.PROGRAMS, f"{len(found.paths)} ready"))
     return found
 
 
@@ -98,13 +98,13 @@ def start_control_plane(display: Display, site: Site) -> None:
     ran = daemon.running(site) is not None
     with phase(display, Phase.CONTROL_PLANE):
         try:
-            daemon.start(site, lambda state: display.change(lambda now: now.tell(Phase.CONTROL_PLANE, state)))
+            daemon.start(site, lambda state: display.change(lambda now: now.describe(Phase.CONTROL_PLANE, state)))
         except KeyboardInterrupt:
             if not ran:
                 daemon.stop(site)
             raise Halt("stopped; no server is left running", INTERRUPTED) from None
         detail = "runs already" if ran else f"API server at {site.api_server_url}"
-        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, detail))
+        display.change(lambda now: now.describe(Phase.CONTROL_PLANE, detail))
 
 
 def recover(display: Display, engine: "Engine") -> None:
@@ -125,7 +125,7 @@ def recover(display: Display, engine: "Engine") -> None:
             " its checkpoints"
         ) from None
     if message:
-        display.change(lambda now: now.tell(Phase.CONTROL_PLANE, message))
+        display.change(lambda now: now.describe(Phase.CONTROL_PLANE, message))
 
 
 def operate[Result](
@@ -161,7 +161,7 @@ def _cancellable[Result](display: Display, name: Phase, work: Callable[[], Resul
         try:
             return running.result()
         except KeyboardInterrupt:
-            display.change(lambda now: now.tell(name, "cancelling: Pulumi finishes what is in progress"))
+            display.change(lambda now: now.describe(name, "cancelling: Pulumi finishes what is in progress"))
             _cancel(running)
             raise Halt(
                 "cancelled; what Pulumi has made so far stays, and the sandbox goes on running.\n"

@@ -89,7 +89,7 @@ def previewed(stack: str, engine: Previewing, save_plan: Path | None) -> Preview
     findings = engines.findings(events, {about.id: about.severity for about in ALL_POLICIES})
     refused_by_rules = any(finding.level == "mandatory" for finding in findings)
     told = engines.errors(events) if refusal else ()
-    if not refusal and not engines.rules_were_asked(events):
+    if not refusal and not engines.has_run_rules(events):
         told = (_NOT_ASKED,)
     return Previewed(
         stack=stack,

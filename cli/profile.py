@@ -14,7 +14,7 @@ from pathlib import Path
 from etils import epath
 from rich.console import Console
 
-from cli.answer import tell
+from cli.answer import write_short
 from cli.cancel import REFUSED
 from cli.deployed import Deployed
 from cli.halt import Halt
@@ -97,7 +97,7 @@ def profile(
     profiled = Profiled(job=job.place.name, steps=found.steps, hosts=found.hosts, size_bytes=size, folder=str(copy))
     lines = (f"{size / 1e6:.1f} MB in {copy}", f"look at it: xprof --logdir {target}")
     verdict = f"steps {found.steps[0]} to {found.steps[1]} of {found.hosts} hosts"
-    tell(profiled.model_dump_json(indent=1) if as_json else None, f"job {profiled.job}", verdict, lines, console)
+    write_short(profiled.model_dump_json(indent=1) if as_json else None, f"job {profiled.job}", verdict, lines, console)
     return 0
 
 

@@ -107,7 +107,7 @@ def read_files(folder: str) -> Files:
     except ImportError as fault:
         notes.append(f"{folder}: reading gs:// needs the package gcsfs, which cannot be loaded here: {fault}")
     except faults_of_storage() as fault:
-        notes.append(f"{folder}: expected files that can be read, got {type(fault).__name__}: {fault}")
+        notes.append(f"{folder}: cannot read its files: {type(fault).__name__}: {fault}")
     return Files(notes=tuple(notes))
 
 

@@ -2,14 +2,14 @@ import io
 
 from rich.console import Console
 
-from cli.answer import tell
+from cli.answer import write_short
 
 LINE = "look: multislice status tiny -s local --engine sandbox --sandbox a/folder/with/a/name/longer/than/a/line"
 
 
 def told(as_json: str | None) -> str:
     file = io.StringIO()
-    tell(as_json, "job tiny", "cancelled", [LINE], Console(file=file, width=30))
+    write_short(as_json, "job tiny", "cancelled", [LINE], Console(file=file, width=30))
     return file.getvalue()
 
 

@@ -142,7 +142,7 @@ def test_drift_is_looked_for_without_a_change_of_the_state(calls: Path) -> None:
 
 
 def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
-    with pytest.raises(Halt, match=r"got 'unknown'; make it, pulumi stack init unknown"):
+    with pytest.raises(Halt, match=r"got 'unknown'; create it with `pulumi stack init unknown`"):
         PulumiEngine("unknown").preview(ignore)
     assert not calls.exists()
 

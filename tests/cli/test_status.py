@@ -90,7 +90,7 @@ def test_a_head_hides_no_host_that_is_missing(server: Played, storage: Path) -> 
     shown = console()
     assert status(stack(server, storage), None, shown, json=False) == 0
     lines = re.sub(" +", " ", told(shown))
-    assert "hosts 3 of 4 run, on 2 slices" in lines
+    assert "hosts 3 of 4 running on 2 slices" in lines
     assert "head - Running gke-system-0" in lines
     assert "1 more to be created" in lines
 
@@ -101,7 +101,7 @@ def test_a_job_that_waits_for_its_head_alone_says_so(server: Played, storage: Pa
     shown = console()
     watch = Watch(stack(server, storage), None, shown, wait=lambda _: finish(server))
     assert watch.run() == 0
-    assert "tiny starting, 4 of 4 hosts run, the head does not, " in told(shown).splitlines()[0]
+    assert "tiny starting, 4 of 4 hosts running, head not running, " in told(shown).splitlines()[0]
 
 
 def test_as_json_it_is_one_object(server: Played, storage: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_slice_without_a_host_is_told(tmp_path: Path) -> None:
     with scope(without_nodes("pool-1"), tmp_path) as found:
         told = [fault for fault in faults(found) if fault[0] == "nodes"]
     ((_, subject, says, fix),) = told
-    assert (subject, says) == ("slice pool-1", "it has no host, of 2x4")
+    assert (subject, says) == ("slice pool-1", "has no hosts; topology 2x4")
     assert "see pools; `pulumi up --refresh --stack local`" in fix
 
 
@@ -248,7 +248,7 @@ def test_who_waits_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
     cluster.objects[f"{WORKLOADS}/jobset-big"] = workload
     with scope(cluster, tmp_path) as found:
         told = [check.says for check in examined(found) if check.subject == "namespace research"]
-    assert "1 wait: jobset-big: insufficient quota for google.com/tpu" in told
+    assert "1 waiting: jobset-big: insufficient quota for google.com/tpu" in told
 
 
 def test_a_stack_that_does_not_stand_fails_once_and_the_rest_is_not_asked(tmp_path: Path) -> None:

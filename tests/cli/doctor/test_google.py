@@ -103,7 +103,7 @@ def test_too_few_chips_are_told_with_the_quota_to_ask_for(
         told = [fault for fault in faults(found) if fault[0] == "quota"]
     ((_, _, says, fix),) = told
     assert says == "Google grants 8 chips in us-east5, the group has 16"
-    assert "ask for more of TPUS-PER-TPU-FAMILY-per-project-region" in fix
+    assert "request a higher TPUS-PER-TPU-FAMILY-per-project-region" in fix
 
 
 @pytest.mark.parametrize(("capacity", "granted"), [("on-demand", 32), ({"kind": "flex-start", "max_run_hours": 1}, 16)])

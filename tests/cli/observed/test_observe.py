@@ -113,7 +113,7 @@ def test_storage_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "runs").write_text("not a folder")
     (told,) = read_files(str(tmp_path / "job")).notes
-    assert "expected files that can be read, got NotADirectoryError" in told
+    assert "cannot read its files: NotADirectoryError" in told
 
 
 def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> None:
