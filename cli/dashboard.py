@@ -48,7 +48,7 @@ _HEADERS = {
 }
 _LEAST_REFRESH_SECONDS = 5
 _REFRESH_FACTOR = 10
-"""A browser reloads a page after this many times the time it took to make the page, because reading a bucket is slow."""
+"""A browser reloads a page after this many times the time that making it took, because reading a bucket is slow."""
 _MOST_EVENTS = 50
 _BAD = (State.DEACTIVATED, State.FAILED)
 
@@ -63,7 +63,7 @@ def dashboard(deployed: Deployed, port: int, console: Console, *, json: bool) ->
         server = Dashboard(Pages(Observer(deployed)), port)
     except OSError as fault:
         raise Halt(
-            f"--port must be a free port on {ADDRESS}, got {port}: {fault}; omit it to use any free port"
+            f"--port must be a free port on {ADDRESS}, got {port}: {fault}; omit it to get any free port"
         ) from None
     if json:
         console.out(as_json({"stack": deployed.stack, "url": server.url}))

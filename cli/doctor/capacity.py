@@ -44,16 +44,14 @@ def quotas(scope: Scope) -> Findings:
         if group and group.capacity.on_request:
             yield ok(f"flavor {name}", f"{found}; the others are created on request")
         else:
-            fix = f"see the check of the nodes, or lower the quota and run `pulumi up --stack {scope.stack}`"
+            fix = f"see the nodes, or lower the quota and run `pulumi up --stack {scope.stack}`"
             yield judged(f"flavor {name}", found, passes=quota <= chips, fix=fix)
 
 
 def google_quota(scope: Scope) -> Findings:
     """Check that Google grants the chips of each slice group."""
     if scope.settings is None:
-        yield skipped(
-            "TPU quota", f"the number of chips is unknown, because stacks/Pulumi.{scope.stack}.yaml is missing"
-        )
+        yield skipped("TPU quota", f"stacks/Pulumi.{scope.stack}.yaml, which has the number of chips, is missing")
         return
     found = scope.in_google()
     groups = scope.settings.slices
@@ -286,9 +284,7 @@ def _check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> C
     if cordoned:
         return failed(subject, f"cordoned: {', '.join(cordoned)}", f"kubectl uncordon {' '.join(cordoned)}")
     if len(nodes) < wanted:
-        return failed(
-            subject, f"{len(nodes)} of {wanted} hosts exist", "see the check of the pools: GKE creates whole slices"
-        )
+        return failed(subject, f"{len(nodes)} of {wanted} hosts exist", "see the pools: GKE creates whole slices")
     return ok(subject, f"all {len(nodes)} hosts are ready")
 
 

@@ -16,7 +16,7 @@ from cli import stack_file
 from cli.environments.files import Files
 from cli.multislice import app
 from cli.options import Engine
-from cli.preview import Asked
+from cli.preview import PreviewRequest
 from cli.sandbox_folder import SANDBOX
 from sandbox.engine import PolicyPack
 from tests.cli.environments.conftest import stacks_of_our_own
@@ -122,9 +122,9 @@ class Saving(Played):
 
 
 def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, asked = Saving(), list[Asked]()
+    engine, asked = Saving(), list[PreviewRequest]()
 
-    def of(wish: Asked, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
+    def of(wish: PreviewRequest, path: Path, policy: PolicyPack) -> AbstractContextManager[Saving]:
         del path, policy
         asked.append(wish)
         return nullcontext(engine)
@@ -133,7 +133,7 @@ def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch:
     words = ("preview", "-s", "dev")
     assert forms_of(*words) == FORMS
     told(*words, "--engine", "pulumi", "--save-plan", "plan.json", "--sandbox", "here")
-    plain = Asked("dev", "sandbox", None, None)
+    plain = PreviewRequest("dev", "sandbox", None, None)
     assert asked == [plain] * 3 + [replace(plain, engine="pulumi", save_plan=Path("plan.json"), sandbox=Path("here"))]
     assert engine.saved == [None] * 3 + [Path("plan.json")]
 

@@ -15,14 +15,14 @@ from cli.answer import Form
 from cli.environments.files import OURS, Files
 from cli.halt import Halt
 from cli.multislice import app
-from cli.preview import Asked, preview, previewed
+from cli.preview import PreviewRequest, preview, previewed
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from tests.cli.shown import told
 from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
 from tests.policy.lasting import without_expiry
 
-DEV = Asked("dev", "sandbox", save_plan=None, sandbox=None)
+DEV = PreviewRequest("dev", "sandbox", save_plan=None, sandbox=None)
 
 
 ASKED = EngineEvent.from_json(
@@ -102,10 +102,13 @@ def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
     [
         (replace(DEV, stack="prd"), r"--stack must name a file .*, got 'prd'; choose one of: dev, "),
         (replace(DEV, sandbox=Path("nowhere")), r"expected a sandbox in the folder nowhere"),
-        (replace(DEV, engine="pulumi", sandbox=Path("here")), r"--sandbox goes with --engine sandbox, got here"),
+        (
+            replace(DEV, engine="pulumi", sandbox=Path("here")),
+            r"--sandbox needs --engine sandbox, got --engine pulumi and --sandbox here",
+        ),
     ],
 )
-def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, message: str) -> None:
+def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: PreviewRequest, message: str) -> None:
     with pytest.raises(Halt, match=message):
         preview(asked, Form.TEXT, Console())
 

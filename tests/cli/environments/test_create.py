@@ -89,7 +89,7 @@ def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: dat
 def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
     told = refused(Wish("dev", "dev", "8h"), backend, files, now)
     assert "Pulumi.dev.yaml and the backend" in told
-    assert "destroy" not in told, "a stack that stays is not for an environment to end"
+    assert "destroy" not in told, "a permanent stack must not be destroyed as an environment"
     backend.stacks["pr-1"] = Stack()
     assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
 
@@ -132,13 +132,13 @@ def test_a_namespace_of_another_stack_is_refused(backend: Remembered, files: Fil
 
 def test_an_environment_is_no_source(backend: Remembered, files: Files, now: datetime) -> None:
     made(WISH, backend, files, now)
-    with pytest.raises(Halt, match="--from: expected a stack that stays, got the environment pr-1"):
+    with pytest.raises(Halt, match="--from: expected a permanent stack, got the environment pr-1"):
         create(Wish("other", "pr-1", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
 
 
 def test_nothing_is_left_when_no_stack_could_be_made(backend: Remembered, files: Files, now: datetime) -> None:
     backend.refuses = "no access"
-    assert "pr-1 is not up, nothing was made\nno access" in refused(WISH, backend, files, now)
+    assert "pr-1 is not up, and nothing was created\nno access" in refused(WISH, backend, files, now)
 
 
 def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
@@ -149,7 +149,7 @@ def test_a_stack_whose_update_was_refused_before_it_began_is_removed_again(
         raise StacksError("a mandatory rule is broken")
 
     backend.up = up
-    assert "pr-1 is not up, nothing was made\na mandatory rule" in refused(WISH, backend, files, now)
+    assert "pr-1 is not up, and nothing was created\na mandatory rule" in refused(WISH, backend, files, now)
     assert [*backend.stacks] == ["dev"]
 
 
@@ -160,7 +160,9 @@ def test_what_a_failed_update_has_made_can_be_found(backend: Remembered, files: 
         Remembered.up(backend, name)
 
     backend.up = up
-    with pytest.raises(Halt, match="what was made is billed; go on: .* or multislice env destroy pr-1\nno chips"):
+    with pytest.raises(
+        Halt, match="and its resources are billed; continue .* run multislice env destroy pr-1\nno chips"
+    ):
         made(WISH, backend, files, now)
     assert config_of(files.stack("pr-1"))
 
