@@ -118,7 +118,7 @@ def _failures(folder: "epath.Path", starts: Sequence[int], notes: list[str]) -> 
     return tuple(
         Failure(fail.time, fail.host, fail.code, _first_line(fail.cause), fail.attempt, number)
         for number, hosts in enumerate(by_start(read_failures(folder, notes), starts))
-        for fail in (told.failure for told in hosts)
+        for fail in (each.failure for each in hosts)
     )
 
 
@@ -177,8 +177,8 @@ def _outcome(outcome: str, step: int) -> str:
 
 
 def _steps_in_all(history: "History") -> int:
-    told = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
-    return next((steps for steps in reversed(told) if isinstance(steps, int)), 0)
+    counts = [event.facts.get("steps") for start in history.starts if (event := start.last("RunStarted"))]
+    return next((steps for steps in reversed(counts) if isinstance(steps, int)), 0)
 
 
 def _curve(history: "History") -> list[tuple[int, float]]:
