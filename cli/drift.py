@@ -47,7 +47,7 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     stack_file.read(path)
     # Progress goes to stderr, because another program may read the answer.
     waiting = Terminal(stderr=True).status(f"refreshing every object of {stack}")
-    with engines.engine_of(path, sandbox) as engine, waiting:
+    with engines.open_engine(path, sandbox) as engine, waiting:
         found = drifted(stack, engine)
     write(found.model_dump_json(indent=1), drift_tables(found), form, console)
     if found.errors:

@@ -94,7 +94,7 @@ class _Checkout(automation.LocalWorkspace):
 
 
 @contextmanager
-def engine_of(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
+def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
     """Provide the engine of a sandbox folder, or the user's own Pulumi if it is None, for the stack of a file.
 
     Raises:

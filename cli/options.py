@@ -19,12 +19,12 @@ from cli.sandbox_folder import SANDBOX
 
 def complete_stacks(incomplete: str) -> list[str]:
     """Return the stacks with a stack file whose names begin with `incomplete`."""
-    return _beginning(incomplete, stack_file.names())
+    return _complete(incomplete, stack_file.names())
 
 
 def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs whose names begin with `incomplete`, of the stack given before on the command line or of all."""
-    return _beginning(incomplete, names_of_jobs(context.params.get("stack")))
+    return _complete(incomplete, names_of_jobs(context.params.get("stack")))
 
 
 def names_of_jobs(stack: str | None) -> list[str]:
@@ -42,7 +42,7 @@ def _jobs_of(stack: str) -> list[str]:
     return [str(name) for name in (*(several if isinstance(several, Mapping) else ()), named) if name]
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _complete(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 

@@ -129,7 +129,7 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
         with tempfile.TemporaryDirectory() as folder:
             yield Engine(create(Path(folder)), programs.found(), path, policy)
         return
-    with engines.engine_of(path, request.sandbox, policy) as engine:
+    with engines.open_engine(path, request.sandbox, policy) as engine:
         yield engine
 
 

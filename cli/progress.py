@@ -155,10 +155,10 @@ def lines(before: Progress, after: Progress) -> list[str]:
 def times(progress: Progress) -> Text:
     """Return a table of the time that each phase took."""
     spans = [(phase, span) for phase in progress.phases if (span := progress.spans.get(phase))]
-    return named_rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
+    return align_rows([(phase, duration(span.seconds(span.ended or span.started))) for phase, span in spans])
 
 
-def named_rows(rows: "list[tuple[str, str]]") -> Text:
+def align_rows(rows: "list[tuple[str, str]]") -> Text:
     """Return names and values as lines that are never wrapped or cut, because users copy paths and commands."""
     width = max(len(name) for name, _ in rows)
     return Text("\n").join(Text.assemble((f"{name:<{width}}  ", "dim"), value) for name, value in rows)

@@ -113,10 +113,10 @@ def pods_table(pods: Collection[Pod], expected: int, kind: Kind) -> RenderableTy
 
 def waiting_lines(pods: Iterable[Pod]) -> list[str]:
     """Return one line for each message of the scheduler about pods without a node."""
-    return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in by_reason(pods).items()]
+    return [f"{', '.join(hosts)} without a node: {message}" for message, hosts in group_by_reason(pods).items()]
 
 
-def by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
+def group_by_reason(pods: Iterable[Pod]) -> dict[str, list[str]]:
     """Return the hosts whose pods have no node, by the message of the scheduler."""
     said: dict[str, list[str]] = {}
     for pod in pods:

@@ -96,7 +96,7 @@ def read(path: Path) -> "Settings":
     from infra.settings.values import hide_encrypted
 
     config: dict[str, Any] = content(path)["config"]
-    faults = list(_without_prefix(config, KEYS))
+    faults = list(_find_unprefixed(config, KEYS))
     prefixed = {fault.path: fault.meant for fault in faults}
     whole = sections({prefixed.get(key, key): value for key, value in config.items()})
     try:
@@ -109,7 +109,7 @@ def read(path: Path) -> "Settings":
     raise Halt(f"{path}: {SettingsError(faults)}\n{_ADVICE}")
 
 
-def _without_prefix(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
+def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Iterator[FieldError]:
     """Yield an error for each section whose prefix is missing or misspelt.
 
     The prefix distinguishes the program's keys from those of providers.
@@ -168,7 +168,7 @@ def _loaded(path: Path) -> Any:
         sizes: dict[int, int] = {}
         if _size(node, sizes) > _MOST_VALUES:
             raise ValueError(f"aliases that expand to more than {_MOST_VALUES} values; write out the values you need")
-        if repeated := [line for each in _mappings(node, set()) for line in _repeated(each)]:
+        if repeated := [line for each in _mappings(node, set()) for line in _find_repeated(each)]:
             raise ValueError("; ".join(repeated))
         return loader.construct_document(node)
     finally:
@@ -203,7 +203,7 @@ def _mappings(node: yaml.Node, seen: set[int]) -> Iterator[yaml.MappingNode]:
         yield from _mappings(child, seen)
 
 
-def _repeated(node: yaml.MappingNode) -> Iterator[str]:
+def _find_repeated(node: yaml.MappingNode) -> Iterator[str]:
     """Yield an error for each key that occurs more than once, because PyYAML would silently use the last one."""
     lines: dict[tuple[str, str], list[int]] = {}
     for key, _ in node.value:

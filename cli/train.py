@@ -126,7 +126,7 @@ def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
     columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("joining hosts, compiling", total=spec.training.steps)
-        for line in _without_noise(hosts.follow()):
+        for line in _drop_noise(hosts.follow()):
             seen.summary = RunSummary.parse(line) or seen.summary
             if started := RunStarted.parse(line):
                 progress.update(bar, completed=started.step)
@@ -140,7 +140,7 @@ def _show(hosts: Hosts, spec: JobSpec, console: Console, began: float) -> Seen:
     return seen
 
 
-def _without_noise(lines: Iterator[str]) -> Iterator[str]:
+def _drop_noise(lines: Iterator[str]) -> Iterator[str]:
     """Yield the lines without those that Gloo prints for every group of processes that it connects."""
     return (line for line in lines if not line.startswith("[Gloo]"))
 

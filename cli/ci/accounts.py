@@ -119,7 +119,7 @@ def provider(number: str) -> str:
     return f"{_pool(number)}/providers/{_PROVIDER}"
 
 
-def of_project(project: str, repository_id: int) -> Iterator[Command]:
+def prepare_project(project: str, repository_id: int) -> Iterator[Command]:
     """Yield the commands that prepare a project: among them an identity provider that trusts only this repository."""
     inside = ("--project", project)
     yield Command(("services", "enable", *(f"{service}.googleapis.com" for service in _SERVICES), *inside))
@@ -139,7 +139,7 @@ def of_project(project: str, repository_id: int) -> Iterator[Command]:
     yield Command(role, makes=True)
 
 
-def of_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:
+def prepare_environment(environment: Environment, number: str, repository: str) -> Iterator[Command]:
     """Yield the commands that create the account and its grants, and last, let the environment's jobs act as it."""
     place = environment.place
     member = ("--member", f"serviceAccount:{environment.account}")

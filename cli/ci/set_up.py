@@ -68,7 +68,7 @@ def set_up(wish: Wish, folder: Path, *, apply: bool) -> Iterator[str]:
     )
     for place in places:
         yield f"{place.project}, of the stack {place.stack}"
-        yield from _carried_out(accounts.of_project(place.project, plan.repository_id), apply=apply)
+        yield from _execute(accounts.prepare_project(place.project, plan.repository_id), apply=apply)
         for environment in plan.environments:
             if environment.place == place:
                 yield from _environment(environment, plan, wish, apply=apply)
@@ -84,7 +84,7 @@ def _environment(environment: Environment, plan: Plan, wish: Wish, *, apply: boo
     if apply:
         reviewed_by = plan.reviewers if environment.reviewed else ()
         _protect(f"repos/{wish.repository}/environments/{environment.name}", environment.branches, reviewed_by)
-    yield from _carried_out(accounts.of_environment(environment, number, wish.repository), apply=apply)
+    yield from _execute(accounts.prepare_environment(environment, number, wish.repository), apply=apply)
     values = accounts.variables(environment, number)
     yield from (f"    {name}={value}" for name, value in values.items())
     if apply:
@@ -179,20 +179,20 @@ def _set_variables(values: Mapping[str, str], repository: str, *where: str) -> N
 
 def _number(project: str) -> str:
     asked = ("projects", "describe", project, "--format", "value(projectNumber)")
-    number = _ran(Command(asked)).strip()
+    number = _run(Command(asked)).strip()
     if not number.isdigit():
         raise Halt(f"expected the number of the project {project} from gcloud, got {number!r}")
     return number
 
 
-def _carried_out(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
+def _execute(commands: Iterator[Command], *, apply: bool) -> Iterator[str]:
     for command in commands:
         yield f"    gcloud {shlex.join(command.words)}"
         if apply:
-            _ran(command)
+            _run(command)
 
 
-def _ran(command: Command) -> str:
+def _run(command: Command) -> str:
     """Run the command and return its output."""
     words = ["gcloud", *command.words]
     try:

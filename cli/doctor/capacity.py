@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cli.doctor.checks import Check, Findings, Google, Scope, failed, judged, ok, skipped
-from cli.observed.cluster import without_hosts
+from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
+from cli.observed.cluster import find_hostless
 from infra.job_state import condition, is_true
 from infra.kubernetes import ApiError, Json
 from infra.names import (
@@ -45,7 +45,7 @@ def quotas(scope: Scope) -> Findings:
             yield ok(f"flavor {name}", f"{found}; the others are created on request")
         else:
             fix = f"see the nodes, or lower the quota and run `pulumi up --stack {scope.stack}`"
-            yield judged(f"flavor {name}", found, passes=quota <= chips, fix=fix)
+            yield judge(f"flavor {name}", found, passes=quota <= chips, fix=fix)
 
 
 def google_quota(scope: Scope) -> Findings:
@@ -110,7 +110,7 @@ def _check_grant(google: Google, name: str, group: SliceGroup, sharing: Mapping[
     of = "the group has" if len(sharing) == 1 else f"{' and '.join(sharing)} need"
     said = f"Google grants {granted} chips in {google.region}, {of} {needed}"
     fix = f"request a higher {quota}: https://console.cloud.google.com/iam-admin/quotas"
-    yield judged(subject, said, passes=granted == _UNLIMITED or granted >= needed, fix=fix)
+    yield judge(subject, said, passes=granted == _UNLIMITED or granted >= needed, fix=fix)
 
 
 def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
@@ -249,7 +249,7 @@ def pools(scope: Scope) -> Findings:
 
 def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
     """Check the slices without a node, that is, those that are not in `pools`."""
-    hostless = without_hosts(scope.up.outputs, pools)
+    hostless = find_hostless(scope.up.outputs, pools)
     fix = f"see pools; `pulumi up --refresh --stack {scope.stack}`"
     for name, topology in (hostless or {}).items():
         taken = "spot capacity that Google took back returns without any action"

@@ -181,7 +181,7 @@ def failed(subject: str, says: str, fix: str) -> Check:
     return Check(subject=subject, verdict=Verdict.FAILED, says=says, fix=fix)
 
 
-def judged(subject: str, says: str, *, passes: bool, fix: str) -> Check:
+def judge(subject: str, says: str, *, passes: bool, fix: str) -> Check:
     """Return a check that passed or failed, with the same result text."""
     return ok(subject, says) if passes else failed(subject, says, fix)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from cli.doctor.checks import Findings, NotAsked, Scope, failed, judged, ok, skipped
+from cli.doctor.checks import Findings, NotAsked, Scope, failed, judge, ok, skipped
 from infra.job_state import is_true
 from infra.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
 
@@ -93,7 +93,7 @@ def clock(scope: Scope) -> Findings:
     """Check that this machine's clock agrees with that of the API server."""
     ahead = (datetime.now(UTC) - _now(scope)).total_seconds()
     found = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the API server"
-    yield judged("this machine", found, passes=abs(ahead) <= _HERE_SECONDS, fix="sudo timedatectl set-ntp true")
+    yield judge("this machine", found, passes=abs(ahead) <= _HERE_SECONDS, fix="sudo timedatectl set-ntp true")
 
 
 def node_clocks(scope: Scope) -> Findings:

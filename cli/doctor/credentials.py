@@ -2,7 +2,7 @@
 
 import os
 
-from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judged, ok, skipped, token
+from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
 from infra.names import JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
 from workloads.report.command import answering, faults_of_storage
 
@@ -44,7 +44,7 @@ def rights(scope: Scope) -> Findings:
         refused = [words for words, allowed in may.items() if not allowed]
         said += f"; may not {', '.join(refused)}" if refused else ""
         fix = f"become a member of the team of {namespace}: teams.NAME.members, then `pulumi up`"
-        yield judged(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
+        yield judge(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
 
 
 def bucket(scope: Scope) -> Findings:

@@ -81,7 +81,7 @@ def create(wish: Wish, backend: Backend | None, files: Files, now: datetime, for
     Raises:
         Halt: The environment cannot be created, for which the message lists every error, or the update failed.
     """
-    plan = plan_of(wish, backend, files, now)
+    plan = make_plan(wish, backend, files, now)
     _write(plan, files)
     if form is Form.TEXT:
         console.print(_summary(plan), markup=False, highlight=False, soft_wrap=True)
@@ -119,7 +119,7 @@ def _created(plan: Plan, backend: Backend | None, files: Files) -> Created:
     )
 
 
-def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
+def make_plan(wish: Wish, backend: Backend | None, files: Files, now: datetime) -> Plan:
     """Return the environment's stack file after checking it.
 
     Raises:
@@ -139,7 +139,7 @@ def plan_of(wish: Wish, backend: Backend | None, files: Files, now: datetime) ->
     faults += _taken(wish.name, stacks, files)
     name = _STAND_IN if faulty_name else wish.name
     try:
-        plan = derived(content, name, Environment(source=wish.source, expires_at=written(end)))
+        plan = derive(content, name, Environment(source=wish.source, expires_at=written(end)))
         sections = stack_file.sections(plan["config"])
         unknown = [stack for stack in stacks if stack != name and not files.stack(stack).exists()]
         faults += [] if faulty_name else collisions(name, Names.model_validate(sections), dict(files.others()), unknown)
@@ -234,7 +234,7 @@ def written(instant: datetime) -> str:
     return f"{instant:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def derived(content: Mapping[str, Any], name: str, environment: Environment) -> dict[str, Any]:
+def derive(content: Mapping[str, Any], name: str, environment: Environment) -> dict[str, Any]:
     """Return the content of the environment's stack file, made from the valid content of its source.
 
     It keeps the encryption key, so that the secrets of the source can be read.

@@ -105,7 +105,7 @@ MEANINGS: dict[int, Meaning] = {
         "find out whether the same slice differs again: multislice doctor {options}",
     ),
     ExitCode.FUNCTION_RAISED: Meaning(
-        "the function of the call raised an exception or returned a value that cannot be sent, so a restart cannot help",
+        "the function raised an exception or returned a value that cannot be sent, so a restart cannot help",
         "the caller gets the exception; it is also in the log of the host: multislice logs {job} {options} --all",
     ),
     ExitCode.PEER_LOST: Meaning("it lost the connection to another host, whose exit has the cause", _LOG),

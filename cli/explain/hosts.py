@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cli.explain.finding import Cause, Finding, meaning, submit_again
 from cli.observed.first_cause import first_cause
 from cli.observed.snapshot import Job, Snapshot
-from cli.render import by_reason, counted, duration, exit_words
+from cli.render import group_by_reason, counted, duration, exit_words
 from infra.job_state import Kind, State
 from workloads.spec import BAD_HOST_KEY
 
@@ -43,7 +43,7 @@ def _without_node(snapshot: Snapshot, job: Job, doctor: str) -> Iterator[Finding
         return
     marked = [node for node in snapshot.nodes if node.bad_host]
     away = [node for node in snapshot.nodes if not node.ready]
-    evidence = [f"{', '.join(hosts)}: {message}" for message, hosts in by_reason(waiting).items()]
+    evidence = [f"{', '.join(hosts)}: {message}" for message, hosts in group_by_reason(waiting).items()]
     evidence += [f"{node.name} is marked as a bad host: {node.bad_host}" for node in marked]
     evidence += [f"{node.name} is not ready: {node.not_ready}" for node in away]
     what = f"{counted(len(waiting), 'host')} of the job {'has' if len(waiting) == 1 else 'have'} no node"

@@ -64,7 +64,7 @@ def applied() -> Progress:
 
 def destroying() -> Progress:
     progress = Progress("tpu-multislice · local", DOWN_PHASES).begin(Phase.CONTROL_PLANE, START)
-    progress = progress.describe(Phase.CONTROL_PLANE, "runs already").end(Phase.CONTROL_PLANE, START + 0.1)
+    progress = progress.describe(Phase.CONTROL_PLANE, "already running").end(Phase.CONTROL_PLANE, START + 0.1)
     progress = progress.begin(Phase.DESTROY, START + 0.1)
     for name in ("job", "kueue", "slice-0"):
         for kind in ("resourcePreEvent", "resOutputsEvent"):

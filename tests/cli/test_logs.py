@@ -14,7 +14,7 @@ from sandbox.site import create
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS
 from tests.cli.api_server import Played, playing
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.cli.standing import finish, running, running_by_pathways, stack
 
 SELECTION = Selection(None, False, None, False, False, None, None, False)
@@ -23,7 +23,7 @@ SELECTION = Selection(None, False, None, False, False, None, None, False)
 def read(server: Played, selection: Selection, folder: Path, sandbox: Path | None = None) -> tuple[int, list[str]]:
     shown = Console(file=io.StringIO(), width=100, highlight=False)
     status = logs(stack(server, folder), selection, sandbox, shown)
-    return status, told(shown).splitlines()
+    return status, read_output(shown).splitlines()
 
 
 def test_the_leaders_lines_are_printed_as_they_are(server: Played, tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_cluster_that_does_not_answer_is_told_whoever_is_asked_for(tmp_path: P
 def test_a_node_that_is_away_keeps_no_other_hosts_lines_back(server: Played, tmp_path: Path) -> None:
     server.refused[f"{PODS}/tiny-slice-1-1-0abcd/log"] = 502
     shown = Console(file=io.StringIO(), width=100)
-    with pytest.raises(Halt, match="got none, or only a part, of:\n  slice-1-1 on node gke-slice-1-1: no"):
+    with pytest.raises(Halt, match="could not read all lines of:\n  slice-1-1 on node gke-slice-1-1: no"):
         logs(stack(server, tmp_path), replace(SELECTION, all_hosts=True), None, shown)
-    assert len(told(shown).splitlines()) == 6
+    assert len(read_output(shown).splitlines()) == 6
 
 
 def test_who_may_read_no_log_is_not_left_waiting(server: Played, tmp_path: Path) -> None:

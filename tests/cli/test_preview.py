@@ -17,7 +17,7 @@ from cli.halt import Halt
 from cli.multislice import app
 from cli.preview import PreviewRequest, preview, previewed
 from infra.review.review import REVIEW_FILE, Previewed, Review
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.cli.test_engines import error, recorded
 from tests.infra.review.previews import passing
 from tests.policy.lasting import without_expiry
@@ -59,7 +59,7 @@ def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypat
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
     status = preview(replace(DEV, save_plan=plan), Form.JSON, console)
-    found = Previewed.model_validate_json(told(console))
+    found = Previewed.model_validate_json(read_output(console))
     known = passing().review
     assert found.review
     assert known
@@ -79,8 +79,8 @@ def test_a_mandatory_rule_that_is_broken_is_no_error_of_the_engine() -> None:
 
 
 def test_a_program_that_ends_early_has_no_review_and_the_errors_say_why() -> None:
-    told = previewed("dev", Played([error("no program")], None, refuses=True), None)
-    assert (told.review, told.errors) == (None, ("no program",))
+    read_output = previewed("dev", Played([error("no program")], None, refuses=True), None)
+    assert (read_output.review, read_output.errors) == (None, ("no program",))
     silent = previewed("dev", Played([], None, refuses=True), None)
     assert "no backend" in silent.errors[0]
 
@@ -118,7 +118,7 @@ def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: PreviewRe
     [
         ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is part of no-cluster-admin now"),
         ("{", "must be JSON"),
-        ("[]", r"settings by the name of a rule, got \[\]"),
+        ("[]", r"names of rules to settings, got \[\]"),
     ],
 )
 def test_a_policy_file_that_no_engine_would_take_is_refused_before_one_starts(

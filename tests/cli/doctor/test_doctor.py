@@ -117,9 +117,9 @@ def cordoned(cluster: Cluster) -> None:
     [
         (no_right, "credentials", "namespace research", "may not submit jobs", "teams.NAME.members"),
         (no_kueue, "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
-        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower its quota"),
-        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower its quota"),
-        (newer_node, "versions", "nodes", "pool-0-host-0, is v1.37.0", "let GKE upgrade them"),
+        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower the quota"),
+        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower the quota"),
+        (newer_node, "versions", "nodes", "such as pool-0-host-0 with v1.37.0", "let GKE upgrade them"),
         (other_kueue, "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
         (slow_clock, "clocks", "nodes", "pool-0-host-0 renewed its lease 5", "kubectl describe node pool-0-host-0"),
         (stopped_queue, "queues", "queue research", "FlavorNotFound: trillium", "kubectl describe clusterqueue"),
@@ -173,7 +173,7 @@ def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
         del cluster.objects[path]
     with scope(cluster, tmp_path) as found:
         told = faults(found)
-    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see pools: GKE makes a slice as a whole") in told
+    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see the pools: GKE creates whole slices") in told
 
 
 def without_nodes(*pools: str) -> Cluster:

@@ -144,14 +144,14 @@ def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
         again = "pulumi up --stack local --replace '**::slices-trillium-1'"
-        fix = f"pause the jobs on it, then create it again: {again}"
+        fix = f"pause the jobs on it, then recreate it: {again}"
         assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
 
 
 def test_a_pool_that_google_repairs_is_waited_for(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
     answers[POOLS] = {"nodePools": [{"name": "trillium-1", "status": "RUNNING_WITH_ERROR"}]}
     with scope(healthy(), tmp_path, cloud) as found:
-        wait = "wait; GKE is still working on it, or repairs it"
+        wait = "wait: GKE is creating, deleting or repairing it"
         assert ("nodes", "pool trillium-1", "RUNNING_WITH_ERROR: ", wait) in faults(found)
 
 

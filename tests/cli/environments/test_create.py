@@ -17,7 +17,7 @@ from cli.halt import Halt
 from infra.settings.errors import FieldError
 from infra.stacks import StacksError
 from tests.cli.environments.remembered import Remembered, Stack, config_of
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.one_job import only_team
 
 WISH = Wish("pr-1", "dev", "8h")
@@ -26,7 +26,7 @@ WISH = Wish("pr-1", "dev", "8h")
 def made(wish: Wish, backend: Remembered | None, files: Files, now: datetime) -> str:
     console = Console(file=io.StringIO(), width=200)
     assert create(wish, backend, files, now, Form.TEXT, console) == 0
-    return told(console)
+    return read_output(console)
 
 
 def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str:
@@ -40,7 +40,7 @@ def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str
 
 def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered, files: Files, now: datetime) -> None:
     files.policy("dev").write_text(json.dumps({"all": "advisory"}))
-    told = made(WISH, backend, files, now)
+    read_output = made(WISH, backend, files, now)
     settings, source = stack_file.read(files.stack("pr-1")), stack_file.read(files.stack("dev"))
     assert settings.checkpoint_bucket == "our-project-pr-1-checkpoints"
     assert only_team(settings).namespace == "pr-1-research"
@@ -48,15 +48,15 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     assert (settings.environment.source, settings.environment.expires_at) == ("dev", "2026-03-01T18:00:00Z")
     assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
-    assert "$19.44 an hour" in told
-    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in told
-    assert "pr-1 is up" in told
+    assert "$19.44 an hour" in read_output
+    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in read_output
+    assert "pr-1 is up" in read_output
 
 
 def test_as_json_the_answer_is_one_object(files: Files, now: datetime) -> None:
     console = Console(file=io.StringIO(), width=200)
     assert create(WISH, None, files, now, Form.JSON, console) == 0
-    answer = json.loads(told(console))
+    answer = json.loads(read_output(console))
     assert (answer["source"], answer["expires_at"], answer["up"]) == ("dev", "2026-03-01T18:00:00Z", False)
     assert answer["file"] == str(files.stack("pr-1"))
     assert answer["bill"]["at_once"]["usd_per_hour"] == 19.44
@@ -73,23 +73,23 @@ def test_a_source_that_is_protected_gives_an_environment_that_is_not(
 
 
 def test_without_a_backend_the_file_is_written_and_the_next_command_named(files: Files, now: datetime) -> None:
-    told = made(WISH, None, files, now)
-    assert "pulumi stack init pr-1" in told
+    read_output = made(WISH, None, files, now)
+    assert "pulumi stack init pr-1" in read_output
     assert files.stack("pr-1").exists()
 
 
 def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: datetime) -> None:
-    told = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
-    assert "3 error(s)" in told
-    assert "NAME: expected a name of at most 20" in told
-    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in told
-    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in told
+    read_output = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
+    assert "3 error(s)" in read_output
+    assert "NAME: expected a name of at most 20" in read_output
+    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in read_output
+    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in read_output
 
 
 def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
-    told = refused(Wish("dev", "dev", "8h"), backend, files, now)
-    assert "Pulumi.dev.yaml and the backend" in told
-    assert "destroy" not in told, "a permanent stack must not be destroyed as an environment"
+    read_output = refused(Wish("dev", "dev", "8h"), backend, files, now)
+    assert "Pulumi.dev.yaml and the backend" in read_output
+    assert "destroy" not in read_output, "a permanent stack must not be destroyed as an environment"
     backend.stacks["pr-1"] = Stack()
     assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
 
