@@ -84,9 +84,7 @@ def _mesh(text: str) -> MeshSpec:
         return MeshSpec.model_validate({"replica": 1, "fsdp": 1} | {axis: int(size) for axis, size in sizes.items()})
     except ValueError:
         axes = ", ".join(MeshSpec.model_fields)
-        raise typer.BadParameter(
-            f"must be AXIS=SIZE,... with each of the axes {axes} at most once, got {text!r}"
-        ) from None
+        raise typer.BadParameter(f"must be AXIS=SIZE,... with each axis of {axes} at most once, got {text!r}") from None
 
 
 def _data(name: str, preset: Preset, folder: str | None, held_out_fraction: float) -> DataSpec:

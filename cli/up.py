@@ -1,6 +1,6 @@
 """`make up` deploys a stack in the sandbox on this machine and follows its job until it has ended.
 
-The exit status is 0 if the job completes or is paused, or the stack has none, 1 if the job fails or cannot start, and 130
+The exit status is 0 if the job completes or is paused, or the stack has none, 1 if the job fails or cannot start, 130
 after Ctrl-C.
 """
 

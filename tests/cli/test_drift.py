@@ -51,8 +51,8 @@ def refreshed(kind: str, name: str, old: object, new: object, paths: Sequence[st
 
 
 def planned(operation: str, kind: str, name: str) -> list[dict[str, Any]]:
-    read_output = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
-    return [{"resourcePreEvent": read_output}, {"resOutputsEvent": read_output}]
+    answer = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
+    return [{"resourcePreEvent": answer}, {"resOutputsEvent": answer}]
 
 
 def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:

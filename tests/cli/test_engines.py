@@ -1,6 +1,6 @@
-"""The user's own Pulumi, for which a program stands in that writes down its arguments, and what events tell.
+"""Test the user's own Pulumi, with a program that records its arguments in its place, and the reading of events.
 
-Events are as the engine read_output them: of a first preview that breaks rules, and of slices that become spot.
+The recorded events are from a first preview that breaks rules, and from slices that become spot.
 """
 
 import json

@@ -92,7 +92,7 @@ def test_a_job_by_hand_is_found_in_the_namespaces_of_the_teams(server: Played, t
     by_hand = api_objects.jobset(name="hand")
     server.change(JOBSETS, by_hand)
     assert read(server, replace(SELECTION, job="hand"), tmp_path)[0] == 0
-    with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny\), got 'x'"):
+    with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny\), got 'x'"):
         read(server, replace(SELECTION, job="x"), tmp_path)
 
 

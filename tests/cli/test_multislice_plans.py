@@ -39,7 +39,7 @@ def read_output(*words: str, exit_status: int = 0) -> str:
 
 
 def forms_of(*words: str, exit_status: int = 0) -> list[str]:
-    """Those in which a command answers, read_output apart by what each has alone."""
+    """Return the output format of each answer, which is recognised by what only that format has."""
     answers = [read_output(*words, *form, exit_status=exit_status) for form in ((), ("--json",), ("--markdown",))]
     return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
 

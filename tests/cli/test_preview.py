@@ -79,8 +79,8 @@ def test_a_mandatory_rule_that_is_broken_is_no_error_of_the_engine() -> None:
 
 
 def test_a_program_that_ends_early_has_no_review_and_the_errors_say_why() -> None:
-    read_output = previewed("dev", Played([error("no program")], None, refuses=True), None)
-    assert (read_output.review, read_output.errors) == (None, ("no program",))
+    answer = previewed("dev", Played([error("no program")], None, refuses=True), None)
+    assert (answer.review, answer.errors) == (None, ("no program",))
     silent = previewed("dev", Played([], None, refuses=True), None)
     assert "no backend" in silent.errors[0]
 

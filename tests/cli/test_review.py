@@ -110,6 +110,6 @@ def test_a_bill_of_another_version_is_told_as_one(tmp_path: Path) -> None:
 
 
 def test_a_review_does_not_wait_for_the_resources_of_google_cloud_to_be_imported() -> None:
-    read_output = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", read_output], cwd=ROOT, capture_output=True, text=True, check=True)
+    code = "import sys, cli.review; print('pulumi_gcp' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

@@ -51,8 +51,8 @@ def with_two_slices(server: Played, storage: Path) -> Deployed:
     server.collections[NODES] = [found for found in server.collections[NODES] if "slice-0" in found["metadata"]["name"]]
     for found in server.collections[NODES]:
         found["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "trillium-0"
-    read_output = bill(stack_file.read(stack_file.find("local")), {}, None).model_dump(exclude={"delta"})
-    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, BILL_OUTPUT: read_output})
+    answer = bill(stack_file.read(stack_file.find("local")), {}, None).model_dump(exclude={"delta"})
+    return replace(stack(server, storage), outputs={**stack(server, storage).outputs, BILL_OUTPUT: answer})
 
 
 def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:

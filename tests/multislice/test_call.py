@@ -9,7 +9,7 @@ import pytest
 
 from infra.job_state import State
 from infra.kubernetes import Json
-from multislice.call import Call, FunctionLog, Status, of_function
+from multislice.call import Call, FunctionLog, Status, filter_lines
 from multislice.errors import (
     BucketFailed,
     CallError,
@@ -249,17 +249,17 @@ def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
         ENDS,
         "stopped: ValueError",
     ]
-    assert list(of_function("x", lines)) == ["step 1", "step 2"]
-    assert list(of_function("x", ["WARNING: early"])) == []
+    assert list(filter_lines("x", lines)) == ["step 1", "step 2"]
+    assert list(filter_lines("x", ["WARNING: early"])) == []
 
 
 def test_a_last_line_that_was_not_ended_is_the_functions_and_ends_the_window_all_the_same() -> None:
-    assert list(of_function("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
+    assert list(filter_lines("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
 
 
 def test_what_a_function_prints_of_another_call_opens_and_ends_nothing() -> None:
     lines = ["call y: the function begins", BEGINS, "call y: the function has ended", "more", ENDS]
-    assert list(of_function("x", lines)) == ["call y: the function has ended", "more"]
+    assert list(filter_lines("x", lines)) == ["call y: the function has ended", "more"]
 
 
 def test_a_log_says_that_the_function_has_ended_and_opens_again_when_it_begins_anew() -> None:

@@ -131,7 +131,7 @@ def cordoned(cluster: Cluster) -> None:
             "nodes",
             "slice pool-0",
             "bad hosts since 2026-11-01T00:00:00Z: pool-0-host-0",
-            "bad-host-, once they work again",
+            "once they work again: kubectl taint nodes",
         ),
         (cordoned, "nodes", "slice pool-0", "cordoned: pool-0-host-0", "kubectl uncordon pool-0-host-0"),
     ],
@@ -231,7 +231,7 @@ def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:
     with scope(cluster, tmp_path) as found:
         checks = examined(found)
     assert [check for check in checks if check.verdict is Verdict.FAILED] == []
-    assert {check.group for check in checks if "this user may not read it: nodes is forbidden" in check.says} == {
+    assert {check.group for check in checks if "not allowed to read it: nodes is forbidden" in check.says} == {
         "quota",
         "versions",
         "clocks",

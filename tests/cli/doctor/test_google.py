@@ -91,7 +91,7 @@ def test_services_that_are_off_are_named_with_the_command_that_switches_them_on(
     with scope(healthy(), tmp_path, cloud) as found:
         told = [fault for fault in faults(found) if fault[:2] == ("APIs", "services")]
     ((_, _, says, fix),) = told
-    assert says.startswith("off: artifactregistry, cloudresourcemanager, container")
+    assert says.startswith("not enabled: artifactregistry, cloudresourcemanager, container")
     assert fix.startswith("gcloud services enable artifactregistry.googleapis.com")
 
 
@@ -132,7 +132,7 @@ def test_a_zone_without_the_chips_is_told_with_those_that_have_them(
     here, there = ("quota", "slices.trillium.zone", "us-east5-b has no ct6e-standard-4t"), {"machineTypes": [{}]}
     with scope(healthy(), tmp_path, cloud) as found:
         answers[MACHINES] = {"items": {"zones/us-east5-a": there, "zones/us-east1-d": there}}
-        assert (*here, "name one of us-east5-a") in faults(found)
+        assert (*here, "choose one of us-east5-a") in faults(found)
         answers[MACHINES] = {"items": {"zones/us-east1-d": there}}
         assert (*here, "choose another region: us-east1-d") in faults(found)
 

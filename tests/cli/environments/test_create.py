@@ -40,7 +40,7 @@ def refused(wish: Wish, backend: Remembered, files: Files, now: datetime) -> str
 
 def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered, files: Files, now: datetime) -> None:
     files.policy("dev").write_text(json.dumps({"all": "advisory"}))
-    read_output = made(WISH, backend, files, now)
+    answer = made(WISH, backend, files, now)
     settings, source = stack_file.read(files.stack("pr-1")), stack_file.read(files.stack("dev"))
     assert settings.checkpoint_bucket == "our-project-pr-1-checkpoints"
     assert only_team(settings).namespace == "pr-1-research"
@@ -48,9 +48,9 @@ def test_an_environment_is_its_source_under_names_of_its_own(backend: Remembered
     assert (settings.environment.source, settings.environment.expires_at) == ("dev", "2026-03-01T18:00:00Z")
     assert (settings.jobs, settings.slices, settings.image) == (source.jobs, source.slices, source.image)
     assert files.policy("pr-1").read_text() == files.policy("dev").read_text()
-    assert "$19.44 an hour" in read_output
-    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in read_output
-    assert "pr-1 is up" in read_output
+    assert "$19.44 an hour" in answer
+    assert "16 chips of v6e (spot): the quota of our-project must have them in addition to those of dev" in answer
+    assert "pr-1 is up" in answer
 
 
 def test_as_json_the_answer_is_one_object(files: Files, now: datetime) -> None:
@@ -73,23 +73,23 @@ def test_a_source_that_is_protected_gives_an_environment_that_is_not(
 
 
 def test_without_a_backend_the_file_is_written_and_the_next_command_named(files: Files, now: datetime) -> None:
-    read_output = made(WISH, None, files, now)
-    assert "pulumi stack init pr-1" in read_output
+    answer = made(WISH, None, files, now)
+    assert "pulumi stack init pr-1" in answer
     assert files.stack("pr-1").exists()
 
 
 def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: datetime) -> None:
-    read_output = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
-    assert "3 error(s)" in read_output
-    assert "NAME: expected a name of at most 20" in read_output
-    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in read_output
-    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in read_output
+    answer = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
+    assert "3 error(s)" in answer
+    assert "NAME: expected a name of at most 20" in answer
+    assert "--ttl: expected minutes, hours or days of at most 7 days, such as 90m, 8h or 2d, got '8w'" in answer
+    assert "slices.cubes.capacity: expected capacity that an environment takes from nobody" in answer
 
 
 def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files, now: datetime) -> None:
-    read_output = refused(Wish("dev", "dev", "8h"), backend, files, now)
-    assert "Pulumi.dev.yaml and the backend" in read_output
-    assert "destroy" not in read_output, "a permanent stack must not be destroyed as an environment"
+    answer = refused(Wish("dev", "dev", "8h"), backend, files, now)
+    assert "Pulumi.dev.yaml and the backend" in answer
+    assert "destroy" not in answer, "a permanent stack must not be destroyed as an environment"
     backend.stacks["pr-1"] = Stack()
     assert "got 'pr-1', which is in the backend" in refused(WISH, backend, files, now)
 

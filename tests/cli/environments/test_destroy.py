@@ -55,8 +55,8 @@ def test_one_of_which_nothing_stands_is_forgotten_without_the_engine(environment
 def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Remembered, files: Files) -> None:
     if known_by == "file":
         del environments.stacks["dev"]
-    read_output = end("dev", environments, files)
-    assert (read_output.result, "expected an environment, got the permanent stack dev" in read_output.message) == (
+    answer = end("dev", environments, files)
+    assert (answer.result, "expected an environment, got the permanent stack dev" in answer.message) == (
         "failed",
         True,
     )
@@ -65,8 +65,8 @@ def test_a_stack_that_stays_is_never_touched(known_by: str, environments: Rememb
 
 def test_one_whose_file_says_that_it_stays_is_never_touched(environments: Remembered, files: Files) -> None:
     files.stack("pr-1").write_text(files.stack("dev").read_text())
-    read_output = end("pr-1", environments, files)
-    assert (read_output.result, "should be permanent" in read_output.message) == ("failed", True)
+    answer = end("pr-1", environments, files)
+    assert (answer.result, "should be permanent" in answer.message) == ("failed", True)
     assert environments.stacks["pr-1"].resources
     assert files.stack("pr-1").exists()
 
@@ -74,8 +74,8 @@ def test_one_whose_file_says_that_it_stays_is_never_touched(environments: Rememb
 def test_a_file_whose_end_cannot_be_read_stays_with_the_reason(environments: Remembered, files: Files) -> None:
     del environments.stacks["pr-1"]
     files.stack("pr-1").write_text("config: {tpu-multislice:environment: {source: dev, expires_at: tomorrow}}")
-    read_output = end("pr-1", environments, files)
-    assert (read_output.result, "a time in UTC" in read_output.message) == ("failed", True)
+    answer = end("pr-1", environments, files)
+    assert (answer.result, "a time in UTC" in answer.message) == ("failed", True)
     assert files.stack("pr-1").exists()
 
 
@@ -86,8 +86,8 @@ def test_an_empty_name_is_not_all_that_expired(environments: Remembered, files: 
 
 def test_a_stack_that_may_be_one_is_never_touched(environments: Remembered, files: Files) -> None:
     environments.stacks["pr-9"] = Stack()
-    read_output = end("pr-9", environments, files)
-    assert (read_output.result, "cannot be read" in read_output.message) == ("failed", True)
+    answer = end("pr-9", environments, files)
+    assert (answer.result, "cannot be read" in answer.message) == ("failed", True)
     assert "pr-9" in environments.stacks
 
 

@@ -135,7 +135,7 @@ def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None
 def test_a_job_that_nobody_knows_is_told_with_those_there_are(server: Played, tmp_path: Path) -> None:
     observer = Observer(stack(server, tmp_path))
     assert observer.job("other")[1].place.name == "other"
-    with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny, other\), got 'x'"):
+    with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny, other\), got 'x'"):
         observer.job("x")
 
 
