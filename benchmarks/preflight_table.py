@@ -136,7 +136,7 @@ def extend(wanted: Sequence[Design]) -> Iterator[str]:
         made = Row.model_validate_json(done.stdout.splitlines()[-1])
         with TABLE.open("a") as table:
             table.write(f"{made.model_dump_json()}\n")
-        yield f"{design}: {_told(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
+        yield f"{design}: {_summary(made)}, {made.compile_cpu_seconds:.0f} s of CPU"
 
 
 def line(name: str, made: Row) -> str:
@@ -161,7 +161,7 @@ def _cells(made: Row) -> tuple[str, ...]:
     )
 
 
-def _told(made: Row) -> str:
+def _summary(made: Row) -> str:
     if made.step is None:
         return f"does not fit, needs {made.needed_gib or float('nan'):.1f} of {made.usable_gib:.1f} GiB"
     return f"{made.needed_gib:.1f} of {made.usable_gib:.1f} GiB, {made.step.quoted.seconds:.3f} s (an estimate)"
@@ -184,8 +184,8 @@ def main() -> None:
         print(HEAD, *(line(str(each.design), each) for each in known), sep="\n")
         return
     wanted = options.designs or [Design.parse(written) for written in DESIGNS]
-    for told in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
-        print(told, flush=True)
+    for text in extend(missing([*wanted, *(stale(known) if options.stale else ())], known)):
+        print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_a_call_of_another_version_is_told(tmp_path: Path, objects: Objects) -> 
     (jobset,) = objects.found.values()
     container = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     container["env"][0]["value"] = '{"id": "x", "of": "tomorrow"}'
-    with pytest.raises(CallError, match="was made by another version of this package"):
+    with pytest.raises(CallError, match="was created by another version of this package"):
         find_call(call.id, stack)
 
 

@@ -122,7 +122,7 @@ def test_a_result_that_cannot_be_read_is_told_with_the_way_back_to_it(call: Call
     with pytest.raises(BucketFailed, match="cannot be read or written from here: Forbidden: no read") as fault:
         call.result()
     (note,) = fault.value.__notes__
-    assert f"multislice.attach({call.id!r}, stack='local').result() may give its result" in note
+    assert f"multislice.attach({call.id!r}, stack='local').result() later" in note
 
 
 def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -> None:
@@ -174,7 +174,7 @@ def test_a_result_that_somebody_else_wrote_is_not_opened(call: Call, objects: Ob
 
 
 def test_waiting_ends_in_time_and_leaves_the_call_alone(call: Call) -> None:
-    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it runs on"):
+    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it continues"):
         call.result(timeout=0)
     assert call.status().state is State.STARTING
 
@@ -228,7 +228,9 @@ def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
 def test_a_value_that_cannot_be_made_here_is_told(call: Call, objects: Objects) -> None:
     seals(call).write(RETURNED, b"cno.such.module\nThing\n.")
     ended(objects, "Completed")
-    with pytest.raises(CallError, match="the function returned, but its value cannot be made here: ModuleNotFound"):
+    with pytest.raises(
+        CallError, match="the function returned, but its value cannot be unpickled here: ModuleNotFound"
+    ):
         call.result()
 
 
