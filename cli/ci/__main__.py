@@ -9,9 +9,7 @@ import typer
 
 from cli.halt import exit_status
 
-app = typer.Typer(
-    name="cli.ci", help="Commands for the workflows.", no_args_is_help=True, pretty_exceptions_enable=False
-)
+app = typer.Typer(name="cli.ci", help="Commands of the CI.", no_args_is_help=True, pretty_exceptions_enable=False)
 
 STACKS = ("dev", "staging", "prod")
 """Stacks that `deploy.yml` deploys, in this order."""

@@ -107,9 +107,7 @@ def _places(wish: Wish, folder: Path) -> list[Place]:
         faults += _faults(places, key)
     for option, named in (("--ephemeral", [wish.ephemeral]), ("--unattended", wish.unattended)):
         for stack in sorted({*named} - {*wish.stacks}):
-            faults.append(
-                FieldError(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "choose one of them")
-            )
+            faults.append(FieldError(option, f"one of the stacks {', '.join(wish.stacks)}", stack, "choose one"))
     if not wish.reviewers:
         faults.append(FieldError("--reviewer", "at least one reviewer", "none", "name people or ORGANIZATION/TEAM"))
     if faults:
