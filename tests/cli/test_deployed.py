@@ -64,7 +64,7 @@ def test_what_a_stack_tells_is_where_its_jobs_and_files_are(tmp_path: Path, monk
 
 def test_a_stack_that_pulumi_does_not_know_is_told_in_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pulumi(tmp_path, monkeypatch, prints="error: no stack named 'dev' found", status=255)
-    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or look elsewhere: --engine sandbox"):
+    with pytest.raises(Halt, match="no stack named 'dev' found\nBring it up, or use --engine sandbox"):
         deployed("dev", None)
 
 
@@ -91,7 +91,7 @@ def test_a_stack_that_was_never_up_is_told(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("jobs", [[{"name": "one"}], ["one"]])
 def test_a_stack_of_another_version_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[object]):
     pulumi(tmp_path, monkeypatch, prints=json.dumps({"endpoint": "gke.example", "cluster": "dev", "jobs": jobs}))
-    with pytest.raises(Halt, match="to have the outputs of this version, got no .*: run `pulumi up --stack dev`"):
+    with pytest.raises(Halt, match="to have the outputs of this version, got no .*; run `pulumi up --stack dev`"):
         deployed("dev", None)
 
 

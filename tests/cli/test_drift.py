@@ -17,7 +17,7 @@ from cli.halt import Halt
 from cli.sandbox_folder import changing
 from infra.review.preview import Difference, Drift
 from sandbox.site import create
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 
 QUEUE, POOL = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue", "gcp:container/nodePool:NodePool"
 
@@ -51,8 +51,8 @@ def refreshed(kind: str, name: str, old: object, new: object, paths: Sequence[st
 
 
 def planned(operation: str, kind: str, name: str) -> list[dict[str, Any]]:
-    told = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
-    return [{"resourcePreEvent": told}, {"resOutputsEvent": told}]
+    answer = {"metadata": step(operation, kind, name, {}, {}, ("spec",))}
+    return [{"resourcePreEvent": answer}, {"resOutputsEvent": answer}]
 
 
 def test_what_is_gone_or_differs_is_drift_with_what_up_would_do() -> None:
@@ -85,7 +85,7 @@ def test_what_up_leaves_alone_is_said_to_be_left() -> None:
 
 
 def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` makes one"):
+    with pytest.raises(Halt, match=f"expected a sandbox in the folder {tmp_path}, found none; `make up` creates one"):
         drift("dev", tmp_path, Form.TEXT, Console())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Halt, match="needs the program `pulumi` on PATH"):
@@ -113,10 +113,10 @@ def test_the_exit_status_tells_clean_from_drift_from_fault(
         del path, sandbox
         return nullcontext(engine)
 
-    monkeypatch.setattr("cli.engines.engine_of", asked)
+    monkeypatch.setattr("cli.engines.open_engine", asked)
     console = Console(file=io.StringIO(), highlight=False)
     assert drift("dev", None, Form.JSON, console) == status
-    found = Drift.model_validate(json.loads(told(console)))
+    found = Drift.model_validate(json.loads(read_output(console)))
     assert [each.name for each in found.objects] == (["pool"] if status else [])
     if status == 1:
         assert [each.repair for each in found.objects] == [None]

@@ -1,6 +1,6 @@
-"""The user's own Pulumi, for which a program stands in that writes down its arguments, and what events tell.
+"""Test the user's own Pulumi, with a program that records its arguments in its place, and the reading of events.
 
-Events are as the engine told them: of a first preview that breaks rules, and of slices that become spot.
+The recorded events are from a first preview that breaks rules, and from slices that become spot.
 """
 
 import json
@@ -111,7 +111,7 @@ def ignore(_: object) -> None:
     """Takes an engine event."""
 
 
-def told(calls: Path) -> list[list[str]]:
+def read_output(calls: Path) -> list[list[str]]:
     lines = [json.loads(line) for line in calls.read_text().splitlines()]
     assert {line["folder"] for line in lines} == {str(CHECKOUT)}
     return [line["words"] for line in lines]
@@ -120,7 +120,7 @@ def told(calls: Path) -> list[list[str]]:
 def test_a_preview_is_held_to_the_rules_and_writes_its_plan(calls: Path) -> None:
     with pytest.raises(CommandError, match="recorded"):
         PulumiEngine("dev", PACK).preview(ignore, Path("/plans/dev.json"))
-    looked, planned = told(calls)
+    looked, planned = read_output(calls)
     assert looked == ["stack", "--stack", "dev"], "the stack that is selected stays so"
     assert planned[0] == "preview"
     pairs = set(zip(planned, planned[1:], strict=False))
@@ -136,13 +136,13 @@ def test_a_preview_is_held_to_the_rules_and_writes_its_plan(calls: Path) -> None
 def test_drift_is_looked_for_without_a_change_of_the_state(calls: Path) -> None:
     with pytest.raises(CommandError, match="recorded"):
         PulumiEngine("dev").preview_after_refresh(ignore)
-    looked = told(calls)[-1]
+    looked = read_output(calls)[-1]
     assert looked[0] == "preview"
     assert "--refresh" in looked
 
 
 def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
-    with pytest.raises(Halt, match=r"got 'unknown'; make it, pulumi stack init unknown"):
+    with pytest.raises(Halt, match=r"got 'unknown'; create it with `pulumi stack init unknown`"):
         PulumiEngine("unknown").preview(ignore)
     assert not calls.exists()
 

@@ -50,7 +50,7 @@ def test_the_folder_of_a_sandbox_asks_that_sandbox(command: str, tmp_path: Path)
 @pytest.mark.parametrize("command", [["status", "-s", "local"], ["drift", "-s", "local"], ["env", "list"]])
 def test_the_folder_of_a_sandbox_does_not_go_with_another_engine(command: list[str]) -> None:
     found = CliRunner().invoke(app, [*command, "--engine", "pulumi", "--sandbox", "here"])
-    assert (found.exit_code, "--sandbox goes with --engine sandbox" in found.stderr) == (1, True)
+    assert (found.exit_code, "--sandbox needs --engine sandbox" in found.stderr) == (1, True)
 
 
 def test_a_fault_is_a_message_and_an_exit_status(capfd: pytest.CaptureFixture[str]) -> None:

@@ -100,7 +100,10 @@ def test_logs_of_all_hosts_have_their_names() -> None:
 @pytest.mark.usefixtures("ended")
 def test_logs_of_one_host_are_asked_for_by_its_name() -> None:
     assert lines("tiny", "--host", "slice-1-0") == [f"{OTHER} one", f"{OTHER} two"]
-    assert "expected one of stack dev's jobs (tiny), got 'slice-1-0'" in run("logs", "slice-1-0", exit_status=1).stderr
+    assert (
+        "expected one of the jobs of stack dev (tiny), got 'slice-1-0'"
+        in run("logs", "slice-1-0", exit_status=1).stderr
+    )
 
 
 def test_logs_of_the_start_before_are_asked_for(ended: Played) -> None:
@@ -191,7 +194,7 @@ def test_the_list_of_jobs_is_for_people_unless_json_is_asked_for(server: Played)
 def test_an_explanation_is_for_people_unless_json_is_asked_for(server: Played) -> None:
     server.collections[WORKLOADS] = [waiting("tiny")]
     for words in ([], ["tiny"]):
-        assert "-> to let it run first, raise its `priority` in the stack file" in run("explain", *words).stdout
+        assert "-> to run it earlier, raise its `priority` in the stack file" in run("explain", *words).stdout
         told = answer("explain", *words, "--json")
         assert (told["job"], [finding["cause"] for finding in told["findings"]]) == ("tiny", ["quota taken"])
     assert "got 'other'" in run("explain", "other", exit_status=1).stderr

@@ -14,7 +14,7 @@ from infra.cost import Rate
 from infra.plan import Goal, Order, Plan
 from infra.plan import plan as planned
 from infra.review.table import as_text
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.preflight_rows import design, fitting, unfit
 
 GOAL = Goal(preset="llama-3.1-8b", tokens=1e12, days=30)
@@ -39,7 +39,7 @@ def shown(goal: Goal, order: Order, form: Form, svg: Path | None = None) -> tupl
     """Exit status and text of the command."""
     console = Console(file=io.StringIO(), highlight=False)
     status = plan(goal, PRICES, order, svg, form, console)
-    return status, told(console)
+    return status, read_output(console)
 
 
 def test_the_table_has_answers_within_100_columns() -> None:
@@ -112,7 +112,7 @@ def test_the_nearest_preset_is_offered_first() -> None:
 
 
 def test_a_chart_that_cannot_be_written_is_told_with_its_option() -> None:
-    with pytest.raises(Halt, match="--svg: expected to write /proc/none/x.svg, got"):
+    with pytest.raises(Halt, match="--svg: cannot write /proc/none/x.svg"):
         shown(GOAL, "dollars", Form.TEXT, Path("/proc/none/x.svg"))
 
 
@@ -147,5 +147,5 @@ def test_the_chart_is_a_file_of_its_own_with_a_line_for_each_kind_that_has_a_pri
 
 def test_a_chart_without_any_price_is_refused() -> None:
     found = planned([fitting(design())], GOAL, {}.get)
-    with pytest.raises(ValueError, match="expected the price of a chip"):
+    with pytest.raises(ValueError, match="needs the price of a chip"):
         chart(found, "on demand in nowhere")

@@ -55,7 +55,7 @@ def test_a_request_that_no_host_answers_is_taken_back(server: Played, tmp_path: 
 def test_a_job_that_has_ended_is_not_asked(server: Played, tmp_path: Path) -> None:
     crashed_and_resumed(tmp_path / "tiny")
     finish(server)
-    with pytest.raises(Halt, match="but tiny is completed; nothing was recorded") as halted:
+    with pytest.raises(Halt, match="but tiny is completed; nothing was profiled") as halted:
         recorded(server, tmp_path)
     assert halted.value.exit_status == 2
 
@@ -68,7 +68,7 @@ def test_a_job_of_another_program_is_not_asked(server: Played, tmp_path: Path) -
 
 
 def test_a_job_without_a_run_is_not_asked(server: Played, tmp_path: Path) -> None:
-    with pytest.raises(Halt, match="a profile takes a job that trains"):
+    with pytest.raises(Halt, match="only a job that is training can be profiled"):
         recorded(server, tmp_path)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from infra.job_state import State
 from infra.kubernetes import Json
-from multislice.call import Call, FunctionLog, Status, of_function
+from multislice.call import Call, FunctionLog, Status, filter_lines
 from multislice.errors import (
     BucketFailed,
     CallError,
@@ -122,7 +122,7 @@ def test_a_result_that_cannot_be_read_is_told_with_the_way_back_to_it(call: Call
     with pytest.raises(BucketFailed, match="cannot be read or written from here: Forbidden: no read") as fault:
         call.result()
     (note,) = fault.value.__notes__
-    assert f"multislice.attach({call.id!r}, stack='local').result() may give its result" in note
+    assert f"multislice.attach({call.id!r}, stack='local').result() later" in note
 
 
 def test_a_bucket_that_fails_while_other_hosts_work_is_asked_again(call: Call) -> None:
@@ -174,7 +174,7 @@ def test_a_result_that_somebody_else_wrote_is_not_opened(call: Call, objects: Ob
 
 
 def test_waiting_ends_in_time_and_leaves_the_call_alone(call: Call) -> None:
-    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it runs on"):
+    with pytest.raises(TimeoutError, match=r"has not ended within 0 s \(starting\); it continues"):
         call.result(timeout=0)
     assert call.status().state is State.STARTING
 
@@ -228,7 +228,7 @@ def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
 def test_a_value_that_cannot_be_made_here_is_told(call: Call, objects: Objects) -> None:
     seals(call).write(RETURNED, b"cno.such.module\nThing\n.")
     ended(objects, "Completed")
-    with pytest.raises(CallError, match="the function returned, but its value cannot be made here: ModuleNotFound"):
+    with pytest.raises(CallError, match="its value cannot be unpickled here: ModuleNotFound"):
         call.result()
 
 
@@ -249,17 +249,17 @@ def test_of_a_log_the_function_has_what_lies_between_its_lines() -> None:
         ENDS,
         "stopped: ValueError",
     ]
-    assert list(of_function("x", lines)) == ["step 1", "step 2"]
-    assert list(of_function("x", ["WARNING: early"])) == []
+    assert list(filter_lines("x", lines)) == ["step 1", "step 2"]
+    assert list(filter_lines("x", ["WARNING: early"])) == []
 
 
 def test_a_last_line_that_was_not_ended_is_the_functions_and_ends_the_window_all_the_same() -> None:
-    assert list(of_function("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
+    assert list(filter_lines("x", [BEGINS, f"100% done{ENDS}", "stopped"])) == ["100% done"]
 
 
 def test_what_a_function_prints_of_another_call_opens_and_ends_nothing() -> None:
     lines = ["call y: the function begins", BEGINS, "call y: the function has ended", "more", ENDS]
-    assert list(of_function("x", lines)) == ["call y: the function has ended", "more"]
+    assert list(filter_lines("x", lines)) == ["call y: the function has ended", "more"]
 
 
 def test_a_log_says_that_the_function_has_ended_and_opens_again_when_it_begins_anew() -> None:

@@ -75,8 +75,8 @@ class Holder:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (waits, "waits is async; have a plain one asyncio.run it"),
-        (counts, r"counts yields; have a plain one return list\(counts"),
+        (waits, "waits is async; call it with asyncio.run"),
+        (counts, r"counts yields; return list\(counts"),
         (functools.cache(len), r"got the cache of len; put @multislice.run\(...\) below it"),
         (vars(Holder)["static"], r"got the staticmethod static; put @multislice.run\(...\) below @staticmethod"),
         (3, r"expected a function below @multislice.run\(...\), got 3"),
@@ -92,7 +92,7 @@ def test_all_that_is_wrong_with_a_wish_is_told_at_once() -> None:
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", **wrong)
     assert str(fault.value).splitlines() == [
-        "count must be a number of slices from 1 on, got 1.5",
+        "count must be a number of slices of at least 1, got 1.5",
         "max_hours must be a number above 0 and at most 8759, got nan",
         "priority must be one of low, normal, high, got 'urgent'",
         "hosts must be one of leader, all, got 'none'",

@@ -41,7 +41,7 @@ def test_a_call_becomes_a_jobset_of_the_team_that_knows_where_its_parts_are(tmp_
 
 
 def test_a_stack_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="stack local does not take a call in namespace research: not you"):
+    with pytest.raises(Refused, match="stack local refuses a call in namespace research: not you"):
         submit(PACKED, WISH, place(tmp_path, Objects(refuses="not you")))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -66,7 +66,7 @@ def test_a_submission_that_does_not_come_to_its_end_leaves_neither_jobset_nor_fi
 
 def test_a_call_that_may_be_there_all_the_same_is_told(tmp_path: Path) -> None:
     objects = Objects(fails={"POST": OSError("reset"), "DELETE": OSError("reset")})
-    with pytest.raises(NoSuchStack, match="call len-.* may be there all the same, and end as soon as it begins"):
+    with pytest.raises(NoSuchStack, match="call len-.* may still exist; it will end as soon as it starts"):
         submit(PACKED, WISH, place(tmp_path, objects))
     assert not files(tmp_path)
 

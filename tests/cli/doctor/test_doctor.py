@@ -117,9 +117,9 @@ def cordoned(cluster: Cluster) -> None:
     [
         (no_right, "credentials", "namespace research", "may not submit jobs", "teams.NAME.members"),
         (no_kueue, "APIs", "Kueue", "does not serve kueue.x-k8s.io/v1beta2", "pulumi up --refresh --stack local"),
-        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower its quota"),
-        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower its quota"),
-        (newer_node, "versions", "nodes", "pool-0-host-0, is v1.37.0", "let GKE upgrade them"),
+        (fewer_chips, "quota", "flavor trillium", "give out 16 chips, nodes have 12", "lower the quota"),
+        (quota_in_thousands, "quota", "flavor trillium", "give out 2000 chips, nodes have 16", "lower the quota"),
+        (newer_node, "versions", "nodes", "such as pool-0-host-0 with v1.37.0", "let GKE upgrade them"),
         (other_kueue, "versions", "Kueue", "the cluster has 0.18.6", "pulumi up --stack local"),
         (slow_clock, "clocks", "nodes", "pool-0-host-0 renewed its lease 5", "kubectl describe node pool-0-host-0"),
         (stopped_queue, "queues", "queue research", "FlavorNotFound: trillium", "kubectl describe clusterqueue"),
@@ -131,7 +131,7 @@ def cordoned(cluster: Cluster) -> None:
             "nodes",
             "slice pool-0",
             "bad hosts since 2026-11-01T00:00:00Z: pool-0-host-0",
-            "bad-host-, once they work again",
+            "once they work again: kubectl taint nodes",
         ),
         (cordoned, "nodes", "slice pool-0", "cordoned: pool-0-host-0", "kubectl uncordon pool-0-host-0"),
     ],
@@ -173,7 +173,7 @@ def test_a_slice_that_lacks_a_host_is_told(tmp_path: Path) -> None:
         del cluster.objects[path]
     with scope(cluster, tmp_path) as found:
         told = faults(found)
-    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see pools: GKE makes a slice as a whole") in told
+    assert ("nodes", "slice pool-0", "1 of 2 hosts exist", "see the pools: GKE creates whole slices") in told
 
 
 def without_nodes(*pools: str) -> Cluster:
@@ -192,7 +192,7 @@ def test_a_slice_without_a_host_is_told(tmp_path: Path) -> None:
     with scope(without_nodes("pool-1"), tmp_path) as found:
         told = [fault for fault in faults(found) if fault[0] == "nodes"]
     ((_, subject, says, fix),) = told
-    assert (subject, says) == ("slice pool-1", "it has no host, of 2x4")
+    assert (subject, says) == ("slice pool-1", "has no hosts; topology 2x4")
     assert "see pools; `pulumi up --refresh --stack local`" in fix
 
 
@@ -231,7 +231,7 @@ def test_what_this_user_may_not_ask_is_no_fault(tmp_path: Path) -> None:
     with scope(cluster, tmp_path) as found:
         checks = examined(found)
     assert [check for check in checks if check.verdict is Verdict.FAILED] == []
-    assert {check.group for check in checks if "this user may not read it: nodes is forbidden" in check.says} == {
+    assert {check.group for check in checks if "not allowed to read it: nodes is forbidden" in check.says} == {
         "quota",
         "versions",
         "clocks",
@@ -248,7 +248,7 @@ def test_who_waits_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
     cluster.objects[f"{WORKLOADS}/jobset-big"] = workload
     with scope(cluster, tmp_path) as found:
         told = [check.says for check in examined(found) if check.subject == "namespace research"]
-    assert "1 wait: jobset-big: insufficient quota for google.com/tpu" in told
+    assert "1 waiting: jobset-big: insufficient quota for google.com/tpu" in told
 
 
 def test_a_stack_that_does_not_stand_fails_once_and_the_rest_is_not_asked(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_services_that_are_off_are_named_with_the_command_that_switches_them_on(
     with scope(healthy(), tmp_path, cloud) as found:
         told = [fault for fault in faults(found) if fault[:2] == ("APIs", "services")]
     ((_, _, says, fix),) = told
-    assert says.startswith("off: artifactregistry, cloudresourcemanager, container")
+    assert says.startswith("not enabled: artifactregistry, cloudresourcemanager, container")
     assert fix.startswith("gcloud services enable artifactregistry.googleapis.com")
 
 
@@ -103,7 +103,7 @@ def test_too_few_chips_are_told_with_the_quota_to_ask_for(
         told = [fault for fault in faults(found) if fault[0] == "quota"]
     ((_, _, says, fix),) = told
     assert says == "Google grants 8 chips in us-east5, the group has 16"
-    assert "ask for more of TPUS-PER-TPU-FAMILY-per-project-region" in fix
+    assert "request a higher TPUS-PER-TPU-FAMILY-per-project-region" in fix
 
 
 @pytest.mark.parametrize(("capacity", "granted"), [("on-demand", 32), ({"kind": "flex-start", "max_run_hours": 1}, 16)])
@@ -132,7 +132,7 @@ def test_a_zone_without_the_chips_is_told_with_those_that_have_them(
     here, there = ("quota", "slices.trillium.zone", "us-east5-b has no ct6e-standard-4t"), {"machineTypes": [{}]}
     with scope(healthy(), tmp_path, cloud) as found:
         answers[MACHINES] = {"items": {"zones/us-east5-a": there, "zones/us-east1-d": there}}
-        assert (*here, "name one of us-east5-a") in faults(found)
+        assert (*here, "choose one of us-east5-a") in faults(found)
         answers[MACHINES] = {"items": {"zones/us-east1-d": there}}
         assert (*here, "choose another region: us-east1-d") in faults(found)
 
@@ -144,14 +144,14 @@ def test_a_pool_that_got_no_capacity_is_told_in_googles_words(
     answers[POOLS] = {"nodePools": [pool]}
     with scope(healthy(), tmp_path, cloud) as found:
         again = "pulumi up --stack local --replace '**::slices-trillium-1'"
-        fix = f"pause the jobs on it, then create it again: {again}"
+        fix = f"pause the jobs on it, then recreate it: {again}"
         assert ("nodes", "pool trillium-1", "ERROR: GCE_STOCKOUT", fix) in faults(found)
 
 
 def test_a_pool_that_google_repairs_is_waited_for(cloud: Google, answers: dict[str, Json], tmp_path: Path) -> None:
     answers[POOLS] = {"nodePools": [{"name": "trillium-1", "status": "RUNNING_WITH_ERROR"}]}
     with scope(healthy(), tmp_path, cloud) as found:
-        wait = "wait; GKE is still working on it, or repairs it"
+        wait = "wait: GKE is creating, deleting or repairing it"
         assert ("nodes", "pool trillium-1", "RUNNING_WITH_ERROR: ", wait) in faults(found)
 
 

@@ -11,7 +11,7 @@ from cli.environments.listing import Listed, listing, show
 from infra.cost import bill
 from infra.settings.read import parse
 from tests.cli.environments.remembered import Remembered, Stack
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.infra.recording import stack_values
 
 LATER = timedelta(hours=9)
@@ -56,7 +56,7 @@ def test_a_stack_of_which_nothing_is_known_is_told(backend: Remembered, files: F
     backend.stacks["pr-9"] = Stack()
     console = Console(file=io.StringIO(), width=200)
     assert show(backend, files, now, Form.MARKDOWN, console, expired=True) == 1
-    assert "pr-9: it was never deployed and has no file here" in told(console)
+    assert "pr-9: it was never deployed and has no stack file here" in read_output(console)
 
 
 def test_the_exit_status_of_expired_ones_says_whether_there_are_some(

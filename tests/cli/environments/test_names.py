@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.environments.create import derived
+from cli.environments.create import derive
 from cli.stack_file import PREFIX
 from infra.settings.schema import Environment
 from tests.infra.recording import Recording, Registration, Values, run_program, stack_values
@@ -48,7 +48,7 @@ def source() -> Values:
 
 def environment_of(values: Values, name: str) -> Values:
     content: Values = {"config": {f"{PREFIX}{section}": value for section, value in values.items()}}
-    config = derived(content, name, Environment(source="dev", expires_at=_END))["config"]
+    config = derive(content, name, Environment(source="dev", expires_at=_END))["config"]
     return {key.removeprefix(PREFIX): value for key, value in config.items()}
 
 

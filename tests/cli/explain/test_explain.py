@@ -31,7 +31,7 @@ from tests.cli.explain.cases import (
     said,
     workload,
 )
-from tests.cli.shown import told
+from tests.cli.shown import read_output
 from tests.cli.standing import running, stack, waiting
 
 
@@ -70,9 +70,9 @@ def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
     other = workload(said("QuotaReserved", True), admitted=True, name="other")
     found = only(replace(JOB, workload=waiting, position=2), others=(other,))
     assert found.cause is Cause.QUOTA_TAKEN
-    assert found.what == "The job asks for 16 chips and 8 of them are taken. It is number 2 in line."
+    assert found.what == "The job requests 16 chips, and 8 of them are in use. It is number 2 in line."
     assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == ("to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`",)
+    assert found.next == ("to run it earlier, raise its `priority` in the stack file of dev, then run `pulumi up`",)
     assert found.since == 9_000.0
 
 
@@ -130,7 +130,7 @@ def test_a_preempted_job_is_told_by_whom_and_why() -> None:
     other = workload(said("QuotaReserved", True), admitted=True, name="other")
     preempted, waits = findings(replace(JOB, workload=evicted, position=1), others=(other,))
     assert preempted.cause is Cause.PREEMPTED
-    assert "for job other of research, for it has a higher priority in the same queue." in preempted.what
+    assert "by job other of research, because it has a higher priority in the same queue." in preempted.what
     assert waits.cause is Cause.QUOTA_TAKEN
 
 
@@ -146,7 +146,7 @@ def test_an_eviction_that_is_over_is_told_as_one() -> None:
     )
     found = findings(replace(JOB, workload=again, pods=PODS))[0]
     assert (found.cause, found.next) == (Cause.EVICTED, ())
-    assert found.what.endswith("its hosts did not all become ready in time. It was admitted again since.")
+    assert found.what.endswith("its hosts did not all become ready in time. It has been admitted again since.")
     assert found.evidence == ("exceeded the PodsReady timeout", "PodsReadyTimeout: 2 times so far")
 
 
@@ -178,7 +178,7 @@ def test_a_marked_slice_is_named_when_hosts_find_no_other() -> None:
     nodes = (*NODES[:3], replace(NODES[3], bad_host="wrong product", taints=("tpu-multislice.dev/bad-host",)))
     found = only(replace(JOB, pods=(*PODS[:3], pending)), nodes=nodes)
     assert found.cause is Cause.BAD_HOST
-    assert f"{NODES[3].name} is marked as one with a bad host: wrong product" in found.evidence
+    assert f"{NODES[3].name} is marked as a bad host: wrong product" in found.evidence
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -217,14 +217,14 @@ def answered(folder: Path, *, as_json: bool) -> str:
     with playing(running()) as server:
         server.collections[WORKLOADS] = [waiting("tiny")]
         assert command(stack(server, folder), None, shown, json=as_json) == 0
-    return told(shown)
+    return read_output(shown)
 
 
 def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -> None:
     lines = answered(tmp_path, as_json=False).splitlines()
     assert lines[0] == "tiny  queued"
-    assert lines[2].startswith("The job asks for 0 chips and 16 of them are taken. It is number 1 in line.  since ")
-    assert "  -> to let it run first, raise its `priority` in the stack file of dev, then `pulumi up`" in [
+    assert lines[2].startswith("The job requests 0 chips, and 16 of them are in use. It is number 1 in line.  since ")
+    assert "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `pulumi up`" in [
         line.rstrip() for line in lines
     ]
 

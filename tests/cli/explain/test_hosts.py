@@ -32,7 +32,7 @@ def test_a_host_that_was_killed_left_no_record_and_is_told_by_its_pod() -> None:
     lost = Failure(9_100.0, "slice-0-0", ExitCode.PEER_LOST, "another host is gone", 0, 1)
     job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(lost,)))
     restart = findings(job)[-1]
-    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed: by the kernel")
+    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed by the kernel")
 
 
 @pytest.mark.parametrize("killed_at", [9_099.0, 9_001.0])
@@ -147,13 +147,13 @@ def test_the_exit_codes_of_a_program_are_its_own_but_for_signals() -> None:
         )
         for code in (22, 137)
     ]
-    assert "host slice-0-0 exited 22: its program ended with a code of its own." in codes[0].what
-    assert "host slice-0-0 exited 137 (SIGKILL): it was killed: by the kernel" in codes[1].what
+    assert "host slice-0-0 exited 22: its program exited with a code of its own." in codes[0].what
+    assert "host slice-0-0 exited 137 (SIGKILL): it was killed by the kernel" in codes[1].what
     assert codes[0].next[-1] == "try again: pulumi up --stack dev --replace '**::job-tiny'"
 
 
 def test_a_call_that_failed_is_not_submitted_again() -> None:
     raised = Failure(9_100.0, "slice-0-0", ExitCode.FUNCTION_RAISED, "ValueError", 0, 1)
     found = only(replace(JOB, kind=Kind.FUNCTION, terminal="Failed", files=Files(failures=(raised,))))
-    assert "the function of the call raised" in found.what
+    assert "the function raised an exception" in found.what
     assert [line for line in found.next if "--replace" in line] == []

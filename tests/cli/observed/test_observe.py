@@ -10,7 +10,7 @@ import pytest
 
 from cli.answer import as_json
 from cli.halt import Halt
-from cli.observed.cluster import without_hosts
+from cli.observed.cluster import find_hostless
 from cli.observed.files import UNREAD, read_files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import summary
@@ -113,7 +113,7 @@ def test_storage_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "runs").write_text("not a folder")
     (told,) = read_files(str(tmp_path / "job")).notes
-    assert "expected files that can be read, got NotADirectoryError" in told
+    assert "cannot read its files: NotADirectoryError" in told
 
 
 def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_steps_that_are_done_again_are_in_the_curve_once(tmp_path: Path) -> None
 def test_a_job_that_nobody_knows_is_told_with_those_there_are(server: Played, tmp_path: Path) -> None:
     observer = Observer(stack(server, tmp_path))
     assert observer.job("other")[1].place.name == "other"
-    with pytest.raises(Halt, match=r"one of stack dev's jobs \(tiny, other\), got 'x'"):
+    with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny, other\), got 'x'"):
         observer.job("x")
 
 
@@ -200,14 +200,14 @@ def outputs(values: Values) -> Mapping[str, Any]:
 
 def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
     told = outputs(stack_values("local"))
-    assert without_hosts(told, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
-    assert without_hosts(told, ["trillium-0", "trillium-1"]) == {}
+    assert find_hostless(told, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
+    assert find_hostless(told, ["trillium-0", "trillium-1"]) == {}
 
 
 def test_slices_have_the_names_of_the_node_pools_that_the_program_declares() -> None:
     values = stack_values("local")
     pools = [pool.inputs["name"] for pool in run_program(values).of_type(POOL)]
-    assert {"system", *(without_hosts(outputs(values), []) or {})} == {*pools}
+    assert {"system", *(find_hostless(outputs(values), []) or {})} == {*pools}
 
 
 @pytest.mark.parametrize("kind", ["flex-start", "queued"])
@@ -215,9 +215,9 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
     values = stack_values("local")
     values["slices"]["trillium"]["capacity"] = {"kind": kind, "max_run_hours": 2}
     values["job"]["slices"]["count"] = 1
-    assert without_hosts(outputs(values), []) == {}
+    assert find_hostless(outputs(values), []) == {}
 
 
 @pytest.mark.parametrize("told", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_tell_nothing(told: Mapping[str, Any]) -> None:
-    assert without_hosts(told, []) is None
+    assert find_hostless(told, []) is None

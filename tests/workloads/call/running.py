@@ -8,8 +8,8 @@ from threading import Timer
 from typing import Any
 
 from cli.hosts import Hosts, Program, start_program
-from multislice.call import of_function
-from multislice.outcome import Outcome, found_outcome
+from multislice.call import filter_lines
+from multislice.outcome import Outcome, read_outcome
 from multislice.packing import pack
 from multislice.project import Project
 from workloads.call.folder import CallFolder, Seals, new_keys
@@ -81,5 +81,5 @@ def carried_out(spec: CallSpec, logs: Path, environment: Mapping[str, str] | Non
         codes = [host.process.wait() for host in hosts.all]
         texts = [host.log.read_text(errors="replace") for host in hosts.all]
     print(*texts, sep="\n=====\n")
-    outcome = found_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
-    return Called(codes, outcome, texts, list(of_function(spec.id, texts[0].splitlines())))
+    outcome = read_outcome(Seals.of(spec, CallFolder.at(spec.folder)))
+    return Called(codes, outcome, texts, list(filter_lines(spec.id, texts[0].splitlines())))
