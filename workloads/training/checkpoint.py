@@ -8,7 +8,7 @@ moved away, and the one before it is restored. `loop` decides when to save.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ def read_record(folder: epath.Path) -> Record:
     Raises:
         NewerCheckpoint: a newer image wrote it.
     """
-    found: dict[str, Any] = ocp.JsonCheckpointHandler().restore(folder / RECORD)
+    found: Mapping[str, Any] = ocp.JsonCheckpointHandler().restore(folder / RECORD)
     if (written := found.get("format", 1)) > FORMAT:
         raise NewerCheckpoint(
             f"the checkpoint of step {folder.name} has format {written}, and this image reads formats up to {FORMAT};"

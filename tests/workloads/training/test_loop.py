@@ -335,7 +335,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    note(Journal, "begun", lambda _, before, result: f"give {before.step + 1}")
+    note(Journal, "begin_step", lambda _, before, result: f"give {before.step + 1}")
     note(StepMetrics, "add", lambda _, measured: f"judge {measured.step}")
     note(Checkpoints, "save", lambda _, step, *rest: f"save {step}")
     note(Checkpoints, "go_back", lambda *_: "go back")
@@ -394,13 +394,13 @@ def test_sigterm_saves_the_state_of_a_step_that_is_judged(tmp_path: Path, capsys
 def test_a_step_that_may_be_the_last_before_a_rollback_is_judged_before_another_is_given(
     tmp_path: Path, capsys: Capture, order: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = Journal.begun
+    begun = Journal.begin_step
 
     def spoilt(journal: Journal, before: Position, result: StepResult) -> Any:
         bad = 5 <= before.batch <= 7
         return begun(journal, before, replace(result, skipped=result.skipped | bad))
 
-    monkeypatch.setattr(Journal, "begun", spoilt)
+    monkeypatch.setattr(Journal, "begin_step", spoilt)
     # The save at step 8 falls on a skipped step, so it must wait.
     trained(small_job(tmp_path, steps=9, save_every_steps=4, max_skipped_steps=2, max_rollbacks=1), capsys)
     until = ["give 5", "give 6", "judge 5", "give 7", "judge 6", "give 8", "judge 7", "judge 8", "go back"]
