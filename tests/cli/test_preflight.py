@@ -44,7 +44,7 @@ def test_the_compiler_s_process_is_followed_and_its_result_is_read(tmp_path: Pat
 def test_a_process_without_a_result_is_a_fault_with_its_last_words(tmp_path: Path) -> None:
     spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
 
-    with pytest.raises(Halt, match=r"exit status 1 and without a result:\n(.*\n)*.*mesh replica 1 x fsdp 1 must be"):
+    with pytest.raises(Halt, match=r"exit status 1 and without a result:\n(.*\n)*.*mesh replica 1 x fsdp 1 must have"):
         run(spec, tmp_path, None, quiet())
 
 

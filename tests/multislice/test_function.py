@@ -155,7 +155,7 @@ def test_an_interruption_after_the_last_result_loses_none(objects: Objects, monk
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("multislice.call.Call.taken", interrupted)
+    monkeypatch.setattr("multislice.call.Call.take", interrupted)
     assert [outcome.value for outcome in on_slices(len).map(["a", "bb"])] == [1, 2]
 
 

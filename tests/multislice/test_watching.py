@@ -138,7 +138,7 @@ def test_an_interrupted_wait_cancels_the_call(call: Call, objects: Objects, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
-    monkeypatch.setattr("multislice.watching.tell", interrupted)
+    monkeypatch.setattr("multislice.watching.print_status", interrupted)
     with pytest.raises(KeyboardInterrupt):
         watch(call, "leader")
     assert not objects.found
