@@ -31,7 +31,7 @@ def test_what_cannot_travel_is_named_by_the_way_to_it(tmp_path: Path) -> None:
     message = "x is a generator, which belongs to its process; give a list of its items instead"
     assert refused(character for character in "ab") == message
     assert refused([threading.local()]).startswith(
-        "x[0]: cannot pickle '_thread._local' object; give what it is made from"
+        "x[0]: cannot pickle '_thread._local' object; send what it is made from"
     )
 
 

@@ -264,7 +264,7 @@ def test_parameters_that_changed_since_are_not_exported(tmp_path: Path) -> None:
     damaged = about.fingerprints | {"parameters.embedding": "0" * 16}
     changed = About.model_validate(about.model_dump() | {"fingerprints": damaged})
     (folder / "export.json").write_text(changed.model_dump_json())
-    with pytest.raises(InvalidSpec, match=r"not hold what was written: parameters.embedding \(expected 0{16}"):
+    with pytest.raises(InvalidSpec, match=r"differs from what was written: parameters.embedding \(expected 0{16}"):
         exported(folder, "float32")
 
 
