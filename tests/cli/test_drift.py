@@ -14,7 +14,7 @@ from rich.console import Console
 from cli.answer import Form
 from cli.drift import drift, drifted
 from cli.halt import Halt
-from cli.sandbox_folder import changing
+from cli.sandbox_folder import lock_sandbox
 from infra.review.preview import Difference, Drift
 from sandbox.site import create
 from tests.cli.shown import read_output
@@ -94,7 +94,7 @@ def test_without_an_engine_the_way_to_one_is_told(tmp_path: Path, monkeypatch: p
 
 def test_a_sandbox_that_another_command_changes_is_left_alone(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
-    with changing(site), pytest.raises(Halt, match="is changing the sandbox"):
+    with lock_sandbox(site), pytest.raises(Halt, match="is changing the sandbox"):
         drift("local", site.root, Form.TEXT, Console())
 
 
