@@ -50,7 +50,7 @@ def test_what_ends_a_command_is_a_message_and_a_status(
     assert capsys.readouterr().err == message
 
 
-def test_an_error_that_nobody_expected_keeps_its_traceback() -> None:
+def test_an_unexpected_error_keeps_its_traceback() -> None:
     def fail() -> int:
         raise KeyError("bug")
 
