@@ -18,7 +18,7 @@ from cli import stack_file
 from cli.halt import Halt, exit_status
 from cli.phases import Display, operate, phase, recover, start_control_plane
 from cli.progress import DOWN_PHASES, Phase, Progress
-from cli.sandbox_folder import SANDBOX, changing
+from cli.sandbox_folder import SANDBOX, lock_sandbox
 from infra.names import NO_FOREIGN, NO_JOB_RUNS
 from sandbox import daemon, programs
 from sandbox.site import Site, load
@@ -73,7 +73,7 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
     site = load(root)
     if consent.delete_checkpoints and not consent.without_asking:
         _require_confirmation(buckets(site), console)
-    with changing(site):
+    with lock_sandbox(site):
         title = f"tpu-multislice · {stack_file.stack_name(settings)}"
         removed = _remove(site, settings, Display(console, Progress(title, DOWN_PHASES)), consent)
         left = buckets(site)

@@ -14,7 +14,7 @@ from pulumi.automation.events import StepEventMetadata
 
 from cli import stack_file
 from cli.halt import Halt
-from cli.sandbox_folder import changing, existing
+from cli.sandbox_folder import find_sandbox, lock_sandbox
 from infra.review.review import Change, Finding
 from sandbox import programs
 from sandbox.daemon import CHECKOUT
@@ -103,9 +103,9 @@ def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = No
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path), policy)
         return
-    site = existing(sandbox)
+    site = find_sandbox(sandbox)
     # The engine replaces its copy of the stack file, and an `up` may be reading it.
-    with changing(site):
+    with lock_sandbox(site):
         yield Engine(site, programs.found(), path, policy)
 
 

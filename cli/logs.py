@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cli.deployed import Deployed, JobPlace
 from cli.halt import Halt
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import find_sandbox
 from infra.job_logs import Line, Source, Which, Window, follow, host, hosts, leader
 from infra.job_state import LEADER, Object, Outcome, leader_of, newest, outcome_of, pods_of
 from infra.kubernetes import UNREACHABLE, ApiError
@@ -85,7 +85,7 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
             except LookupError:
                 raise _missing(deployed, place) from None
             return _status(ended, deployed, place)
-        return _read(deployed, place, selection, existing(sandbox) if sandbox else None, printer)
+        return _read(deployed, place, selection, find_sandbox(sandbox) if sandbox else None, printer)
     except BrokenPipeError:
         # The reader closed the pipe, which is not an error of the cluster.
         raise

@@ -20,7 +20,7 @@ from cli.deployed import Deployed
 from cli.halt import Halt
 from cli.observed.observe import Observer
 from cli.observed.snapshot import Job, Snapshot
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import find_sandbox
 from infra.job_state import Kind, State
 from workloads.call.folder import gcs
 from workloads.report.command import NoReport, answering, faults_of_storage, find_run
@@ -133,7 +133,7 @@ def _request(deployed: Deployed, run: epath.Path) -> Generator[None]:
             (run / PROFILE_REQUEST).unlink(missing_ok=True)
         return
     # The sandbox's GCS server does not notice files that other processes write into its folder.
-    site = existing(deployed.sandbox)
+    site = find_sandbox(deployed.sandbox)
     bucket = gcs(**site.gcs_options)
     path = f"{Path(run).relative_to(site.buckets)}/{PROFILE_REQUEST}"
     bucket.pipe_file(path, b"")

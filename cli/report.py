@@ -7,7 +7,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.halt import Halt
-from cli.sandbox_folder import existing
+from cli.sandbox_folder import find_sandbox
 from workloads.report.command import Asked, NoReport
 from workloads.report.command import report as reported
 
@@ -40,7 +40,7 @@ def folder(target: str | None, stack: str | None, sandbox: Path | None) -> str:
     job = target or _only_job(settings.training_jobs, stack)
     if sandbox is None:
         return f"gs://{settings.checkpoint_bucket}/{job}"
-    return str(existing(sandbox).buckets / settings.checkpoint_bucket / job)
+    return str(find_sandbox(sandbox).buckets / settings.checkpoint_bucket / job)
 
 
 def _only_job(jobs: Iterable[str], stack: str) -> str:

@@ -14,7 +14,7 @@ SANDBOX = Path(".sandbox")
 """Default folder of the sandbox."""
 
 
-def existing(root: Path) -> Site:
+def find_sandbox(root: Path) -> Site:
     """Return the sandbox in `root`.
 
     Raises:
@@ -26,7 +26,7 @@ def existing(root: Path) -> Site:
 
 
 @contextmanager
-def changing(site: Site) -> Generator[None]:
+def lock_sandbox(site: Site) -> Generator[None]:
     """Lock the sandbox, so that no other command changes it.
 
     Raises:

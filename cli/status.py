@@ -15,7 +15,7 @@ from rich.text import Text
 from cli.answer import as_json
 from cli.deployed import Deployed
 from cli.observed.first_cause import first_cause
-from cli.observed.observe import Observer, answered
+from cli.observed.observe import Observer, require_answer
 from cli.observed.snapshot import Job, Node, Queue, Snapshot, Summary, summary
 from cli.render import (
     WIDTH,
@@ -64,7 +64,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
         snapshot, job = observer.job(name)
         found = [job]
     else:
-        snapshot = answered(observer.look(*(place.name for place in deployed.jobs)))
+        snapshot = require_answer(observer.look(*(place.name for place in deployed.jobs)))
         found = [job for job in snapshot.jobs if job.declared]
     if json:
         console.out(_object(snapshot, found))
@@ -79,7 +79,7 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     Raises:
         Halt: The cluster does not answer.
     """
-    snapshot = answered(Observer(deployed).look())
+    snapshot = require_answer(Observer(deployed).look())
     found = [summary(job, snapshot.at) for job in snapshot.jobs]
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))

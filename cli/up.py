@@ -22,7 +22,7 @@ from cli.observed.snapshot import Job
 from cli.phases import Display, operate, prepare_programs, recover, start_control_plane
 from cli.progress import UP_PHASES, Phase, Progress, align_rows, times
 from cli.render import exit_words
-from cli.sandbox_folder import SANDBOX, changing
+from cli.sandbox_folder import SANDBOX, lock_sandbox
 from cli.status import Watch, restart_lines
 from infra.job_state import DELETED, Outcome, Pod, State
 from infra.names import QUEUE_LABEL
@@ -47,7 +47,7 @@ def up(settings: Path, root: Path, console: Console) -> int:
     site = _site(root)
     stack = stack_file.stack_name(settings)
     display = Display(console, Progress(f"tpu-multislice · {stack}", UP_PHASES))
-    with display.shown(), changing(site):
+    with display.shown(), lock_sandbox(site):
         found = prepare_programs(display)
         start_control_plane(display, site)
         outputs = _apply(display, site, found, settings)

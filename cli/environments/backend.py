@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, override
 
 from cli.environments.files import POLICY, Files
-from cli.sandbox_folder import changing
+from cli.sandbox_folder import lock_sandbox
 from infra.stacks import Stacks, StacksError, understood
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
@@ -134,7 +134,7 @@ class SandboxBackend(Backend):
 
         if daemon.running(self._site) is None:
             raise StacksError(f"the sandbox in {self._site.root} is not running; start it with `make up`")
-        with changing(self._site):
+        with lock_sandbox(self._site):
             try:
                 operation()
             except CommandError as error:

@@ -35,7 +35,7 @@ class Observer:
             Halt: The cluster does not answer, the job does not exist, or a name is needed.
         """
         wanted = self.deployed.job(None).full_name if name is None else name
-        seen = answered(self.look(wanted.rpartition("/")[2]))
+        seen = require_answer(self.look(wanted.rpartition("/")[2]))
         place = choose_job(seen.stack, [job.place for job in seen.jobs], wanted)
         return seen, next(job for job in seen.jobs if job.place == place)
 
@@ -55,7 +55,7 @@ class Observer:
         return replace(job, files=files)
 
 
-def answered(snapshot: Snapshot) -> Snapshot:
+def require_answer(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot.
 
     Raises:

@@ -52,7 +52,7 @@ def test_a_replacement_is_one_change_with_the_inputs_that_cause_it() -> None:
     assert engines.unchanged(recorded("to-spot")) > 100
 
 
-def test_broken_rules_stand_with_their_severity_the_mandatory_ones_first() -> None:
+def test_broken_rules_have_their_severity_and_mandatory_ones_come_first() -> None:
     found = engines.findings(recorded("refused"), {"bucket-versions": "high", "few-resources": "low"})
     assert [(each.rule, each.level, each.severity, each.resource) for each in found] == [
         ("bucket-versions", "mandatory", "high", "checkpoints"),
@@ -70,7 +70,7 @@ def test_that_rules_are_broken_is_no_error_and_neither_is_how_plugins_end() -> N
     assert engines.errors(events) == ()
 
 
-def test_an_error_names_its_resource_and_stands_once_without_colours_and_tracebacks() -> None:
+def test_an_error_names_its_resource_and_appears_once_without_colours_and_tracebacks() -> None:
     events = [
         error("<{%fg 1%}>no quota<{%reset%}>\n", "urn:pulumi:dev::p::gcp:container/cluster:Cluster::cluster"),
         error("no job may run\nTraceback (most recent call last)\n  File"),
@@ -150,7 +150,7 @@ def test_a_stack_is_never_made_by_looking_at_it(calls: Path) -> None:
 @pytest.mark.parametrize(
     "program", ["#!/bin/sh\nexit 126\n", "#!/bin/sh\necho no version is set\n", "#!/bin/sh\necho v2.0.0\n", "nothing"]
 )
-def test_a_pulumi_that_does_not_run_is_told_with_what_to_install(
+def test_a_pulumi_that_does_not_run_is_reported_with_what_to_install(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "pulumi"

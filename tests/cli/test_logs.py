@@ -75,13 +75,13 @@ def test_following_ends_with_the_job(
     assert ("multislice explain tiny" in capsys.readouterr().err) == (status == 2)
 
 
-def test_a_job_that_waits_has_no_lines_and_is_told_so(server: Played, tmp_path: Path) -> None:
+def test_a_job_that_waits_has_no_lines_and_is_reported(server: Played, tmp_path: Path) -> None:
     server.collections[PODS] = []
     with pytest.raises(Halt, match=r"no host of job tiny has started; `multislice explain"):
         read(server, SELECTION, tmp_path)
 
 
-def test_a_job_that_is_not_there_is_told(server: Played, tmp_path: Path) -> None:
+def test_a_job_that_is_not_there_is_reported(server: Played, tmp_path: Path) -> None:
     server.collections[JOBSETS] = []
     for follow in (False, True):
         with pytest.raises(Halt, match="job tiny does not exist in namespace research; `multislice list -s dev`"):
@@ -96,7 +96,7 @@ def test_a_job_by_hand_is_found_in_the_namespaces_of_the_teams(server: Played, t
         read(server, replace(SELECTION, job="x"), tmp_path)
 
 
-def test_a_cluster_that_does_not_answer_is_told_whoever_is_asked_for(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_for_every_selection(tmp_path: Path) -> None:
     with playing(running()) as gone:
         pass
     for job in ("tiny", "hand"):
@@ -127,7 +127,7 @@ def test_the_start_before_is_read_while_its_pods_are_there(server: Played, tmp_p
     assert read(server, replace(SELECTION, previous=True), tmp_path)[1] == ["tiny-slice-0-0 one", "tiny-slice-0-0 two"]
 
 
-def test_without_such_pods_it_is_told_who_keeps_their_logs(server: Played, tmp_path: Path) -> None:
+def test_without_such_pods_the_message_has_the_query_for_their_logs(server: Played, tmp_path: Path) -> None:
     with pytest.raises(Halt, match=r"their logs were deleted.\nGoogle Cloud keeps the logs: gcloud logging read"):
         read(server, replace(SELECTION, previous=True), tmp_path)
 

@@ -21,7 +21,7 @@ from cli.sandbox_folder import SANDBOX
 from sandbox.engine import PolicyPack
 from tests.cli.environments.conftest import stacks_of_our_own
 from tests.cli.environments.remembered import Remembered
-from tests.cli.test_drift import POOL, Told, refreshed
+from tests.cli.test_drift import POOL, RecordedEngine, refreshed
 from tests.cli.test_preview import ASKED, Played
 from tests.infra.one_job import only_spec
 from tests.infra.review.previews import passing
@@ -44,7 +44,7 @@ def forms_of(*words: str, exit_status: int = 0) -> list[str]:
     return ["json" if answer.startswith("{") else "markdown" if "| --" in answer else "text" for answer in answers]
 
 
-def test_a_plan_is_told_drawn_and_ordered_as_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_plan_is_printed_drawn_and_sorted_as_requested(tmp_path: Path) -> None:
     drawing = tmp_path / "plan.svg"
     by_days = json.loads(read_output(*PLAN, "--by", "days", "--capacity", "spot", "--svg", str(drawing), "--json"))
     assert drawing.read_text().startswith("<svg")
@@ -60,12 +60,12 @@ def test_tokens_are_written_as_people_write_them(tokens: str) -> None:
     assert json.loads(read_output(*words))["goal"]["tokens"] == 1e12
 
 
-def test_tokens_that_are_no_number_are_told_with_the_forms_there_are() -> None:
+def test_tokens_that_are_no_number_are_reported_with_the_forms_there_are() -> None:
     found = CliRunner().invoke(app, ["plan", "--preset", "tiny", "--tokens", "many", "--days", "1"])
     assert (found.exit_code, "1e12" in found.output) == (1, True)
 
 
-def test_a_preflight_that_is_known_is_told_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preflight_that_is_known_is_reported_in_each_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known(tmp_path, monkeypatch)
     assert forms_of("preflight", "-s", "local") == FORMS
 
@@ -82,7 +82,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return started
 
 
-def test_a_preflight_leaves_the_compiled_programs_where_it_is_told_to(
+def test_a_preflight_writes_the_compiled_programs_to_the_given_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(tmp_path, monkeypatch)
@@ -141,9 +141,9 @@ def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch:
 def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Path | None]] = []
 
-    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[Told]:
+    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[RecordedEngine]:
         asked.append((path.name, sandbox))
-        return nullcontext(Told(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
+        return nullcontext(RecordedEngine(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
 
     monkeypatch.setattr("cli.engines.open_engine", of)
     words = ("drift", "-s", "dev")

@@ -83,6 +83,6 @@ class _Unable:
         raise CommandError(CommandResult(stdout="", stderr="error: snapshot integrity failure", code=255))
 
 
-def test_a_stack_that_cannot_be_taken_up_again_is_told_with_what_to_do(display: Display) -> None:
+def test_a_stack_that_cannot_be_taken_up_again_is_reported_with_what_to_do(display: Display) -> None:
     with pytest.raises(Halt, match=r"(?s)snapshot integrity failure.*--delete-checkpoints"):
         phases.recover(display, cast(Any, _Unable()))

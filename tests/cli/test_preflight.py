@@ -65,7 +65,7 @@ def test_a_reason_for_no_answer_is_looked_at_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("update", "status"), [({}, 0), ({"fits": False, "steps": ()}, 2)])
-def test_the_exit_status_tells_whether_the_stack_s_job_fits(
+def test_the_exit_status_says_whether_the_stack_s_job_fits(
     update: dict[str, object], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

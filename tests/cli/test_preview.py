@@ -38,7 +38,7 @@ ASKED = EngineEvent.from_json(
 
 
 class Played:
-    """An engine that tells what was recorded, and a program that writes its review."""
+    """An engine that sends recorded events, and a program that writes its review."""
 
     def __init__(self, events: list[EngineEvent], review: Review | None, *, refuses: bool) -> None:
         self._events, self._review, self._refuses = events, review, refuses
@@ -54,7 +54,7 @@ class Played:
 
 
 @pytest.mark.costs(cpu_seconds=15)
-def test_a_plan_is_made_offline_and_everything_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_made_offline_and_everything_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_expiry(OURS.policy("dev"), tmp_path)
     monkeypatch.setattr("cli.preview.OURS", Files(OURS.stacks, tmp_path))
     plan, console = tmp_path / "plan.json", Console(file=io.StringIO(), highlight=False)
@@ -91,7 +91,7 @@ def test_what_an_engine_complains_of_without_refusing_is_no_error() -> None:
     assert found.passes
 
 
-def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
+def test_a_preview_that_did_not_check_the_rules_does_not_pass() -> None:
     found = previewed("dev", Played([], passing().review, refuses=False), None)
     assert "expected the engine to run the policy pack" in found.errors[0]
     assert not found.passes
@@ -108,7 +108,7 @@ def test_a_preview_in_which_nobody_asked_the_rules_does_not_pass() -> None:
         ),
     ],
 )
-def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: PreviewRequest, message: str) -> None:
+def test_what_was_asked_wrongly_is_reported_before_an_engine_starts(asked: PreviewRequest, message: str) -> None:
     with pytest.raises(Halt, match=message):
         preview(asked, Form.TEXT, Console())
 

@@ -102,7 +102,7 @@ def test_a_list_of_something_else_is_no_list_of_workloads(item: object, tmp_path
         review("prod", None, path, Form.TEXT, Console())
 
 
-def test_a_bill_of_another_version_is_told_as_one(tmp_path: Path) -> None:
+def test_a_bill_of_another_version_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "outputs.json"
     path.write_text('{"bill": {"groups": []}}')
     with pytest.raises(Halt, match="got another format"):

@@ -28,7 +28,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def without_times(answer: dict[str, Any]) -> dict[str, Any]:
-    """What two looks at the same world tell alike."""
+    """Return the answer without the values that differ between two reads of the same state."""
     (job,) = answer["jobs"]
     return {"jobs": [{**job, "age_seconds": None}], "stack": {**answer["stack"], "at": None}}
 
@@ -63,7 +63,7 @@ def test_a_slice_without_a_host_is_shown(server: Played, storage: Path) -> None:
     assert "slice trillium-1 has no host, 2x4" in lines
 
 
-def test_who_may_not_see_nodes_is_not_told_that_slices_have_none(server: Played, storage: Path) -> None:
+def test_a_user_who_may_not_read_nodes_sees_no_message_about_missing_hosts(server: Played, storage: Path) -> None:
     standing = with_two_slices(server, storage)
     server.refused[NODES] = 403
     shown = console()
@@ -164,7 +164,7 @@ def test_a_watch_as_json_is_the_object_of_status_on_a_line(server: Played, stora
     assert [answer["jobs"][0]["state"] for answer in (first, last)] == ["running", "failed"]
 
 
-def test_a_watch_as_json_says_nothing_while_only_time_goes_by(server: Played, storage: Path) -> None:
+def test_a_watch_as_json_prints_nothing_while_only_the_time_changes(server: Played, storage: Path) -> None:
     shown, looks = console(), iter(range(9))
 
     def wait(_: float) -> None:
@@ -175,7 +175,7 @@ def test_a_watch_as_json_says_nothing_while_only_time_goes_by(server: Played, st
     assert len(read_output(shown).splitlines()) == 2
 
 
-def test_a_watch_as_json_tells_that_the_cluster_is_away(server: Played, storage: Path) -> None:
+def test_a_watch_as_json_says_that_the_cluster_is_away(server: Played, storage: Path) -> None:
     shown, looks = console(), iter(range(9))
 
     def wait(_: float) -> None:
@@ -190,7 +190,7 @@ def test_a_watch_as_json_tells_that_the_cluster_is_away(server: Played, storage:
     assert "503" in stacks[1]["notes"][0]
 
 
-def test_a_watch_on_a_terminal_draws_the_screen_anew(server: Played, storage: Path) -> None:
+def test_a_watch_on_a_terminal_redraws_the_screen(server: Played, storage: Path) -> None:
     shown = console(terminal=True)
     assert Watch(stack(server, storage), None, shown, wait=lambda _: finish(server)).run() == 0
     assert read_output(shown).count("hosts usable") >= 4
@@ -232,7 +232,7 @@ def test_a_watch_goes_on_with_the_job_that_takes_the_place_of_its_own(server: Pl
     assert Watch(stack(server, storage), None, console(), wait=wait).run() == 0
 
 
-def test_a_cluster_that_does_not_answer_is_told(server: Played, storage: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_reported(server: Played, storage: Path) -> None:
     server.refused = dict.fromkeys(ALL_PATHS, 503)
     with pytest.raises(Halt, match=r"expected the cluster to answer, got:\n  cannot read .*503"):
         status(stack(server, storage), None, console(), json=False)

@@ -54,7 +54,7 @@ def test_the_files_of_another_teams_call_are_not_removed(tmp_path: Path, objects
     assert objects.found
 
 
-def test_a_cluster_that_cannot_be_asked_is_told(tmp_path: Path, objects: Objects) -> None:
+def test_a_cluster_that_cannot_be_asked_is_reported(tmp_path: Path, objects: Objects) -> None:
     objects.fails["GET"] = OSError("no route to host")
     with pytest.raises(
         NoSuchStack, match="the cluster of stack local cannot be reached: no route to host; check that you"
@@ -62,7 +62,7 @@ def test_a_cluster_that_cannot_be_asked_is_told(tmp_path: Path, objects: Objects
         find_call("train-1f2e3d4c", place(tmp_path, objects))
 
 
-def test_a_call_of_another_version_is_told(tmp_path: Path, objects: Objects) -> None:
+def test_a_call_of_another_version_is_reported(tmp_path: Path, objects: Objects) -> None:
     stack = place(tmp_path, objects)
     call = submit(PACKED, WISH, stack)
     (jobset,) = objects.found.values()

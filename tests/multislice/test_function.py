@@ -73,7 +73,7 @@ class Holder:
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "answer"),
     [
         (waits, "waits is async; call it with asyncio.run"),
         (counts, r"counts yields; return list\(counts"),
@@ -82,12 +82,12 @@ class Holder:
         (3, r"expected a function below @multislice.run\(...\), got 3"),
     ],
 )
-def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(function: Any, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+def test_what_could_not_be_called_on_hosts_is_refused_where_it_is_decorated(function: Any, answer: str) -> None:
+    with pytest.raises(Refused, match=answer):
         on_slices(function)
 
 
-def test_all_that_is_wrong_with_a_wish_is_told_at_once() -> None:
+def test_all_that_is_wrong_with_a_wish_is_reported_at_once() -> None:
     wrong: dict[str, Any] = {"count": 1.5, "priority": "urgent", "hosts": "none", "max_hours": float("nan")}
     with pytest.raises(Refused) as fault:
         multislice.run("local", "trillium", **wrong)

@@ -110,7 +110,7 @@ def test_a_call_that_has_ended_is_not_cancelled(
     assert f"call {call.id} has ended (completed); multislice.attach(" in capsys.readouterr().err
 
 
-def test_a_call_that_cannot_be_cancelled_is_told_and_does_not_keep_others_from_it(
+def test_a_call_that_cannot_be_cancelled_is_reported_and_does_not_keep_others_from_it(
     call: Call, objects: Objects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = submit(PACKED, WISH, call.place)

@@ -60,7 +60,7 @@ def test_an_environment_has_rights_in_the_project_of_its_own_stack_alone(environ
 
 
 @pytest.mark.parametrize("environment", ALL, ids=lambda each: each.name)
-def test_code_that_nobody_has_reviewed_gets_no_credentials(environment: Environment) -> None:
+def test_unreviewed_code_gets_no_credentials(environment: Environment) -> None:
     assert environment.reviewed or environment.branches == ("main",)
 
 

@@ -97,7 +97,7 @@ def test_updates_reach_back_to_the_first_behind_many_others(site: Site, files: F
 
 
 @pytest.mark.costs(cpu_seconds=8)
-def test_a_stack_that_was_never_updated_is_told_and_can_be_forgotten(site: Site, files: Files) -> None:
+def test_a_stack_that_was_never_updated_is_reported_and_can_be_forgotten(site: Site, files: Files) -> None:
     stack_of(site)
     backend = SandboxBackend(files, SandboxStacks(site.root))
     assert ([*backend.names()], [*backend.updates(NAME)], [*backend.resources(NAME)]) == ([NAME], [], [])

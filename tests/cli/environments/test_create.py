@@ -78,7 +78,7 @@ def test_without_a_backend_the_file_is_written_and_the_next_command_named(files:
     assert files.stack("pr-1").exists()
 
 
-def test_every_fault_is_told_at_once(backend: Remembered, files: Files, now: datetime) -> None:
+def test_every_fault_is_reported_at_once(backend: Remembered, files: Files, now: datetime) -> None:
     answer = refused(Wish("Prod_2", "prod", "8w"), backend, files, now)
     assert "3 error(s)" in answer
     assert "NAME: expected a name of at most 20" in answer
@@ -95,7 +95,7 @@ def test_a_name_is_taken_by_a_file_or_a_stack(backend: Remembered, files: Files,
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\xfd", b"config: &a [*a]", b"a: 1\na: 2", b"config: {1: {2: 3}}"])
-def test_another_stacks_file_that_cannot_be_read_is_in_nobodys_way(
+def test_an_unreadable_file_of_another_stack_is_ignored(
     content: bytes, backend: Remembered, files: Files, now: datetime
 ) -> None:
     files.stack("bad").write_bytes(content)
@@ -111,7 +111,7 @@ def test_example_values_are_refused_before_anything_is_made(backend: Remembered,
     made(WISH, None, files, now)
 
 
-def test_a_source_that_does_not_exist_is_told_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
+def test_a_missing_source_is_reported_by_its_option(backend: Remembered, files: Files, now: datetime) -> None:
     with pytest.raises(Halt, match="^did you mean dev. --from must name a file"):
         create(Wish("pr-1", "devel", "8h"), backend, files, now, Form.TEXT, Console(file=io.StringIO()))
 

@@ -45,7 +45,7 @@ def test_one_that_was_never_brought_up_is_its_files(environments: Remembered, fi
     assert not files.stack("pr-3").exists()
 
 
-def test_one_of_which_nothing_stands_is_forgotten_without_the_engine(environments: Remembered, files: Files) -> None:
+def test_an_environment_without_resources_is_removed_without_the_engine(environments: Remembered, files: Files) -> None:
     environments.stacks["pr-1"].resources = []
     environments.stacks["pr-1"].stays = "the engine ran"
     assert end("pr-1", environments, files).result == "destroyed"

@@ -29,7 +29,7 @@ _OF_THE_PROJECT = {
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": ("location", "repository", "role", "member"),
     "gcp:projects/iAMMember:IAMMember": ("project", "role", "member"),
 }
-"""What tells two resources of a type apart within a project."""
+"""Properties that distinguish two resources of a type within a project."""
 _SHARED = "gcp:projects/service:Service"
 """APIs of the project."""
 

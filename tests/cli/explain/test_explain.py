@@ -35,7 +35,7 @@ from tests.cli.shown import read_output
 from tests.cli.standing import running, stack, waiting
 
 
-def test_a_job_that_is_not_there_is_submitted_anew() -> None:
+def test_a_missing_job_is_submitted_again() -> None:
     found = only(Job(PLACE, declared=True))
     assert (found.cause, found.next) == (Cause.MISSING, ("submit it: pulumi up --stack dev --replace '**::job-tiny'",))
 
@@ -45,7 +45,7 @@ def test_a_job_that_somebody_submitted_by_hand_is_submitted_by_hand_again() -> N
     assert "kubectl delete jobset tiny -n research" in line
 
 
-def test_a_paused_job_is_told_how_to_go_on_and_nothing_else() -> None:
+def test_a_paused_job_is_reported_only_with_how_to_resume_it() -> None:
     evicted = workload(
         said("Evicted", True, "LocalQueueStopped", "The LocalQueue is stopped"),
         said("QuotaReserved", False, "Inadmissible", "LocalQueue research.tiny is stopped"),
@@ -60,7 +60,7 @@ def test_a_job_that_names_no_queue_waits_for_ever() -> None:
     assert (found.cause, "names no queue" in found.what) == (Cause.NO_WORKLOAD, True)
 
 
-def test_a_job_that_kueue_has_not_looked_at_is_told_with_the_queues_there_are() -> None:
+def test_a_job_that_kueue_has_not_looked_at_is_reported_with_the_queues_there_are() -> None:
     found = only(replace(JOB, workload=None, suspended=True))
     assert (found.cause, found.evidence[-1]) == (Cause.NO_WORKLOAD, "existing queues: research")
 
@@ -110,18 +110,18 @@ def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason
     assert (found.cause, words in found.what) == (Cause.QUEUE_CLOSED, True)
 
 
-def test_a_job_that_rests_after_an_eviction_is_told_when_it_is_looked_at_again() -> None:
+def test_a_job_that_rests_after_an_eviction_is_reported_when_it_is_looked_at_again() -> None:
     found = only(replace(JOB, workload=replace(workload(), requeue_at=NOW + 60)))
     assert (found.cause, "in 60 s" in found.what) == (Cause.BACKING_OFF, True)
 
 
-def test_slices_that_google_cloud_has_yet_to_bring_are_told() -> None:
+def test_slices_that_google_cloud_has_yet_to_bring_are_reported() -> None:
     reserved = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
     found = only(replace(JOB, workload=reserved))
     assert (found.cause, found.evidence) == (Cause.CAPACITY_PENDING, ("queued: Pending: ETA",))
 
 
-def test_a_preempted_job_is_told_by_whom_and_why() -> None:
+def test_a_preempted_job_is_reported_with_the_preemptor_and_the_reason() -> None:
     evicted = workload(
         said("Evicted", True, "Preempted", PREEMPTED),
         said("Preempted", True, "InClusterQueue", PREEMPTED),
@@ -134,7 +134,7 @@ def test_a_preempted_job_is_told_by_whom_and_why() -> None:
     assert waits.cause is Cause.QUOTA_TAKEN
 
 
-def test_an_eviction_that_is_over_is_told_as_one() -> None:
+def test_an_eviction_that_is_over_is_reported() -> None:
     again = replace(
         workload(
             said("Evicted", False, "QuotaReserved", "Previously: exceeded the PodsReady timeout"),
@@ -158,7 +158,7 @@ def test_an_eviction_that_is_over_is_told_as_one() -> None:
         ("Deactivated", "until its Workload is activated", "kubectl patch workload jobset-tiny -n research"),
     ],
 )
-def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str, advice: str) -> None:
+def test_a_job_that_is_never_admitted_again_is_reported_why(reason: str, words: str, advice: str) -> None:
     held = replace(workload(said("Evicted", True, reason, "The workload is deactivated")), active=False)
     found = only(replace(JOB, workload=held))
     assert (found.cause, words in found.what) == (Cause.DEACTIVATED, True)
@@ -166,7 +166,7 @@ def test_a_job_that_is_never_admitted_again_is_told_why(reason: str, words: str,
     assert advice not in only(replace(JOB, kind=Kind.FUNCTION, workload=held)).next[0]
 
 
-def test_what_the_scheduler_says_of_hosts_without_a_node_is_told() -> None:
+def test_what_the_scheduler_says_of_hosts_without_a_node_is_reported() -> None:
     pending = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
     found = only(replace(JOB, pods=(*PODS[:3], pending)))
     assert (found.cause, found.what) == (Cause.NO_NODE, "1 host of the job has no node.")
@@ -188,13 +188,13 @@ def test_a_host_on_a_node_that_does_not_answer_is_named(gone: bool) -> None:
     assert (found.cause, "slice-1-1" in found.what) == (Cause.NODE_LOST, True)
 
 
-def test_a_container_that_does_not_start_is_told_in_kubelets_words() -> None:
+def test_a_container_that_does_not_start_is_reported_in_kubelets_words() -> None:
     held = replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image")
     found = only(replace(JOB, pods=(held, *PODS[1:])))
     assert (found.cause, found.what) == (Cause.NOT_STARTED, "1 host cannot start the container: ImagePullBackOff.")
 
 
-def test_a_job_whose_pods_are_refused_is_told_what_refuses_them() -> None:
+def test_a_job_whose_pods_are_refused_is_reported_what_refuses_them() -> None:
     refused = Event(9_500.0, "JobSet", "tiny", "JobCreationFailed", 'Unsupported value: "x"', True)
     waits = Event(9_500.0, "Job", "tiny-slice-0", "FailedCreate", "follower pod node selector not found", True)
     found = only(replace(JOB, events=(waits, refused)))
