@@ -1,8 +1,8 @@
-"""What chips and plans cost: the price of a chip, slice groups, the stack, its jobs, and the change to what is
+"""Costs of chips and plans: the price of a chip, slice groups, the stack, its jobs, and the difference to what is
 deployed.
 
-A price is never guessed. One that is not listed anywhere is `None`, with the reason, and an amount names the groups
-whose price is unknown. Only chips and their prices count; `not_included` names what Google bills on top."""
+A price is never guessed. An unlisted price is `None`, with the reason, and an amount names the groups whose price is
+unknown. Only chips and their prices count; `not_included` lists what Google bills in addition."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -21,7 +21,7 @@ from workloads.spec import Spec, load_preset
 ListedKind = Literal["on-demand", "spot"]
 
 BILL_OUTPUT = "bill"
-"""Name of the stack's output with the bill, with which the next preview compares."""
+"""Name of the stack output with the bill. The next preview compares against it."""
 HOURS_PER_MONTH = 730
 """A twelfth of a year, as in Google's own price lists."""
 
