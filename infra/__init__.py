@@ -1,1 +1,1 @@
-"""The Pulumi side: one validated settings file becomes TPU capacity, a queue and a running job."""
+"""The Pulumi side: turns one validated stack file into TPU capacity, a queue and running jobs."""

@@ -1,9 +1,9 @@
-"""What the members of a team may do in the cluster, what its namespace may hold, and what its pods reach.
+"""What the members of a team may do in the cluster, what its namespace may hold, and what its pods can reach.
 
-This is about the cluster only: a role in Google Cloud, such as `roles/container.developer`, adds rights of its own in
-every namespace. A member's only way to a pod is a JobSet, which Kueue admits to the team's own queue and whose pods are
-bound by the namespace's Pod Security level and network policy. Whoever may create pods may use what the namespace has
-for pods: the trainer's identity and the secrets of the team's jobs."""
+This covers only the cluster: a role in Google Cloud, such as `roles/container.developer`, adds rights of its own in
+every namespace. A member gets pods only through a JobSet, which Kueue admits to the team's own queue. Its pods are
+restricted by the namespace's Pod Security level and network policy. Anyone who may create pods may use what the
+namespace provides to pods: the trainer's identity and the secrets of the team's jobs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,16 +20,16 @@ from infra.settings.schema import Members, Network
 from workloads.spec import METRICS_PORT
 
 MEMBERS = "members"
-"""Name of role and binding."""
+"""Name of the role and of the binding."""
 NETWORK_POLICY = "own-namespace"
 
 _OTHER_PODS = 100
-"""Pods of a team that need no TPU host, such as heads of Pathways jobs."""
+"""Number of a team's pods that need no TPU host, such as heads of Pathways jobs."""
 _OTHER_SECRETS = 100
-"""Secrets that do not belong to a call of a function."""
+"""Number of Secrets that do not belong to a function call."""
 _MOST_JOBS, _MOST_CALLS = 10_000, 2_000
-"""A JobSet has a Job for each slice, and keeps them until it is removed, a day after its end. There is no quota for
-JobSets: the API server would refuse all of them until the controller manager has found the new kind."""
+"""A JobSet has one Job per slice and keeps them until it is deleted, one day after it ends. JobSets have no quota: the
+API server would refuse all of them until the controller manager has discovered the new kind."""
 
 _SEE = ("get", "list", "watch")
 _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
@@ -44,8 +44,8 @@ _GRANTED: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
 )
 """API group, resources and verbs. JobSets cannot be changed, because identity and priority of their pods are decided
 when they are created. A Workload can be changed to suspend and resume a job; `infra.borders` refuses everything else.
-There are no commands in pods, since members must not touch a colleague's trainer. A Secret, for the key of a call, can
-be created but not read or changed; `infra.borders` refuses other types."""
+Members cannot run commands in pods, because they must not touch a colleague's trainer. A Secret, for the key of a call,
+can be created but not read or changed; `infra.borders` refuses other types."""
 
 _EVERYWHERE = "0.0.0.0/0"
 _HTTPS, _DNS = 443, 53
@@ -59,7 +59,7 @@ _NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
 def role(namespace: str) -> Manifest:
-    """Return the role to submit, see, suspend and delete jobs, and to read what explains them."""
+    """Return the role that allows members to submit, see, suspend and delete jobs, and to read what explains them."""
     rules = [
         {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
         for group, resources, verbs in _GRANTED
@@ -75,7 +75,7 @@ def binding(namespace: str, members: Members) -> Manifest:
 
 
 def subjects(members: Members) -> list[Mapping[str, str]]:
-    """Return the members as RBAC names them."""
+    """Return the members as RBAC subjects."""
     kinds = {"User": members.users, "Group": members.groups}
     return [
         {"apiGroup": RBAC_GROUP, "kind": kind, "name": address}
@@ -85,11 +85,11 @@ def subjects(members: Members) -> list[Mapping[str, str]]:
 
 
 def no_pod_priority(namespace: str) -> Manifest:
-    """Return the quota that refuses pods with a priority of the scheduler.
+    """Return the quota that refuses pods with a scheduler priority.
 
-    Such a pod would preempt other teams' pods, whatever their queues say. Kueue counts that priority before there is a
-    pod, so `infra.borders` refuses the job as well. A PriorityClass that is the cluster's default would keep out every
-    pod.
+    Such a pod would preempt other teams' pods, whatever their queues say. Kueue counts that priority before any pod
+    exists, so `infra.borders` refuses the job as well. If a PriorityClass is the cluster's default, this quota refuses
+    every pod.
     """
     scope = {"scopeName": "PriorityClass", "operator": "Exists"}
     spec: Manifest = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [scope]}}
@@ -97,10 +97,10 @@ def no_pod_priority(namespace: str) -> Manifest:
 
 
 def bounds(namespace: str, hosts: int) -> Manifest:
-    """Return what the namespace may hold in a cluster with so many TPU hosts: no disks, and no more pods and Jobs than
-    the API server can store. Chips are counted by the team's queue.
+    """Return the quota of the namespace in a cluster with `hosts` TPU hosts: no disks, and no more pods and Jobs than
+    the API server can store. The team's queue counts the chips.
 
-    There is room for the pods of two attempts of a job, because some may end while those of the next one begin.
+    It leaves room for the pods of two attempts of a job, because some may still be ending while the next ones start.
     """
     hard = {
         "pods": str(2 * hosts + _OTHER_PODS),
@@ -112,14 +112,14 @@ def bounds(namespace: str, hosts: int) -> Manifest:
 
 
 def network_policy(namespace: str, network: Network, *, monitored: bool) -> Manifest:
-    """Return what all pods of a team's namespace reach: each other, DNS, their Google identity, and HTTPS outside the
-    cluster's pods. If they are `monitored`, the collectors of Managed Prometheus reach them.
+    """Return the policy on what the pods of a team's namespace can reach: each other, DNS, their Google identity, and
+    HTTPS outside the cluster's pods. If they are `monitored`, the collectors of Managed Prometheus can reach them.
 
-    GKE's agent needs no rule: it reads libtpu's port from the pod's own node, which a policy never keeps out
+    GKE's agent needs no rule: it reads libtpu's port from the pod's own node, which a policy never blocks
     (https://kubernetes.io/docs/concepts/services-networking/network-policies/). Pods on the network of their host have
     no policy, because to the dataplane they are the node.
     """
-    # On every port: no document lists all those of the TPU runtime.
+    # All ports, because no document lists all ports of the TPU runtime.
     peers: Manifest = {"podSelector": {}}
     spec: Manifest = {
         "podSelector": {},
@@ -140,7 +140,7 @@ def _pods_of(namespace: str) -> Manifest:
 
 
 def _dns() -> Manifest:
-    """Return the rule for the cluster's DNS, in any form that GKE may choose: pods, a cache on the node, or Cloud
+    """Return the rule for the cluster's DNS in every form that GKE may use: pods, a cache on the node, or Cloud
     DNS."""
     names = {"key": "k8s-app", "operator": "In", "values": list(_DNS_PODS)}
     pods = {**_pods_of("kube-system"), "podSelector": {"matchExpressions": [names]}}
@@ -156,11 +156,11 @@ def _identity() -> Manifest:
 
 
 def _services_of_google(network: Network) -> Manifest:
-    """Return the rule for Google's APIs, whose addresses change, and the API server, which is in the range of the
-    nodes.
+    """Return the rule for Google's APIs, whose addresses change, and for the API server, whose address is in the range
+    of the nodes.
 
-    The address of a Service is replaced by that of a pod before a policy is evaluated, so the range of the pods stands
-    for both.
+    The address of a Service is replaced by that of a pod before a policy is evaluated, so the range of the pods covers
+    both.
     """
     block = {"cidr": _EVERYWHERE, "except": [network.pods, network.second_nodes]}
     return {"to": [{"ipBlock": block}], "ports": [{"protocol": "TCP", "port": _HTTPS}]}

@@ -1,7 +1,7 @@
-"""Admission policies: what the API server refuses where RBAC, Pod Security and quotas cannot express it.
+"""Admission policies that refuse what RBAC, Pod Security and quotas cannot express.
 
-They apply to whoever creates an object, because the Job controller creates a member's pods. Their language is
-https://kubernetes.io/docs/reference/using-api/cel/. Tests in tests/chain check them against a real API server.
+They apply to every user and controller, because the Job controller creates a member's pods. They are written in CEL
+(https://kubernetes.io/docs/reference/using-api/cel/). Tests in tests/chain check them against a real API server.
 """
 
 import json
@@ -61,7 +61,7 @@ _NEW_JOBS: Rule = (JOBSET_GROUP, "jobsets", "CREATE")
 
 def _holds_chips(pod: str) -> str:
     """Return the condition that a container of the pod with its spec at `pod` has chips. In a custom resource their
-    count may be a number."""
+    number may be an integer."""
     chips = f"c.?resources.?limits[?'{TPU_RESOURCE}'].orValue('0')"
     return f"{pod}.?containers.orValue([]).exists(c, quantity(string({chips})).isGreaterThan(quantity('0')))"
 
@@ -101,11 +101,12 @@ def policy(
     only: str | None = None,
     params: tuple[str, str] | None = None,
 ) -> Manifest:
-    """Return a policy that refuses what `rules` match unless all validations are true: expressions by their messages.
+    """Return a policy that refuses what `rules` match unless all validations are true. Validations map messages to
+    expressions.
 
     `namespaces` and the expression `only` restrict what it applies to. With `versions` the API server first converts
-    objects of other versions to these. `params` are an API version and a kind: the validations must be true for each
-    object of that kind, which they name `params`, and their messages are expressions too.
+    objects of other versions to these. `params` is an API version and a kind: the validations must be true for each
+    object of that kind, which expressions refer to as `params`. Their messages are then expressions too.
     """
     selected = {"key": NAMESPACE_LABEL, "operator": "In", "values": list(namespaces)}
     message_key = "messageExpression" if params else "message"
@@ -129,9 +130,9 @@ def policy(
 def binding(
     policy_name: str, name: str | None = None, *, refuses: bool = True, params: Mapping[str, object] | None = None
 ) -> Manifest:
-    """Return the binding that puts a policy in force: it refuses, or only warns. By default it has the policy's name.
+    """Return the binding that puts a policy in force: it refuses, or only warns. Its default name is the policy's.
 
-    `params` select the objects of the policy's kind for which the validations must be true.
+    `params` selects the objects of the policy's kind for which the validations must be true.
     """
     spec: Manifest = {
         "policyName": policy_name,
@@ -142,9 +143,9 @@ def binding(
 
 
 def _trainers(namespaces: Sequence[str]) -> Manifest:
-    """A pod may mark its node as bad, so it must have got there by its chips, which Kueue counts.
+    """A pod may mark its node as bad, so only its chips, which Kueue counts, may have brought it to that node.
 
-    A pod without a token can mark no node, such as the head of a Pathways job, wherever it runs.
+    A pod without a token, such as the head of a Pathways job, can mark no node, wherever it runs.
     """
     token = "s, has(s.serviceAccountToken)"
     return policy(
@@ -163,7 +164,7 @@ def _trainers(namespaces: Sequence[str]) -> Manifest:
 
 
 def _priorities(namespaces: Sequence[str]) -> Manifest:
-    """If a JobSet has no priority of the queue, Kueue uses that of its pods, before any of them is refused
+    """If a JobSet has no queue priority, Kueue uses the priority of its pods before any of them is refused
     (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go)."""
     named = "job.?template.?spec.?template.?spec.?priorityClassName.orValue('')"
     return policy(
@@ -179,9 +180,9 @@ def _priorities(namespaces: Sequence[str]) -> Manifest:
 
 
 def _suspension(namespaces: Sequence[str]) -> Manifest:
-    """Users who may change Workloads but no queues, such as members of a team, may only suspend and resume jobs.
+    """Users who may change Workloads but not queues, such as members of a team, may only suspend and resume jobs.
 
-    Otherwise they could give their jobs any priority, and any number of chips while they wait.
+    Otherwise they could give their jobs any priority, and any number of chips while they wait in the queue.
     """
     group, _, version = KUEUE_API_VERSION.partition("/")
     fixed = [f"spec.?{field}" for field in _FIXED_OF_WORKLOADS] + [f"metadata.?{field}" for field in _FIXED_METADATA]
@@ -200,9 +201,9 @@ def _suspension(namespaces: Sequence[str]) -> Manifest:
 
 
 def _secrets(namespaces: Sequence[str]) -> Manifest:
-    """Members cannot read Secrets, but may create one for the key of a call. It is deleted with its JobSet.
+    """Members cannot read Secrets, but may create one for the key of a call. The Secret is deleted with its JobSet.
 
-    A Secret of the type `kubernetes.io/service-account-token` would get a token that does not expire.
+    A Secret of type `kubernetes.io/service-account-token` would receive a token that never expires.
     """
     return policy(
         SECRETS,
@@ -219,11 +220,11 @@ def _secrets(namespaces: Sequence[str]) -> Manifest:
 
 
 def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> Manifest:
-    """A required term of one pod's anti-affinity keeps all pods that it selects from every place of its topology key.
+    """Required anti-affinity of one pod keeps all pods that it selects out of every domain of its topology key.
 
     The only terms across namespaces are those that reserve a node pool for a slice, of pods with its chips, or a system
-    node for a head (`infra.pods`, and JobSet's exclusive topology). They select pods of jobs. CPU and memory of a
-    slice's hosts belong to its job as well: a pod without chips may run there only as the head of that job. Everywhere
+    node for a head (`infra.pods`, and JobSet's exclusive topology). They select pods of jobs. The CPU and memory of a
+    slice's hosts also belong to its job: a pod without chips may run there only as the head of that job. Everywhere
     else such a pod is limited, because Kueue counts only chips."""
     on_system = f"object.spec.?nodeSelector[?'{NODE_POOL_LABEL}'].orValue('') == '{SYSTEM_POOL}'"
     place = (
@@ -265,7 +266,7 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
 
 
 def _ends(namespaces: Sequence[str]) -> Manifest:
-    """The same rules for JobSets, so that members see the refusal. Controllers create the pods later.
+    """The same rules for JobSets, so that members see the refusal. Controllers create the pods only later.
 
     Kueue counts only chips, so each job may have one pod without chips.
     """
@@ -310,7 +311,7 @@ def _requests_at_most(resource: str, limits: Mapping[str, str]) -> str:
 
 
 def _host_network(namespaces: Sequence[str]) -> Manifest:
-    """Replaces the Pod Security level `restricted`, which would refuse the host's network and its ports."""
+    """Replaces the Pod Security level `restricted`, which would refuse the host's network and ports."""
     kinds = [f"object.spec.?{kind}.orValue([])" for kind in ("containers", "initContainers", "ephemeralContainers")]
     return policy(
         HOST_NETWORK,
@@ -341,8 +342,8 @@ def _is(owner: str, context: Manifest) -> str:
 BAD_HOST = "trainer-marks-bad-host"
 """Name of all four objects that let a trainer mark its node as bad. `workloads.training.quarantine` decides when.
 
-RBAC cannot restrict a role to "its own node" and "this taint". The policy does, by the name of the node that the API
-server writes into tokens of pods
+RBAC cannot restrict a role to "its own node" and "this taint". The policy does so with the node name that the API
+server writes into pod tokens
 (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens).
 """
 _NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
@@ -355,7 +356,7 @@ _FIXED_NODE_METADATA = ("labels", "finalizers", "ownerReferences")
 
 
 def bad_host_objects(teams: Mapping[str, Team]) -> dict[str, Manifest]:
-    """Return the objects for the trainers of all teams, by what each is."""
+    """Return the objects for the trainers of all teams, by kind of object."""
     namespaces = sorted({team.namespace for team in teams.values()})
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
     reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": BAD_HOST}

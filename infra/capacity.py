@@ -1,4 +1,4 @@
-"""Where the chips of a slice group come from: each kind of capacity answers what the rest of the program asks of it."""
+"""Kinds of TPU capacity: where the chips of a slice group come from, and what follows for billing, nodes and Kueue."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self, get_args
@@ -18,7 +18,7 @@ _LONGEST_RUN_SECONDS = 7 * 24 * _SECONDS_PER_HOUR
 
 def _run_time(hours: float) -> float:
     if not _LEAST_RUN_SECONDS <= hours * _SECONDS_PER_HOUR <= _LONGEST_RUN_SECONDS:
-        raise ValueError("hours from 0.17 (10 minutes) to 168 (7 days), the run times that Compute Engine grants")
+        raise ValueError("hours from 0.17 (10 minutes) to 168 (7 days), the run times that Compute Engine accepts")
     return hours
 
 
@@ -26,19 +26,19 @@ RunHours = Annotated[Number, AfterValidator(_run_time)]
 
 
 class _Kind(Spec):
-    """A kind of capacity. Unless it says otherwise, its chips are there and billed from `up` to `destroy`."""
+    """A kind of capacity. By default its chips exist and are billed from `up` to `destroy`."""
 
     on_request: ClassVar[bool] = False
-    """Whether chips come when a job asks for them, are billed while they are there, and go after a set time."""
+    """Whether chips arrive when a job requests them, are billed while they exist, and leave after a set time."""
     queued: ClassVar[bool] = False
-    """Whether Kueue asks for the chips, by an admission check, and starts no pod before it has all hosts of a slice."""
+    """Whether Kueue requests the chips by an admission check and starts no pod before a slice has all its hosts."""
     spot: ClassVar[bool] = False
     full_price: ClassVar[bool] = False
-    """Whether the price must be known, since the chips are bought on demand without a contract."""
+    """Whether the price must be known, because the chips are bought on demand without a contract."""
     quota: ClassVar[Literal["on-demand", "preemptible"] | None] = None
     """Compute Engine quota that the chips count against."""
     no_list_price: ClassVar[str | None] = None
-    """Why the table of list prices cannot have it; `None` if it can."""
+    """Why the table of list prices cannot contain it; `None` if it can."""
 
     @property
     def billed(self) -> Literal["standing", "on-request"]:
@@ -51,7 +51,7 @@ class _Kind(Spec):
 
     @property
     def node_labels(self) -> Mapping[str, str]:
-        """Labels that its nodes need and that GKE does not set."""
+        """Labels that its nodes need and GKE does not set."""
         return {QUEUED_LABEL: "true"} if self.queued else {}
 
     @property
@@ -66,21 +66,21 @@ class _Kind(Spec):
 
     @property
     def reserved(self) -> str | None:
-        """Name of the reservation that the chips are part of."""
+        """Name of the reservation that the chips belong to."""
         return None
 
     @property
     def part(self) -> tuple[Literal["block", "sub_block"], int] | None:
-        """The part of a reservation that all slices of the group are in, and its chips."""
+        """The part of a reservation that contains all slices of the group, and the part's number of chips."""
         return None
 
     def reservation(self, own_project: str) -> str | None:
-        """Return the reservation as a node pool names it."""
+        """Return the reservation in the form that a node pool expects."""
         return None
 
 
 class OnDemand(_Kind):
-    """Chips of the common stock, kept as long as the pool exists."""
+    """Regular chips, kept as long as the pool exists."""
 
     kind: Literal["on-demand"]
     full_price: ClassVar = True
@@ -88,7 +88,7 @@ class OnDemand(_Kind):
 
 
 class Spot(_Kind):
-    """Idle chips at a lower price, which Google may take back at any time."""
+    """Idle chips at a lower price, which Google may reclaim at any time."""
 
     kind: Literal["spot"]
     spot: ClassVar = True
@@ -96,23 +96,23 @@ class Spot(_Kind):
 
 
 class Reservation(_Kind):
-    """Chips that are reserved already. Nothing falls back to other capacity when they are used up."""
+    """Chips that are already reserved. A used-up reservation does not fall back to other capacity."""
 
     kind: Literal["reservation"]
     name: DnsLabel
     project: ProjectName | None = None
-    """Owner of a shared reservation. Default: the stack's own project."""
+    """Project that owns a shared reservation. Default: the stack's own project."""
     block: DnsLabel | None = None
-    """Block of the reservation that all slices of the group are in. Default: any."""
+    """Block of the reservation that contains all slices of the group. Default: any."""
     sub_block: DnsLabel | None = None
     """Part of the block: one cube of 64 chips. Default: any."""
     # Only with a commitment, at its discount: https://docs.cloud.google.com/tpu/docs/consumption-options.
-    no_list_price: ClassVar = "what a reservation costs is agreed with Google"
+    no_list_price: ClassVar = "the price of a reservation is agreed with Google"
 
     @model_validator(mode="after")
     def _sub_block_lies_in_a_block(self) -> Self:
         if self.sub_block and not self.block:
-            raise ValueError("a block to which the sub_block belongs")
+            raise ValueError("a block that contains the sub_block")
         return self
 
     @property
@@ -126,7 +126,7 @@ class Reservation(_Kind):
         return ("block", CHIPS_PER_BLOCK) if self.block else None
 
     def reservation(self, own_project: str) -> str:
-        """Return the reservation as a node pool names it."""
+        """Return the reservation in the form that a node pool expects."""
         if not self.project and not self.block:
             return self.name
         parts = [f"projects/{self.project or own_project}/reservations/{self.name}"]
@@ -136,10 +136,10 @@ class Reservation(_Kind):
 
 
 class _OnRequest(_Kind):
-    """Chips that are requested when a job needs them and are given back after a set time."""
+    """Chips that are requested when a job needs them and returned after a set time."""
 
     max_run_hours: RunHours
-    """Hours after which each node is taken back. The job then waits for new ones."""
+    """Hours after which each node is taken back. The job then waits for new nodes."""
     on_request: ClassVar = True
     quota: ClassVar = "preemptible"
 
@@ -149,14 +149,14 @@ class _OnRequest(_Kind):
 
 
 class FlexStart(_OnRequest):
-    """The autoscaler asks for chips as soon as pods wait for them."""
+    """The autoscaler requests chips as soon as pods wait for them."""
 
     kind: Literal["flex-start"]
     no_list_price: ClassVar = "no list price of flex-start is known"
 
 
 class Queued(_OnRequest):
-    """Flex-start, but Kueue asks, and starts no pod before it has all hosts of a slice."""
+    """Like flex-start, but Kueue requests the chips and starts no pod before a slice has all its hosts."""
 
     kind: Literal["queued"]
     queued: ClassVar = True
@@ -176,7 +176,7 @@ _KINDS: tuple[type[_Kind], ...] = (OnDemand, Spot, Reservation, FlexStart, Queue
 
 
 def _as_mapping(written: object) -> object:
-    """A capacity that needs no settings may be written as one word."""
+    """Convert a capacity that is written as one word because it needs no settings."""
     kind = written.get("kind") if isinstance(written, dict) else written
     if isinstance(kind, str) and (meant := _OTHER_WORDS.get(kind.lower())):
         kinds = ", ".join(repr(get_args(model.model_fields["kind"].annotation)[0]) for model in _KINDS)

@@ -1,9 +1,9 @@
 """The GKE cluster, its networks, and the CPU nodes for its controllers. TPU nodes are in `infra.slices`.
 
-GKE creates firewall rules for the cluster and deletes them with it, but not those for load balancers of Services that
-still exist then, and a network with a rule left cannot be deleted. The cluster's settings keep GKE from creating such
-rules. `destroy` cannot know rules that people or an organization's automation added: its error names them, and it
-continues once they are deleted.
+GKE creates firewall rules for the cluster and deletes them with it. It does not delete rules for load balancers of
+Services that still exist at that time, and a network with a remaining rule cannot be deleted. The cluster's settings
+keep GKE from creating such rules. `destroy` cannot know about rules that people or an organization's automation added:
+its error names them, and it continues once they are deleted.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from infra.settings.stack import Settings
 
 POD_RANGE, SERVICE_RANGE = "pods", "services"
 _JUMBO_FRAME_MTU = 8896
-"""The largest of Google Cloud, which makes traffic between slices faster."""
+"""The largest MTU of Google Cloud, which makes traffic between slices faster."""
 
 
 @dataclass(frozen=True)
 class NetworkArgs:
-    """Name of the network, region of its subnets, and their ranges."""
+    """Name of the network, region of its subnets, and their address ranges."""
 
     name: str
     region: str
@@ -48,12 +48,12 @@ class Subnet:
 
 
 class Network(pulumi.ComponentResource):
-    """The networks of one cluster, whose private nodes reach the internet through NAT."""
+    """The networks of one cluster. Its private nodes reach the internet through NAT."""
 
     first: Subnet
     second: Subnet | None
-    """A VPC of its own, because each interface of a machine needs one. It has no way out: hosts use it only among
-    themselves."""
+    """A separate VPC, because each interface of a machine needs one. It has no route to the internet: hosts use it only
+    between each other."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Network", name, None, opts)
@@ -87,10 +87,10 @@ def _subnet(
     secondary: Mapping[str, str],
     opts: pulumi.ResourceOptions,
 ) -> Subnet:
-    """Declare a VPC with one subnet, whose members reach each other on every port.
+    """Declare a VPC with one subnet, whose machines can reach each other on every port.
 
-    Hosts of different slices use ports of the TPU runtime and of JAX that no document lists completely, and requests of
-    the API server to webhooks come from a pod or from the control plane's address, which is in the subnet of the nodes.
+    Hosts of different slices use ports of the TPU runtime and of JAX that no document lists completely. Requests of the
+    API server to webhooks come from a pod or from the control plane's address, which is in the subnet of the nodes.
     """
     network = gcp.compute.Network(name, name=args.name, auto_create_subnetworks=False, mtu=_JUMBO_FRAME_MTU, opts=opts)
     subnetwork = gcp.compute.Subnetwork(
@@ -124,7 +124,7 @@ CLOUD_PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 @dataclass(frozen=True)
 class ClusterArgs:
-    """Settings of the cluster, its place, and the account of its nodes."""
+    """Settings of the cluster, its location, and the service account of its nodes."""
 
     cloud: schema.Cloud
     settings: schema.Cluster
@@ -132,7 +132,7 @@ class ClusterArgs:
     node_account: pulumi.Input[str]
     labels: Mapping[str, str]
     mounts_datasets: bool
-    """Whether pods see a bucket as a folder."""
+    """Whether pods mount a bucket as a folder."""
 
     @classmethod
     def of(cls, settings: Settings, network: Network, node_account: pulumi.Input[str]) -> Self:
@@ -145,7 +145,7 @@ class Cluster(pulumi.ComponentResource):
     """A regional control plane with a DNS endpoint and private nodes. The system nodes are in one zone."""
 
     resource: gcp.container.Cluster
-    """When it is deleted, objects in the cluster need not be deleted one by one."""
+    """Resource of the GKE cluster. When it is deleted, objects in the cluster need not be deleted one by one."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     """Host name of the DNS endpoint."""
@@ -155,7 +155,7 @@ class Cluster(pulumi.ComponentResource):
         cluster = gcp.container.Cluster(
             name,
             _cluster_args(args),
-            # The first pool exists only for minutes; afterwards the field shows some other pool.
+            # The first pool exists only for minutes; afterwards the field shows another pool.
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=["nodeConfig"]),
         )
         inside = pulumi.ResourceOptions(parent=self, deleted_with=cluster)
@@ -174,7 +174,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         node_locations=[args.cloud.zone],
         deletion_protection=args.settings.deletion_protection,
         release_channel=container.ClusterReleaseChannelArgs(channel=args.settings.release_channel),
-        # GKE creates no cluster without a pool: one node is created and deleted at once.
+        # GKE cannot create a cluster without a pool, so one node is created and deleted at once.
         initial_node_count=1,
         remove_default_node_pool=True,
         node_config=container.ClusterNodeConfigArgs(
@@ -189,8 +189,8 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
         ),
         datapath_provider="ADVANCED_DATAPATH",
         enable_multi_networking=args.network.second is not None,
-        # Nothing in the cluster is reached from outside. So there is no load balancer whose firewall rules would
-        # outlive the cluster and keep its network from being deleted.
+        # Nothing in the cluster is reachable from outside. So there is no load balancer whose firewall rules could
+        # outlive the cluster and block the deletion of its network.
         disable_l4_lb_firewall_reconciliation=True,
         addons_config=container.ClusterAddonsConfigArgs(
             http_load_balancing=container.ClusterAddonsConfigHttpLoadBalancingArgs(disabled=True),
@@ -206,7 +206,7 @@ def _cluster_args(args: ClusterArgs) -> gcp.container.ClusterArgs:
             workload_pool=f"{args.cloud.project}.svc.id.goog"
         ),
         authenticator_groups_config=_groups(args.settings),
-        # Anonymous users see whether the control plane is healthy and nothing else, whatever is bound to them.
+        # Anonymous users see only whether the control plane is healthy, whatever is bound to them.
         anonymous_authentication_config=container.ClusterAnonymousAuthenticationConfigArgs(mode="LIMITED"),
         rbac_binding_config=container.ClusterRbacBindingConfigArgs(
             enable_insecure_binding_system_authenticated=False, enable_insecure_binding_system_unauthenticated=False
@@ -226,7 +226,7 @@ def _monitoring() -> gcp.container.ClusterMonitoringConfigArgs:
 
 
 def _endpoints(settings: schema.Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgs:
-    """Return the DNS endpoint, and the IP endpoint if there are networks that may use it."""
+    """Return the DNS endpoint, plus the IP endpoint if some networks may use it."""
     container = gcp.container
     return container.ClusterControlPlaneEndpointsConfigArgs(
         dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
@@ -241,7 +241,8 @@ def _endpoints(settings: schema.Cluster) -> gcp.container.ClusterControlPlaneEnd
 def _authorized_networks(
     settings: schema.Cluster,
 ) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgs | None:
-    """Return who may use the IP endpoint. GKE keeps the list when it is removed here, but not the endpoint."""
+    """Return the networks that may use the IP endpoint. GKE keeps the list when it is removed here, but not the
+    endpoint."""
     container = gcp.container
     if not settings.authorized_networks:
         return None

@@ -1,12 +1,12 @@
-"""CPU and memory of JobSet's and Kueue's controllers, by the number of TPU hosts.
+"""CPU and memory of JobSet's and Kueue's controllers, by number of TPU hosts.
 
-Each controller keeps every Node and Pod of the cluster in memory, GKE's own pods of each node among them. Measured in
-the sandbox with nine pods to a node (Kueue 0.19.2, JobSet 0.12.0, GOGC=50): from no nodes to 2,048, Kueue grows from 91
-to 422 MiB and JobSet from 39 to 358, each by 0.16 MiB for a host, in proportion at every step. With smaller pods of two
-containers, Kueue takes 414 MiB at 4,099 nodes and JobSet 321. Kueue's chart limits it to 512 MiB, too little for 2,600
-hosts. What is requested here is six times as much as was measured: Go's usual GOGC=100 takes a third more, live objects
-are larger, and a restart lists all of them at once. xpk requests 32 MiB for each host for Kueue and 1.2 MiB for JobSet,
-4 GiB at least (`core/kueue_manager.py`, `core/jobset.py`).
+Each controller keeps every Node and Pod of the cluster in memory, including GKE's own pods on each node. Measured in
+the sandbox with nine pods per node (Kueue 0.19.2, JobSet 0.12.0, GOGC=50): from 0 to 2,048 nodes, Kueue grows from 91
+to 422 MiB and JobSet from 39 to 358 MiB. Both grow linearly, by 0.16 MiB per host. With smaller pods of two containers,
+Kueue takes 414 MiB at 4,099 nodes and JobSet 321 MiB. Kueue's chart limits it to 512 MiB, which is too little for 2,600
+hosts. This module requests six times the measured memory: Go's usual GOGC=100 takes a third more, live objects are
+larger, and a restart lists all of them at once. xpk requests 32 MiB per host for Kueue and 1.2 MiB for JobSet, at least
+4 GiB (`core/kueue_manager.py`, `core/jobset.py`).
 """
 
 import math
@@ -14,11 +14,11 @@ import re
 from dataclasses import dataclass
 
 _HOSTS_PER_STEP, _MIB_PER_STEP = 512, 512
-"""In steps, since a change of what a controller requests starts it again."""
+"""Requests grow in steps, because a changed request restarts the controller."""
 _LEAST_LIMIT_MIB = 4096
 _BASE_MILLICORES, _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES = 500, 500, 4000
 _BURST = 4
-"""Limit of CPU, in requests: four times as in the charts."""
+"""CPU limit as a multiple of the request: four times, as in the charts."""
 _GIB_PER_VCPU = {"standard": 4, "highmem": 8, "highcpu": 1}
 _MACHINE = re.compile(r"-(standard|highmem|highcpu)-(\d+)(-lssd|-metal)?$")
 _CUSTOM_MACHINE = re.compile(r"custom-(\d+)-(\d+)(-ext)?$")
@@ -34,18 +34,18 @@ class Resources:
 
 
 _SHARED_CORE = {"e2-small": Resources(500, 2048), "e2-medium": Resources(1000, 4096)}
-"""With the part of two vCPUs that they may use for longer
+"""Including the share of two vCPUs that they may use for longer
 (https://cloud.google.com/compute/docs/general-purpose-machines#e2_shared-core_machine_types)."""
 
 
 def controller_request(hosts: int) -> Resources:
-    """Return what each of the two controllers requests in a cluster with so many TPU hosts."""
+    """Return the request of each of the two controllers in a cluster with this many TPU hosts."""
     millicores = min(_BASE_MILLICORES + hosts // 1000 * _MILLICORES_PER_1000_HOSTS, _MOST_MILLICORES)
     return Resources(millicores, _MIB_PER_STEP * (1 + math.ceil(hosts / _HOSTS_PER_STEP)))
 
 
 def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
-    """Return the same with limits, as a value of a chart."""
+    """Return the same request with limits, as a value of a Helm chart."""
     wanted = controller_request(hosts)
     return {
         "requests": {"cpu": f"{wanted.millicores}m", "memory": f"{wanted.memory_mib}Mi"},
@@ -57,7 +57,7 @@ def chart_resources(hosts: int) -> dict[str, dict[str, str]]:
 
 
 def machine_size(machine_type: str) -> Resources | None:
-    """Return the size of a CPU machine, if its name contains it, as in n2-standard-8."""
+    """Return the size of a CPU machine if its name contains it, as in n2-standard-8."""
     if machine_type in _SHARED_CORE:
         return _SHARED_CORE[machine_type]
     if custom := _CUSTOM_MACHINE.search(machine_type):

@@ -1,8 +1,8 @@
-"""What chips and plans cost: the price of a chip, slice groups, the stack, its jobs, and the change to what is
+"""Costs of chips and plans: the price of a chip, slice groups, the stack, its jobs, and the difference to what is
 deployed.
 
-A price is never guessed. One that is not listed anywhere is `None`, with the reason, and an amount names the groups
-whose price is unknown. Only chips and their prices count; `not_included` names what Google bills on top."""
+A price is never guessed. An unlisted price is `None`, with the reason, and an amount names the groups whose price is
+unknown. Only chips and their prices count; `not_included` lists what Google bills in addition."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -21,34 +21,34 @@ from workloads.spec import Spec, load_preset
 ListedKind = Literal["on-demand", "spot"]
 
 BILL_OUTPUT = "bill"
-"""Name of the stack's output with the bill, with which the next preview compares."""
+"""Name of the stack output with the bill. The next preview compares against it."""
 HOURS_PER_MONTH = 730
 """A twelfth of a year, as in Google's own price lists."""
 
 _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
 _SECONDS_PER_HOUR = 3600
 _DECIMALS = 4
-"""Decimals of every amount, as many as list prices per chip hour have."""
+"""Decimals of every amount, as many as list prices per chip-hour have."""
 _NOT_IN_THE_BILL = (
     "the cluster's management fee and its system nodes",
     "disks of the nodes",
     "the checkpoint bucket, training data and images",
     "traffic between slices and zones, Cloud NAT, logs",
 )
-_NOT_IN_THE_JOB = ("start-up, compilation, evaluation and saves", "work that is lost and done again after a restart")
+_NOT_IN_THE_JOB = ("start-up, compilation, evaluation and saves", "work that is lost and repeated after a restart")
 
 
 class Rate(Spec):
     """The price of one chip."""
 
     usd_per_chip_hour: float | None = None
-    """`None` if it is unknown, which never means that it is free."""
+    """US dollars per chip-hour. `None` if unknown, which never means free."""
     source: str
-    """Where the price is from, or why there is none."""
+    """Where the price is from, or why no price is known."""
     date: str | None = None
-    """Date of the source, as precise as it is known."""
+    """Date of the source, as precise as known."""
     place: str | None = None
-    """Zone or region of the price; `None` for that of a contract and an unknown one."""
+    """Zone or region of the price. `None` for a contract price and for an unknown price."""
 
 
 class ListPrice(Spec):
@@ -66,7 +66,7 @@ class ListPrice(Spec):
 
 
 class Source(Spec):
-    """Where the list prices are from."""
+    """Source of the list prices."""
 
     name: str
     date: str
@@ -81,12 +81,12 @@ class PriceTable(Spec):
 
 @cache
 def price_table() -> PriceTable:
-    """Return the table of the program, `infra/prices.yaml`."""
+    """Return the program's table of list prices, `infra/prices.yaml`."""
     return PriceTable.model_validate(yaml.safe_load((files("infra") / "prices.yaml").read_text()))
 
 
 def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:
-    """Return the list price of a chip with capacity of `kind`, in the zone or in its whole region."""
+    """Return the list price of a chip with capacity of `kind`, in the zone or in the whole region."""
     listed = _listed_rates(generation, kind)
     for rate in listed:
         if rate.place in (zone, region):
@@ -96,14 +96,14 @@ def list_rate(generation: str, region: str, zone: str, kind: str) -> Rate:
 
 
 def cheapest_rate(generation: str, kind: ListedKind) -> Rate:
-    """Return the lowest list price of a chip with capacity of `kind`, wherever that is."""
+    """Return the lowest list price of a chip with capacity of `kind` in any region."""
     listed = [(rate.usd_per_chip_hour, rate) for rate in _listed_rates(generation, kind) if rate.usd_per_chip_hour]
     unknown = Rate(source=f"no list price of {generation} {kind} is known anywhere")
     return min(listed, key=lambda priced: priced[0], default=(None, unknown))[1]
 
 
 def group_rate(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Rate:
-    """Return the price of a chip of the slice group: that of the contract, else the list price."""
+    """Return the price of a chip of the slice group: the contract price if there is one, else the list price."""
     contract = prices.usd_per_chip_hour.get(name)
     if contract is not None:
         return Rate(usd_per_chip_hour=contract, source=_BY_CONTRACT)
@@ -123,18 +123,18 @@ def _listed_rates(generation: str, kind: str) -> list[Rate]:
 
 
 class Amount(Spec):
-    """Money per time for several slice groups. In a difference, what is more than before."""
+    """Money per time for several slice groups. In a difference, the increase over the previous amount."""
 
     usd_per_hour: float
-    """Sum for the groups with a known price."""
+    """US dollars per hour for the groups with a known price."""
     usd_per_month: float
-    """For 730 hours."""
+    """US dollars per month of 730 hours."""
     unknown: tuple[str, ...]
-    """Groups that cost more on top, at an unknown price."""
+    """Groups whose cost at an unknown price has to be added."""
 
 
 class GroupBill(Spec):
-    """One slice group."""
+    """Cost of one slice group."""
 
     name: str
     generation: str
@@ -143,69 +143,70 @@ class GroupBill(Spec):
     chips: int
     capacity: str
     billed: Literal["standing", "on-request"]
-    """`standing`: from `up` to `destroy`, whether a job runs or not; spot only while Google has it, a reservation by
-    its contract even longer. `on-request`: while chips that a job has requested are there."""
+    """`standing`: billed from `up` to `destroy`, whether a job runs or not. Spot is billed only while Google provides
+    it; a reservation is billed by its contract, possibly for longer. `on-request`: billed while chips that a job
+    requested exist."""
     rate: Rate
     usd_per_hour: float | None = None
-    """With all its slices."""
+    """US dollars per hour with all slices of the group."""
     usd_per_month: float | None = None
 
 
 class JobGroupBill(Spec):
-    """The job on one of the slice groups that it may run on."""
+    """Cost of a job on one of the slice groups that it may run on."""
 
     group: str
     capacity: str
     usd_per_hour: float | None = None
     usd: float | None = None
-    """All its steps, by the estimate."""
+    """Estimated US dollars for all steps."""
     usd_at_most: float | None = None
-    """`job.max_hours`, after which it is stopped."""
+    """US dollars for `job.max_hours`, after which the job is stopped."""
 
 
 class JobBill(Spec):
-    """One of the stack's jobs. Its chips are part of the groups' amounts, so it adds nothing to them."""
+    """Cost of one of the stack's jobs. Its chips are part of the groups' amounts, so it adds nothing to them."""
 
     name: str
     chips: int
     steps: int | None = None
-    """`None` for a job that is not a training job, whose duration is unknown."""
+    """Number of training steps. `None` if the job is not a training job, whose duration is unknown."""
     step_seconds: float | None = None
-    """An estimate."""
+    """Estimated seconds per step."""
     hours: float | None = None
-    """All steps, by the estimate."""
+    """Estimated hours for all steps."""
     max_hours: float | None = None
     groups: tuple[JobGroupBill, ...]
-    """The preferred one first."""
+    """Cost on each slice group, the preferred group first."""
     not_included: tuple[str, ...]
 
 
 class SweepBill(Spec):
-    """All runs of a sweep together, each on its preferred group."""
+    """Cost of all runs of a sweep together, each on its preferred group."""
 
     name: str
     team: str
     runs: int
     usd_per_hour: float | None = None
-    """If all runs run at once."""
+    """US dollars per hour if all runs run at the same time."""
     usd: float | None = None
-    """All steps of all runs, by the estimates."""
+    """Estimated US dollars for all steps of all runs."""
     usd_at_most: float | None = None
-    """If each is stopped by `max_hours`."""
+    """US dollars if each run is stopped by `max_hours`."""
 
 
 class GroupChange(Spec):
-    """A slice group that costs another amount than it does now."""
+    """A slice group whose cost changes."""
 
     name: str
     chips_before: int
     chips: int
     usd_per_hour: float | None = None
-    """How much more than before; `None` if one of the prices is unknown."""
+    """Increase in US dollars per hour. `None` if one of the prices is unknown."""
 
 
 class Delta(Spec):
-    """What changes against the bill of what is deployed."""
+    """Difference to the bill of the deployed stack."""
 
     at_once: Amount
     at_most: Amount
@@ -213,25 +214,25 @@ class Delta(Spec):
 
 
 class Bill(Spec):
-    """What a plan costs."""
+    """Cost of a plan."""
 
     groups: tuple[GroupBill, ...]
     at_once: Amount
-    """As soon as the stack is up, before a job runs."""
+    """Cost as soon as the stack is up, before a job runs."""
     at_most: Amount
-    """When all capacity is there that may be requested."""
+    """Cost when all capacity that may be requested exists."""
     by_capacity: Mapping[str, Amount]
-    """`at_most`, by kind of capacity."""
+    """`at_most` by kind of capacity."""
     jobs: tuple[JobBill, ...]
     sweeps: tuple[SweepBill, ...] = ()
-    """Their runs are among the jobs."""
+    """Bills of sweeps. Their runs are also among `jobs`."""
     not_included: tuple[str, ...]
     delta: Delta | None = None
-    """`None` if nothing is deployed, or that is not known."""
+    """Difference to the deployed stack. `None` if nothing is deployed or its bill is unknown."""
 
 
 def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill | None) -> Bill:
-    """Return the bill of a plan; `step_seconds` are estimates of a step, by the jobs that have one."""
+    """Return the bill of a plan; `step_seconds` maps jobs to the estimated seconds of a step, where known."""
     cloud, prices = settings.cloud, settings.prices
     groups = tuple(group_bill(name, group, cloud, prices) for name, group in settings.slices.items())
     kinds = dict.fromkeys(group.capacity for group in groups)
@@ -252,8 +253,8 @@ def bill(settings: Settings, step_seconds: Mapping[str, float], deployed: Bill |
 
 
 def read_bill(exported: object) -> Bill | None:
-    """Return the bill in a stack's outputs; `None` if there is none, or one that another version of the program
-    wrote."""
+    """Return the bill in a stack's outputs. `None` if there is no bill, or another version of the program wrote
+    it."""
     try:
         return Bill.model_validate(exported)
     except ValidationError:
@@ -281,7 +282,7 @@ def group_bill(name: str, group: SliceGroup, cloud: Cloud, prices: Prices) -> Gr
 def job_group_bills(
     job: Job, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, hours: float | None
 ) -> tuple[JobGroupBill, ...]:
-    """Return the bills of a job that takes `hours`, on each of `groups`."""
+    """Return the bills of a job that takes `hours` on each of `groups`."""
     return tuple(_job_group_bill(job, group_bill(name, group, cloud, prices), hours) for name, group in groups.items())
 
 
@@ -361,7 +362,7 @@ def _delta(before: Iterable[GroupBill], after: Iterable[GroupBill]) -> Delta:
 
 
 def _basis(group: GroupBill | None) -> object:
-    """Return everything that the amounts of a group depend on; with an unknown price, what is bought at it."""
+    """Return everything that the amounts of a group depend on. If the price is unknown, include what is bought."""
     if group is None:
         return None
     usd = group.rate.usd_per_chip_hour

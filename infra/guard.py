@@ -1,14 +1,14 @@
-"""Refuses to take slices away from a running job, and ends the stack's jobs before their slices.
+"""Refuses to remove slices under a running job, and ends the stack's jobs before their slices.
 
-`ground` is a record in the stack's state that comes before everything that can be replaced. When something that the
-slices depend on changes, its hook looks for running jobs before anything is touched. A `footing` for each slice group
-comes before its slices and is replaced together with them. It takes the stack's jobs along: they save and end while
-they still have their hosts. Hooks run in previews as well. Hooks on the node pools would come too late, because the
+`ground` is a record in the stack's state that precedes everything that can be replaced. When something that the slices
+depend on changes, its hook looks for running jobs before the engine changes anything. A `footing` for each slice group
+precedes its slices and is replaced together with them. The stack's jobs are replaced with it: they save and end while
+they still have their hosts. Hooks also run in previews. Hooks on the node pools would come too late, because the
 engine deletes a job before them.
 
 `pulumi destroy` does not run the program, so no hook can guard it. The API server does: one ConfigMap depends on
-everything else, so the engine deletes it first, and admission policies refuse that while there is something to lose. A
-destroy that is refused has deleted nothing.
+everything else, so the engine deletes it first, and admission policies refuse that deletion while anything would be
+lost. A refused destroy has deleted nothing.
 
 `allow_interruption` accepts the loss.
 """
@@ -30,14 +30,14 @@ from infra.settings.schema import Cloud, SliceGroup
 from infra.settings.stack import Settings
 
 type Texts = Mapping[str, str]
-"""Values of settings, as text, by path."""
+"""Settings as text, by path."""
 
 _ACCEPT = "accept the loss: pulumi config set allow_interruption true"
 _WIDENED_IN_PLACE = "network.nodes"
 _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
-"""Names that Kubernetes and GKE give their own namespaces."""
+"""Names and prefixes of the namespaces of Kubernetes and GKE."""
 _WAYS = (
     "wait until it has ended, set its `paused` or allow_interruption and run `pulumi up`, or delete it: kubectl delete"
     " jobset"
@@ -54,15 +54,15 @@ class NewClusterError(Exception):
 
 @dataclass(frozen=True)
 class Loss:
-    """What a change takes away."""
+    """Resources that a change removes."""
 
     reasons: tuple[str, ...]
     pools: tuple[str, ...] | None
-    """Node pools; `None` for all of them, with the cluster."""
+    """Names of node pools. `None` for all of them, together with the cluster."""
 
 
 def ground(settings: Settings) -> dict[str, Texts]:
-    """Return what slices depend on: of the cluster under the empty name, then of node pools by name."""
+    """Return what slices depend on: settings of the cluster under the empty name, then of node pools by name."""
     pools = {
         f"{name}-{index}": _of_group(name, group, settings.cloud)
         for name, group in settings.slices.items()
@@ -72,7 +72,7 @@ def ground(settings: Settings) -> dict[str, Texts]:
 
 
 def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
-    """Return what the change from one ground to another takes away."""
+    """Return what the change from one ground to another removes."""
     of_cluster = tuple(_changes(old[""], new[""]))
     if of_cluster:
         return Loss(of_cluster, None)
@@ -86,7 +86,7 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
 
 
 def _place(settings: Settings) -> Texts:
-    """Return how the cluster is found."""
+    """Return the settings that locate the cluster."""
     cloud = settings.cloud
     return {"cloud.project": cloud.project, "cloud.region": cloud.region, "cluster.name": settings.cluster.name}
 
@@ -98,7 +98,7 @@ def _of_cluster(settings: Settings) -> Texts:
 
 
 def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
-    # Naming the zone that the slices are in already moves nothing.
+    # An explicit zone in which the slices already are changes nothing.
     elsewhere = {"zone": group.zone} if group.zone_in(cloud) != cloud.zone else {}
     return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone"}) | elsewhere)
 
@@ -119,13 +119,13 @@ def _changes(old: Texts, new: Texts) -> Iterator[str]:
 
 
 class Guard:
-    """The records of one stack."""
+    """The records of one stack that guard its slices."""
 
     ground: pulumi.Resource
-    """Everything that can be replaced depends on it."""
+    """Resource that everything replaceable depends on."""
 
     def __init__(self, settings: Settings, google: gcp.Provider, before: Sequence[pulumi.Resource]) -> None:
-        """`before` are resources that must exist before anything is touched."""
+        """`before` are resources that must exist before anything is changed."""
         self._settings = settings
         self._google = google
         hook = pulumi.ResourceHook(
@@ -136,7 +136,8 @@ class Guard:
         self.ground = pulumi.Stash("ground", input=ground(settings), opts=first)
 
     def footings(self, kubernetes: pulumi.Resource) -> dict[str, pulumi.Resource]:
-        """Declare what slices and jobs depend on, by slice group; `kubernetes` is the provider that deletes jobs."""
+        """Declare the records that slices and jobs depend on, by slice group. `kubernetes` is the provider that deletes
+        jobs."""
         options = pulumi.ResourceOptions(
             replace_on_changes=["input"], delete_before_replace=True, depends_on=[self.ground, kubernetes]
         )
@@ -146,7 +147,8 @@ class Guard:
         }
 
     def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
-        """Declare what a destroy deletes first: `declared` is everything else, `kubernetes` the cluster's provider."""
+        """Declare what a destroy deletes first. `declared` is everything else, `kubernetes` has the cluster's
+        provider."""
         policies: list[pulumi.Resource] = [
             KubernetesObject(name, mark_ours(rendered), kubernetes)
             for name, rendered in destroy_policies(self._settings).items()
@@ -170,7 +172,7 @@ class Guard:
             # (Registry.Diff in pulumi/pkg/resource/deploy/providers/registry.go), and stops halfway.
             raise NewClusterError(
                 f"this change needs a new cluster, which Pulumi cannot create in one step:{_listed(lost.reasons)}\n"
-                "destroy the stack, then bring it up again; checkpoints stay: pulumi destroy, pulumi up"
+                "destroy the stack, then bring it up again; checkpoints are kept: pulumi destroy, pulumi up"
             )
         if lost.pools:
             await self._require_no_jobs(old[""], lost.pools, _listed(lost.reasons))
@@ -184,12 +186,12 @@ class Guard:
             jobs = await asyncio.to_thread(lambda: live.live_jobs(ApiServer.at(endpoint), pools))
         except UNREACHABLE as error:
             raise InterruptionError(
-                "this change takes slices away, and running jobs cannot be listed because the cluster is unreachable"
+                "this change removes slices, and running jobs cannot be listed because the cluster is unreachable"
                 f" ({error}):{because}\nrun this where the cluster can be reached; to continue in any case, {_ACCEPT}"
             ) from None
         if jobs:
             raise InterruptionError(
-                f"this change takes slices away from a running job:{because}{_listed(jobs)}\n"
+                f"this change removes the slices of a running job:{because}{_listed(jobs)}\n"
                 f"wait until it has ended, or {_ACCEPT}"
             )
 
@@ -204,7 +206,7 @@ class Guard:
             found = await pulumi.runtime.invoke_async(
                 "gcp:container/getCluster:getCluster", wanted, pulumi.InvokeOptions(provider=self._google)
             )
-        except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
+        except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
             if "not found" in str(error):
                 return None
             raise
@@ -218,8 +220,8 @@ def _listed(items: Iterable[object]) -> str:
 def destroy_policies(settings: Settings) -> dict[str, Manifest]:
     """Return the policies on deleting `in_use`, each followed by its bindings, by name.
 
-    With `allow_interruption` they only warn, as they do in an environment, which ends at its time whatever runs in it.
-    Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
+    With `allow_interruption` they only warn. They also only warn in an environment, which ends at its time even if jobs
+    still run. Jobs are searched for in the namespaces of teams and in `default`; any other namespace is foreign.
     """
     running = (
         f"'job ' + params.metadata.name + ' in namespace ' + params.metadata.namespace + ' is running; {_WAYS} '"
@@ -239,7 +241,7 @@ def in_use() -> Manifest:
 
 
 def _ours(kind: str) -> tuple[str, str]:
-    """Return the message about an object of that kind that the stack did not make, and the condition that it did."""
+    """Return the message about an object of that kind which the stack did not create, and the condition that it did."""
     word = kind.lower()
     message = (
         f"'{kind} ' + params.metadata.name + ' was not made by this stack and would be lost with the cluster;"
@@ -256,7 +258,7 @@ def _ours(kind: str) -> tuple[str, str]:
 def _in_force(
     settings: Settings, name: str, params: tuple[str, str], rule: tuple[str, str], namespaces: Sequence[str]
 ) -> dict[str, Manifest]:
-    """Return a policy and its bindings: one for each of the namespaces in which it looks for `params`."""
+    """Return a policy and its bindings, one for each namespace in which it looks for `params`."""
     refuses = not settings.allow_interruption and settings.environment is None
     policy = borders.policy(
         name,

@@ -1,7 +1,7 @@
-"""The project's Google Cloud APIs, the accounts of nodes and training pods, and what they may do.
+"""The project's Google Cloud APIs, the accounts of nodes and training pods, and their permissions.
 
-Grants add a member and never list all of them, so that grants made by others stay. There are no keys: pods act through
-workload identity, nodes through the metadata server.
+Grants add a member and never list all members, so that grants made by others are kept. There are no keys: pods act
+through workload identity, nodes through the metadata server.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ APIS = (
 
 
 class GoogleApis(pulumi.ComponentResource):
-    """The enabled APIs. They stay enabled after `destroy`, because others in the project may use them."""
+    """The enabled APIs. They stay enabled after `destroy`, because other users of the project may need them."""
 
     def __init__(self, name: str, project: str, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:GoogleApis", name, None, opts)
@@ -50,22 +50,22 @@ NODE_ROLES = {
     # Image streaming checks whether the node may use the project's services, which the role above does not allow.
     "streaming": "roles/serviceusage.serviceUsageConsumer",
 }
-"""Roles that the program grants in a project, by the names of the grants."""
+"""Roles that the program grants in a project, by name of the grant."""
 _WRITER = "roles/storage.objectUser"
 _BUCKET_READER = "roles/storage.legacyBucketReader"
-"""Orbax and TensorStore read the bucket itself, which the role above does not allow. It also lists names of files."""
+"""Orbax and TensorStore read the bucket's metadata, which the role above does not allow. It also lists file names."""
 _DATASET_ROLE = "roles/storage.objectViewer"
 
 
 @dataclass(frozen=True)
 class NodeIdentityArgs:
-    """Project of the nodes, and the repositories they pull from."""
+    """Project of the nodes, and the repositories from which they pull images."""
 
     project: str
     account_id: str
     repository: gcp.artifactregistry.Repository
     foreign_repositories: Mapping[str, RepositoryPlace]
-    """Other repositories of the project with images of jobs, by the names of the grants."""
+    """Other repositories of the project with images of jobs, by name of the grant."""
 
     @classmethod
     def of(cls, settings: Settings, repository: gcp.artifactregistry.Repository) -> Self:
@@ -103,11 +103,11 @@ class NodeIdentity(pulumi.ComponentResource):
 
 @dataclass(frozen=True)
 class TrainerAccessArgs:
-    """The accounts of training pods, by the names of the grants, and the buckets."""
+    """The accounts of training pods, by name of the grant, and the buckets."""
 
     members: Mapping[str, pulumi.Output[str]]
     folders: Mapping[str, Sequence[str]]
-    """Folders of the checkpoint bucket that each of them reads and writes."""
+    """Folders of the checkpoint bucket that each account reads and writes."""
     checkpoints: pulumi.Output[str]
     datasets: str | None
 
@@ -119,7 +119,7 @@ class TrainerAccessArgs:
         node_account: pulumi.Output[str],
         checkpoints: pulumi.Output[str],
     ) -> Self:
-        """Return the trainers of a stack in the project of this number."""
+        """Return the trainers of a stack in the project with this number."""
         folders = settings.written_folders
         members = trainers(settings.cloud.project, number, folders, node_account)
         return cls(members, folders, checkpoints, settings.dataset_bucket)
@@ -128,15 +128,15 @@ class TrainerAccessArgs:
 class TrainerAccess(pulumi.ComponentResource):
     """Lets each team's training pods read and write the team's checkpoints, and read data sets.
 
-    A managed folder has grants of its own (https://cloud.google.com/storage/docs/managed-folders). The pool of
-    identities exists once the project has a cluster with workload identity, so this depends on the cluster.
+    A managed folder has its own grants (https://cloud.google.com/storage/docs/managed-folders). The identity pool
+    exists only after the project has a cluster with workload identity, so this depends on the cluster.
     """
 
     def __init__(self, name: str, args: TrainerAccessArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TrainerAccess", name, None, opts)
         inside = pulumi.ResourceOptions(parent=self)
         managed = {
-            # The content of a folder that is no longer managed stays.
+            # The content of a folder that is no longer managed is kept.
             folder: gcp.storage.ManagedFolder(
                 f"{name}-{_flat(folder)}", bucket=args.checkpoints, name=f"{folder}/", force_destroy=True, opts=inside
             )
@@ -163,12 +163,12 @@ class TrainerAccess(pulumi.ComponentResource):
 
 
 def _flat(folder: str) -> str:
-    # Names of jobs, namespaces and teams have no underscore, so no two folders get the same name.
+    # Names of jobs, namespaces and teams contain no underscore, so no two folders get the same name.
     return folder.replace("/", "_")
 
 
 def project_number(project: str, opts: pulumi.InvokeOutputOptions) -> pulumi.Output[str]:
-    """Return the number that Google gave the project, which is part of the names of identities."""
+    """Return the number that Google assigned to the project, which is part of the names of identities."""
     return gcp.organizations.get_project_output(project_id=project, opts=opts).apply(lambda found: found.number)
 
 
@@ -181,8 +181,8 @@ def trainers(
     """Return the accounts of the training pods of these namespaces, and of `ON_HOSTS`.
 
     Pods on the network of their host act as the node, because the metadata server cannot distinguish the two
-    (https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity). So every such pod has this right, in
-    whatever namespace.
+    (https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity). So every such pod has this permission,
+    in any namespace.
     """
     return {
         who: _service_account(node_account) if who == ON_HOSTS else workload_principal(project, number, who)

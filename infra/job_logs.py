@@ -1,10 +1,10 @@
-"""Reads and follows the logs of a job's hosts, until the job has ended: over restarts, evictions and lost connections.
+"""Reads and follows the logs of a job's hosts until the job ends, across restarts, evictions and lost connections.
 
-A restarted host is a new pod, whose log is read from its first line, including steps that it does again. No line is
-repeated or left out as long as the cluster has it. The API server stamps each line with its time, and takes whole
-seconds to begin from. So a new connection begins a second before the newest line, and the lines of these seconds that
-were read before are skipped. A count of lines would not do: kubelet begins a new file when one is full, and deletes
-the old one.
+A restarted host is a new pod, whose log is read from its first line, including steps that it repeats. No line is
+repeated or left out as long as the cluster has it. The API server adds a time stamp to each line, but a request can
+start only at a whole second. So a new connection starts one second before the newest line, and lines of that period
+that were already read are skipped. Counting lines would not work: kubelet starts a new file when one is full, and
+deletes the old one.
 """
 
 import queue
@@ -22,36 +22,36 @@ from infra.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, line
 from infra.names import JOBSET_LABEL, JOBSETS, PODS
 
 _MARGIN = timedelta(seconds=1)
-"""Standard output and standard error are stamped separately, so a line may come a little after a later one."""
+"""Standard output and standard error get separate time stamps, so a line may arrive slightly after a later one."""
 _RETRY_SECONDS = 0.5
 _SILENCE_SECONDS = 60.0
-"""A log connection that is silent for so long is opened again, in case it is dead."""
+"""Seconds without data after which a log connection is reopened, in case it is dead."""
 _WATCH_SILENCE_SECONDS = 120.0
 _OVERLAP_SECONDS = 5.0
-"""Time to read on in the log of a host's earlier pod once its later pod runs: the pod is gone then, or unreachable."""
+"""Time to keep reading the log of a host's earlier pod once its later pod runs: the pod is then gone or unreachable."""
 _LAST_LINES_SECONDS = 30.0
-"""Patience with hosts after the end of the job: those that have not ended by then are unreachable."""
+"""Time to wait for hosts after the end of the job. Hosts that have not ended by then are unreachable."""
 _POLL_SECONDS = 0.2
 _MOST_LINES = 10_000
-"""Lines that are kept when they come faster than they are taken."""
+"""Number of lines to buffer when they arrive faster than they are consumed."""
 _ENDED = ("Succeeded", "Failed")
 
 type Which = Callable[[str, str], bool]
-"""Whether the log of a host is wanted, by its name within the job, such as `slice-0-1`, and the leader's name."""
+"""Returns whether to read a host's log, from its name within the job, such as `slice-0-1`, and the leader's name."""
 
 
 def leader(name: str, leading: str) -> bool:
-    """Want the leader, see `leader_of`."""
+    """Select the leader, see `leader_of`."""
     return name == leading
 
 
 def hosts(_: str, __: str) -> bool:
-    """Want all hosts."""
+    """Select all hosts."""
     return True
 
 
 def host(name: str) -> Which:
-    """Want the host of that name."""
+    """Select the host of that name."""
     return lambda other, _: other == name
 
 
@@ -62,23 +62,23 @@ class Line:
     host: str
     """Name of the host within its job, such as `slice-0-1`."""
     attempt: int
-    """Restarts of the job before this start."""
+    """Number of restarts of the job before this start."""
     at: str
-    """When it was written, by the API server; empty for messages of kubelet itself."""
+    """Time at which it was written, from the API server. Empty for messages of kubelet itself."""
     text: str
 
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a log to begin with."""
+    """The part of a log at which to start."""
 
     tail_lines: int | None = None
-    """Number of last lines; `None`: all."""
+    """Number of last lines; `None` for all."""
     since: datetime | None = None
-    """Time of the first line; `None`: any."""
+    """Time of the first line; `None` for any."""
 
     def query(self) -> dict[str, str]:
-        """Return it as the API server takes it."""
+        """Return the window as query parameters of the API server."""
         asked = {"timestamps": "true"}
         if self.tail_lines is not None:
             asked["tailLines"] = str(self.tail_lines)
@@ -98,14 +98,14 @@ def follow(
     on_line: Callable[[Line], None],
     window: Window = WHOLE,
 ) -> Outcome:
-    """Call `on_line`, in this thread, with each line that the wanted hosts print; return how the job ended.
+    """Call `on_line`, in this thread, with each line of the selected hosts, and return how the job ended.
 
-    `window` is the part to begin with of pods that are there at first.
+    `window` is the part at which to start for pods that already exist.
 
     Raises:
         LookupError: there is no such JobSet.
-        ApiError, urllib3.exceptions.HTTPError, OSError: the API server does not answer at first, or lets this user
-            read no log. Later it may be away: it is asked until it answers.
+        ApiError, urllib3.exceptions.HTTPError, OSError: the first requests fail, or this user may not read any log.
+            Later outages are retried until the API server answers.
     """
     following = _Following(api, namespace, jobset, which, window)
     following.begin()
@@ -117,7 +117,7 @@ def follow(
 
 @dataclass
 class Reading:
-    """How far one container's log has been read."""
+    """How much of one container's log has been read."""
 
     window: Window
     _first: str = ""
@@ -126,11 +126,11 @@ class Reading:
     """Lines that a new connection would repeat."""
 
     def query(self) -> dict[str, str]:
-        """Return what to ask the next connection for."""
+        """Return the query for the next connection."""
         return (self.window if self._newest is None else Window(since=self._newest - _MARGIN)).query()
 
     def connection(self) -> Callable[[str], bool]:
-        """Begin a connection; the result says whether a line is new. Call it once for each line, in their order."""
+        """Begin a connection. Return a function that says whether a line is new; call it once per line, in order."""
         again = Counter(self._recent)
 
         def is_new(line: str) -> bool:
@@ -140,7 +140,7 @@ class Reading:
             stamp = line.partition(" ")[0]
             written = _time_of(stamp)
             if written is not None and self._first and stamp < self._first:
-                # The window had left it out.
+                # The window excluded it.
                 return False
             self._remember(line, written)
             return True
@@ -161,7 +161,7 @@ class Reading:
 
 
 def _time_of(line: str) -> datetime | None:
-    """When a line was written; None: it does not say."""
+    """Return the time at which a line was written; `None` if it has no time stamp."""
     try:
         return datetime.fromisoformat(line.partition(" ")[0]).astimezone(UTC)
     except ValueError:
@@ -182,7 +182,7 @@ class Source:
         return cls(api, pod_of(found, 0.0), found["spec"]["containers"][0]["name"])
 
     def read(self, window: Window) -> Iterator[Line]:
-        """Yield the lines that are there now.
+        """Yield the lines that exist now.
 
         Raises:
             ApiError, urllib3.exceptions.HTTPError, OSError: the log cannot be read.
@@ -195,12 +195,12 @@ class Source:
             answer.close()
 
     def open(self, query: dict[str, str]) -> urllib3.BaseHTTPResponse:
-        """Open the log; raises as `read`."""
+        """Open the log. Raises the same errors as `read`."""
         path = f"{PODS.format(self.pod.namespace)}/{self.pod.name}/log"
         return self.api.open(path, {**query, "container": self.container}, _SILENCE_SECONDS)
 
     def line(self, raw: str) -> Line:
-        """Return a line as the API server writes it: its time, a space, its text."""
+        """Parse a line of the API server: its time, a space, its text."""
         stamp, _, text = raw.partition(" ")
         if _time_of(stamp) is None:
             return Line(self.pod.host, self.pod.attempt, "", raw)
@@ -209,15 +209,15 @@ class Source:
 
 @dataclass
 class PodLog:
-    """Follows one pod's log to its end, in a thread of its own."""
+    """Follows one pod's log to its end, in a separate thread."""
 
     source: Source
     reading: Reading
     on_line: Callable[[Line], None]
     earlier: "PodLog | None"
-    """That of the same host's earlier pod, whose lines come first."""
+    """Log of the same host's earlier pod, whose lines come first."""
     refused: ApiError | None = None
-    """Why this user may not read it."""
+    """Error if this user may not read the log."""
     _begun: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -227,11 +227,11 @@ class PodLog:
         self._thread = threading.Thread(target=self._follow, name=self.source.pod.name, daemon=True)
 
     def start(self) -> None:
-        """Begin to read as soon as there is something to read."""
+        """Start reading as soon as the log exists."""
         self._thread.start()
 
     def seen(self, found: Object) -> None:
-        """Take note that the pod has changed."""
+        """Record that the pod has changed."""
         states = [status["state"] for status in found.get("status", {}).get("containerStatuses", [])]
         if found.get("status", {}).get("phase") in _ENDED:
             self._ended.set()
@@ -239,12 +239,12 @@ class PodLog:
             self._begun.set()
 
     def gone(self) -> None:
-        """Take note that the pod was deleted: what cannot be read now never will be."""
+        """Record that the pod was deleted: what cannot be read now can never be read."""
         self._ended.set()
         self._begun.set()
 
     def stop(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._stopped.set()
         self._begun.set()
         response = self._response
@@ -252,16 +252,16 @@ class PodLog:
             try:
                 response.shutdown()
             except (ValueError, RuntimeError):
-                return  # The connection had ended before.
+                return  # The connection had already ended.
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything has been read that ever will be."""
+        """Return whether everything that ever can be read has been read."""
         return not self._thread.is_alive()
 
     @property
     def has_begun(self) -> bool:
-        """Whether its container ever ran."""
+        """Return whether the container ever ran."""
         return self._begun.is_set()
 
     def join(self, timeout_seconds: float) -> None:
@@ -274,7 +274,7 @@ class PodLog:
             self.earlier.join(_OVERLAP_SECONDS)
             self.earlier.stop()
         while not self._stopped.is_set():
-            # Looked at before reading, so that the last lines of a container are read as well.
+            # Checked before reading, so that the last lines of a container are read as well.
             ended = self._ended.is_set()
             try:
                 self._read(follow=not ended)
@@ -283,7 +283,7 @@ class PodLog:
                 if error.status in (401, 403):
                     self.refused = error
                     return
-                # 404: the pod is gone; 400: its container never began.
+                # 404: the pod is gone. 400: its container never started.
                 whole = error.status in (400, 404)
             except UNREACHABLE:
                 whole = False
@@ -292,7 +292,7 @@ class PodLog:
             self._stopped.wait(_RETRY_SECONDS)
 
     def _read(self, *, follow: bool) -> None:
-        """Hand on new lines until the connection ends."""
+        """Pass on new lines until the connection ends."""
         is_new = self.reading.connection()
         self._response = self.source.open({**self.reading.query(), "follow": "true" if follow else "false"})
         try:
@@ -300,7 +300,7 @@ class PodLog:
                 if self._stopped.is_set():
                     return
                 line = raw.decode(errors="replace")
-                # Half a line at a break is left for the next connection; at the end it is the last line.
+                # Half a line at a break is left to the next connection. At the end it is the last line.
                 if (line.endswith("\n") or not follow) and is_new(line.rstrip("\n")):
                     self.on_line(self.source.line(line.rstrip("\n")))
         finally:
@@ -317,9 +317,9 @@ class _Following:
     window: Window
     _lines: "queue.Queue[Line]" = field(default_factory=lambda: queue.Queue[Line](_MOST_LINES))
     _logs: dict[str, PodLog] = field(default_factory=dict[str, PodLog])
-    """By uid of the pod."""
+    """Logs by uid of the pod."""
     _passed: set[str] = field(default_factory=set[str])
-    """Pods of earlier starts that were leaving at first."""
+    """Pods of earlier starts that were already terminating at the beginning."""
     _uid: str = ""
     _leader: str = ""
     _outcome: Outcome | None = None
@@ -368,14 +368,14 @@ class _Following:
             return all(log.is_complete or not log.has_begun for log in self._logs.values()) and self._lines.empty()
 
     def _take_first_pods(self) -> None:
-        """Take the newest pod of each host; a restart is about to replace the others."""
+        """Follow the newest pod of each host. A restart is about to replace the others."""
         present = pods_of(self.api, self.namespace, self.jobset)
         self._passed = {pod["metadata"]["uid"] for pod in present} - {pod.uid for pod in newest(present, 0.0)}
         for pod in present:
             self._take(pod, self.window)
 
     def _take_last_pods(self) -> None:
-        """Look once more: the end of the JobSet may be reported before that of its last pods."""
+        """List pods once more: the end of the JobSet may be reported before the end of its last pods."""
         try:
             present = pods_of(self.api, self.namespace, self.jobset)
         except UNREACHABLE:
@@ -406,7 +406,7 @@ class _Following:
                 log.gone()
 
     def _take(self, found: Json, window: Window) -> None:
-        """Follow the pod's log if it is wanted, and let its follower know that the pod has changed."""
+        """Follow the pod's log if it is selected, and notify its follower that the pod has changed."""
         uid = found["metadata"]["uid"]
         with self._lock:
             log = self._logs.get(uid)

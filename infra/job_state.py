@@ -1,6 +1,6 @@
-"""The objects of a job in its cluster, as values: its JobSet, its Workload, its pods, and the state that they make.
+"""The objects of a job in its cluster as values: its JobSet, its Workload, its pods, and the resulting state.
 
-Pure but for `pods_of`. Every command and library that shows a job's state takes it from `state_of`.
+Everything except `pods_of` is pure. Every command and library that shows a job's state uses `state_of`.
 """
 
 from collections import Counter
@@ -35,19 +35,19 @@ type Object = Mapping[str, Any]
 
 
 class State(StrEnum):
-    """State of a job, in the order in which they follow each other."""
+    """State of a job, in the order in which the states follow each other."""
 
     MISSING = "missing"
-    """There is no JobSet: it was never submitted, or was deleted."""
+    """The JobSet does not exist: it was never submitted, or was deleted."""
     QUEUED = "queued"
     EVICTED = "evicted"
-    """It ran and was put back into the queue; its hosts save, or it waits."""
+    """It ran and was requeued. Its hosts are saving, or it waits."""
     PAUSED = "paused"
-    """Its queue is stopped, as `paused` in the stack file does, and its hosts have ended."""
+    """Its queue is stopped, for example by `paused` in the stack file, and its hosts have ended."""
     DEACTIVATED = "deactivated"
-    """Kueue never admits it again unless somebody activates its Workload."""
+    """Kueue does not admit it again until someone activates its Workload."""
     STARTING = "starting"
-    """It has its quota; some of its hosts, or its head, do not run yet."""
+    """It has its quota, but some of its hosts or its head do not run yet."""
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -56,22 +56,22 @@ class State(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Whether no other state follows it."""
+        """Return whether this state is final."""
         return self in (State.MISSING, State.COMPLETED, State.FAILED)
 
 
 def state_of(
     terminal: str, workload: "Workload | None", *, suspended: bool, all_run: bool, any_left: bool = False
 ) -> State:
-    """Return the state of a job whose JobSet is there.
+    """Return the state of a job whose JobSet exists.
 
     Args:
         terminal: how the JobSet ended, `Completed` or `Failed`; empty before its end.
-        workload: Kueue's Workload of it. `None`: Kueue has none, or not yet, or none is needed because the JobSet is
+        workload: Kueue's Workload of the JobSet. `None` if Kueue has none yet, or none is needed because the JobSet is
             not suspended.
-        suspended: whether the JobSet is, as Kueue keeps it until it is admitted.
-        all_run: whether all its hosts, and its head, run or have run to their end.
-        any_left: whether one of them still runs or is being ended.
+        suspended: whether the JobSet is suspended, as Kueue keeps it until admission.
+        all_run: whether all its hosts and its head are running or have finished.
+        any_left: whether any of them is still running or terminating.
     """
     if terminal:
         return State.COMPLETED if terminal == "Completed" else State.FAILED
@@ -89,7 +89,7 @@ def state_of(
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a job, as its JobSet has it."""
+    """The end of a job, as recorded in its JobSet."""
 
     state: Literal["Completed", "Failed"]
     reason: str = ""
@@ -100,7 +100,7 @@ DELETED = Outcome("Failed", "Deleted", "the JobSet was deleted while it was watc
 
 
 def outcome_of(jobset: Object) -> Outcome | None:
-    """Return the end of a job; None: it has not ended."""
+    """Return the end of a job; `None` if it has not ended."""
     state = jobset.get("status", {}).get("terminalState")
     if not state:
         return None
@@ -109,14 +109,14 @@ def outcome_of(jobset: Object) -> Outcome | None:
 
 
 class Kind(StrEnum):
-    """What a job runs."""
+    """Type of program that a job runs."""
 
     TRAINING = "training"
     """The trainer of this repository."""
     FUNCTION = "function"
     """A call of a function."""
     CONTAINER = "container"
-    """Any other program: its files and exit codes mean nothing here."""
+    """Any other program, whose files and exit codes have no meaning here."""
 
 
 def kind_of(jobset: Object) -> Kind:
@@ -133,10 +133,10 @@ def kind_of(jobset: Object) -> Kind:
 
 
 def leader_of(jobset: Object) -> str:
-    """Return the host whose output is the job's: its head, or else host 0 of slice 0.
+    """Return the host whose output is the job's output: its head, or else host 0 of slice 0.
 
-    It is the JobSet's coordinator. A JobSet that names none, as one by hand may, is led by its head, or by what it
-    lists first.
+    It is the JobSet's coordinator. In a JobSet without one, such as a handwritten one, it is the head, or else the
+    first host of the first replicated job.
     """
     spec: Mapping[str, Any] = jobset["spec"]
     names: list[str] = [job["name"] for job in spec["replicatedJobs"]]
@@ -152,19 +152,19 @@ class Workload:
     uid: str
     namespace: str
     queue: str
-    """Team of its queue."""
+    """Team that owns its queue."""
     owner: str
     """Name of the JobSet."""
     priority: int
     chips: int
     created: float
     active: bool
-    """Kueue admits only active ones."""
+    """Whether it is active. Kueue admits only active Workloads."""
     admitted_by: str
-    """ClusterQueue whose quota it holds; empty while it waits."""
+    """ClusterQueue whose quota it holds. Empty while it waits."""
     flavors: tuple[str, ...]
     requeue_at: float | None
-    """Kueue does not look at it before that time; `None`: at any time."""
+    """Time before which Kueue does not retry it; `None` for no such time."""
     evictions: Mapping[str, int]
     """Number of evictions by reason."""
     checks: tuple[tuple[str, str, str], ...]
@@ -174,17 +174,17 @@ class Workload:
     """Whether its LocalQueue is stopped."""
 
     def said(self, kind: str) -> "Condition | None":
-        """The condition of that kind; `None`: it has none."""
+        """Return the condition of that kind; `None` if it has none."""
         return next((each for each in self.conditions if each.kind == kind), None)
 
     def holds(self, kind: str) -> bool:
-        """Whether it has the condition of that kind, and it holds."""
+        """Return whether the condition of that kind is true."""
         found = self.said(kind)
         return found is not None and found.holds
 
     @property
     def waits(self) -> bool:
-        """Whether it is in line."""
+        """Return whether it waits in its queue."""
         return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
 
 
@@ -220,7 +220,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
 
 
 def _chips(podset: Mapping[str, Any]) -> int:
-    """The chips that the pods of a pod set ask for."""
+    """Return the chips that the pods of a pod set request."""
     resources = [each.get("resources", {}) for each in podset["template"]["spec"].get("containers", [])]
     asked = [{**each.get("limits", {}), **each.get("requests", {})}.get(TPU_RESOURCE, 0) for each in resources]
     return int(sum(map(amount, asked)) * podset.get("count", 1))
@@ -234,32 +234,32 @@ class Pod:
     uid: str
     namespace: str
     host: str
-    """Its name within the JobSet, see `host_of`."""
+    """Host name within the JobSet, see `host_of`."""
     phase: str
     """Pod phase, or `Terminating`."""
     node: str
     attempt: int
-    """Restarts of the JobSet before this pod was made."""
+    """Number of restarts of the JobSet before this pod was created."""
     created: float
     started: float | None
     exit_code: int | None
     waits_for: str
-    """Why the scheduler has no node for it; empty when it has one, or has not been looked at."""
+    """Why the scheduler has no node for it. Empty if it has a node, or has not been considered yet."""
     held_up: str = ""
-    """Why its container does not start although it has a node, such as an image that cannot be pulled."""
+    """Why its container does not start although it has a node, for example an image that cannot be pulled."""
     ended_for: str = ""
-    """Why the cluster, and not its program, ended it, such as preemption or a lost node."""
+    """Why the cluster, not its program, ended it, for example preemption or a lost node."""
     ended: float | None = None
-    """When its container ended; `None`: it has not, or the time is unknown."""
+    """Time at which its container ended; `None` if it still runs, or the time is unknown."""
 
     @property
     def is_head(self) -> bool:
-        """Whether it is the head of the job, and so no host of a slice."""
+        """Return whether it is the head of the job, and so not a host of a slice."""
         return self.host.rsplit("-", 2)[0] == HEAD
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs, or has run to its end."""
+        """Return whether it is running or has finished."""
         return self.phase in _UP
 
 
@@ -270,7 +270,7 @@ def host_of(pod: Object) -> str:
 
 
 def pod_of(found: Object, at: float) -> Pod:
-    """Return the pod as a value; `at` stands for times that it does not have."""
+    """Return the pod as a value; `at` replaces missing times."""
     metadata, status = found["metadata"], found.get("status", {})
     states = [container["state"] for container in status.get("containerStatuses", [])] + _unfinished(status)
     ends = [state["terminated"] for state in states if "terminated" in state]
@@ -299,7 +299,7 @@ def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
     found: dict[tuple[str, int, int], Pod] = {}
     for each in pods:
         labels = each["metadata"]["labels"]
-        # In this order a head comes before all slices.
+        # In this order a head precedes all slices.
         key = labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), int(labels[COMPLETION_INDEX_LABEL])
         pod, known = pod_of(each, at), found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
@@ -308,10 +308,10 @@ def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
 
 
 def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
-    """Return the pods of a job, also those that are leaving.
+    """Return the pods of a job, including those that are terminating.
 
     Raises:
-        ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses, or does not answer.
+        ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses the request or does not answer.
     """
     selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
     return api.request("GET", PODS.format(namespace), query=selector)["items"]
@@ -319,14 +319,14 @@ def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a controller says of an object."""
+    """A status condition of an object, written by a controller."""
 
     kind: str
     holds: bool
     reason: str
     message: str
     since: float
-    """Its last change between true and false, in seconds since the epoch."""
+    """Time of its last change between true and false, in seconds since the epoch."""
 
 
 def conditions(found: Object) -> tuple[Condition, ...]:
@@ -350,17 +350,17 @@ def condition(found: Object, kind: str) -> Mapping[str, str]:
 
 
 def is_true(found: Object, kind: str) -> bool:
-    """Return whether the object has the condition of that kind, and it holds."""
+    """Return whether the condition of that kind is true."""
     return condition(found, kind).get("status") == "True"
 
 
 def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
-    """Return a time of an object in seconds since the epoch; `otherwise` if it has none."""
+    """Return a time of an object in seconds since the epoch; `otherwise` if it is missing."""
     return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise
 
 
 def _unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """States of init containers that keep the others from starting, or have failed."""
+    """Return the states of init containers that block the others or have failed."""
     states: list[Mapping[str, Any]] = [container["state"] for container in status.get("initContainerStatuses", [])]
     return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
 

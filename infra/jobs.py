@@ -1,6 +1,6 @@
-"""The jobs in the cluster: their JobSets, Secrets and prices, and what calls of functions need.
+"""The jobs in the cluster: their JobSets, Secrets and prices, and what function calls need.
 
-A call's JobSet is not a resource of the stack. The caller creates it, in the namespace and the queue of their team,
+The JobSet of a call is not a resource of the stack. The caller creates it, in the namespace and queue of their team,
 from what the stack exports."""
 
 import math
@@ -31,11 +31,11 @@ from infra.submission import Submission, slice_spec, submission
 from workloads.spec import CALL_KEY_VARIABLE, CALL_SPEC_VARIABLE, CallSpec, SliceSpec, Spec
 
 CALLS_OUTPUT = "calls"
-"""Name of the stack's output for callers of functions."""
+"""Name of the stack output for callers of functions."""
 KEPT_SECONDS = 24 * 60 * 60
-"""Time between a call's end and the removal of its JobSet, with its logs and the key that verifies its result."""
+"""Seconds between a call's end and the deletion of its JobSet, with its logs and the key that verifies its result."""
 GRACE_SECONDS = 10
-"""A host of a call ends as soon as it is asked to, except for what the kernel still does for it."""
+"""Seconds in which a host of a call has to end. It needs no time except for the kernel's clean-up."""
 _SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
 
 
@@ -47,7 +47,7 @@ def job_sets(
 ) -> list[KubernetesObject]:
     """Declare the stack's jobs, each submitted to its team's queue.
 
-    `image` is the trainer's. `footings` are the records that the slices of each group depend on (`infra.guard`).
+    `image` is the trainer's image. `footings` are the records that each group's slices depend on (`infra.guard`).
     """
     return [_job_set(settings, job, image, footings, opts) for job in settings.jobs.values()]
 
@@ -61,8 +61,8 @@ def _job_set(
 ) -> KubernetesObject:
     """Declare one job.
 
-    It is replaced by a change that JobSet or Kueue refuses while it runs, and together with its slices' footing. Two
-    JobSets of one name cannot coexist, so the old one is deleted first.
+    Changes that JobSet or Kueue would refuse while it runs replace it, and so does a replaced footing of its slices.
+    Two JobSets of the same name cannot coexist, so the old one is deleted first.
     """
     submitted = submission(settings, job, image)
     fixed = [QUEUE_LABEL, MAX_TIME_LABEL] + [PRIORITY_LABEL] * submitted.rewrites_node_selector
@@ -76,14 +76,14 @@ def _job_set(
 
 
 def _former_names(jobs: Mapping[str, Job], name: str) -> list[pulumi.Alias]:
-    """Return the name under which an old stack, which could have only one job, knows this resource of its job."""
+    """Return the name under which an old stack, which could have only one job, has this resource of its job."""
     return [pulumi.Alias(name=name)] if len(jobs) == 1 else []
 
 
 def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> "list[kubernetes.core.v1.ConfigMap]":
     """Declare the known prices of the stack's jobs, which each start records in the job's ledger.
 
-    A changed price is updated in place and changes nothing of the job.
+    A changed price is updated in place and leaves the job unchanged.
     """
     renamed = pulumi.ResourceOptions(aliases=_former_names(settings.jobs, "price"))
     prices = {job.name: usd_per_job_hour(settings, job) for job in settings.jobs.values()}
@@ -104,8 +104,8 @@ def job_prices(settings: Settings, opts: pulumi.ResourceOptions) -> "list[kubern
 def usd_per_job_hour(settings: Settings, job: Job) -> float | None:
     """Return what all slices of a job cost per hour.
 
-    `None` if the price of a group that it may run on is unknown, or if they differ: pods do not know which of the
-    groups Kueue chose."""
+    `None` if the price of a group that it may run on is unknown or if prices differ, because pods do not know which
+    group Kueue chose."""
     bills = job_group_bills(job, settings.groups_of(job), settings.cloud, settings.prices, hours=None)
     prices = {bill.usd_per_hour for bill in bills}
     return prices.pop() if len(prices) == 1 else None
@@ -139,7 +139,7 @@ def _job_secret(
 
 
 def _announce_rotation(job: str, namespace: str) -> pulumi.ResourceHook:
-    """Return a hook that says, in previews too, which secrets change and when the job sees them."""
+    """Return a hook that logs, also in previews, which secrets change and when the job will see them."""
 
     async def announce(change: pulumi.ResourceHookArgs) -> None:
         old, new = [await _data(inputs or {}) for inputs in (change.old_inputs, change.new_inputs)]
@@ -156,7 +156,7 @@ def _announce_rotation(job: str, namespace: str) -> pulumi.ResourceHook:
 
 
 async def _data(inputs: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the Secret's data, which the SDK hands to a hook as an output."""
+    """Return the Secret's data, which the SDK passes to a hook as an output."""
     return await pulumi.Output.from_input(inputs.get("data", {})).future() or {}
 
 
@@ -164,15 +164,15 @@ class CallSettings(Spec):
     """What a stack exports for callers of functions on its slices."""
 
     image: str
-    """Image that the hosts run, by digest."""
+    """Image of the hosts, by digest."""
     bucket: str
-    """Name of the checkpoint bucket, which has the files of calls in the folders of their teams."""
+    """Name of the checkpoint bucket. It contains the files of calls in the folders of their teams."""
     slices: Mapping[str, SliceGroup]
     namespaces: Mapping[str, str]
-    """Namespaces by team. A team's queue has the team's name."""
+    """Namespace of each team. A team's queue has the name of the team."""
     placement: Placement
     mounted_bucket: str | None
-    """Bucket that the hosts see as the folder /datasets."""
+    """Bucket that the hosts mount as the folder /datasets."""
 
     def slices_of(self, group: str, count: int) -> SliceSpec:
         """Return `count` slices of a group."""
@@ -180,7 +180,7 @@ class CallSettings(Spec):
 
 
 def call_settings(settings: Settings, image: pulumi.Input[str]) -> dict[str, Any]:
-    """Return the stack's output for callers."""
+    """Return the stack output for callers."""
     exported = CallSettings(
         image="",
         bucket=settings.checkpoint_bucket,
@@ -198,7 +198,7 @@ class CallJob:
 
     spec: CallSpec
     function: str
-    """Name of the function, for people."""
+    """Name of the function, for display."""
     team: str
     group: str
     priority: Priority
@@ -228,8 +228,7 @@ def call_jobset(call: CallJob, settings: CallSettings) -> dict[str, Any]:
 
 
 def _function_job(call: CallJob) -> FunctionJob:
-    # The hosts end a function that takes too long and report where it was. Kueue ends those that cannot, a little
-    # later.
+    # The hosts end a function that takes too long and report where it was. Kueue ends a little later those that cannot.
     max_seconds = math.ceil(_SECONDS_PER_HOUR * call.spec.max_hours + 2 * _SECONDS_PER_MINUTE * call.spec.start_minutes)
     return FunctionJob(
         name=call.spec.id,
@@ -244,7 +243,7 @@ def _function_job(call: CallJob) -> FunctionJob:
 
 
 def call_secret(call: Mapping[str, Any], private_key: str) -> dict[str, Any]:
-    """Return the Secret with the key of a call. `call` is the JobSet on the API server, with which it is deleted."""
+    """Return the Secret with the key of a call. `call` is the JobSet on the API server; they are deleted together."""
     metadata = call["metadata"]
     owner = {key: call[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
     return {
@@ -261,7 +260,7 @@ def call_secret(call: Mapping[str, Any], private_key: str) -> dict[str, Any]:
 
 
 def call_spec_of(manifest: Mapping[str, Any]) -> CallSpec | None:
-    """Return the call that a JobSet is for; `None` for any other JobSet."""
+    """Return the call that a JobSet is for; `None` if it is not for a call."""
     for replicated in manifest["spec"]["replicatedJobs"]:
         for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
             for variable in container.get("env", []):

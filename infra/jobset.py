@@ -1,17 +1,17 @@
-"""A job rendered as a JobSet: its own fields, and what the exit of a host means for the job.
+"""Renders a job as a JobSet: its fields, and what the exit of a host means for the job.
 
-A job ends by success, by failure, or after `max_hours` of held chips. Kueue counts those over all restarts and
-evictions, and then never admits the workload again. A JobSet has no time to live, because `up` would create and train
-it again, and no `activeDeadlineSeconds`, because a Job's clock starts again with every restart and its end is a failure
-that restarts all slices. `suspend` is never set: only Kueue decides when a job runs.
+A job ends by success, by failure, or after it has held chips for `max_hours`. Kueue counts those over all restarts and
+evictions, and then never admits the workload again. A JobSet has no time to live, because `up` would create it again
+and repeat the training. It has no `activeDeadlineSeconds` either, because a Job's clock starts again with every restart
+and its end is a failure that restarts all slices. `suspend` is never set: only Kueue decides when a job runs.
 
 Pods stay on the pod network unless `host_network` is set. On the host's network they act as the node's service account
-and lose their own, but the pod network costs some bandwidth between slices
+and lose their own. The pod network costs some bandwidth between slices
 (https://github.com/apple/axlearn/pull/641).
 
 Only the trainer's exit codes have a meaning. Any other program that exits with a code other than 0 restarts all slices,
 which counts against `max_restarts` unless its pod was disrupted. The same is true for head and workers of Pathways.
-Such a job succeeds when its head does, whatever the workers do afterwards."""
+Such a job succeeds when its head succeeds, whatever the workers do afterwards."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ from infra.submission import Submission
 from workloads.spec import FATAL_CODES, ExitCode
 
 UNCOUNTED_CODES = (ExitCode.BAD_HOST, ExitCode.PREEMPTED)
-"""Exit codes after which a restart does not count against `max_restarts`: the job did not cause them."""
+"""Exit codes after which a restart does not count against `max_restarts`, because the job did not cause them."""
 _SECONDS_PER_HOUR = 3600
 
 
@@ -48,7 +48,7 @@ def render(submission: Submission) -> Manifest:
     together = slice_annotations(submission.groups, submission.placement)
     annotations = request_annotations(submission.groups) | ({} if by_pathways else together)
     spec: Manifest = {
-        # JobSet labels every pod with the coordinator's name, which tells the hosts where to meet.
+        # JobSet labels every pod with the coordinator's name, from which the hosts know where to meet.
         "coordinator": {"replicatedJob": HEAD if by_pathways else SLICES, "jobIndex": 0, "podIndex": 0},
         "failurePolicy": _failure_policy(job),
         **(_head_and_slices(submission, together) if by_pathways else _slices(submission)),
@@ -75,7 +75,7 @@ def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Man
     slices = _indexed(submission, WORKER, submission.slices.hosts, pod_template(submission))
     count, success = submission.slices.count, {"operator": "All", "targetReplicatedJobs": [HEAD]}
     if submission.shares_host:
-        # Both start at once, because the head goes to the worker's host.
+        # Both start at the same time, because the head runs on the worker's host.
         return {
             "successPolicy": success,
             "replicatedJobs": [_replicated(HEAD, 1, head), _replicated(SLICES, count, slices)],
@@ -84,7 +84,7 @@ def _head_and_slices(submission: Submission, together: Mapping[str, str]) -> Man
         "successPolicy": success,
         # Workers call the resource manager as soon as they run.
         "startupPolicy": {"startupPolicyOrder": "InOrder"},
-        # A system node takes one head.
+        # A system node runs one head.
         "replicatedJobs": [
             _replicated(HEAD, 1, head, {EXCLUSIVE: HOST_LABEL}),
             _replicated(SLICES, count, slices, together),
@@ -101,7 +101,7 @@ def _labels(submission: Submission) -> dict[str, str]:
 
 
 def _indexed(submission: Submission, container: str, pods: int, template: Manifest) -> Manifest:
-    """Return a Job of so many pods, each of which ends when `container` does."""
+    """Return a Job of `pods` pods, each of which ends when `container` ends."""
     return {
         "parallelism": pods,
         "completions": pods,
@@ -118,10 +118,10 @@ def _replicated(name: str, replicas: int, job: Manifest, annotations: Mapping[st
 
 
 def _failure_policy(job: Job) -> Manifest:
-    """Return what a failed Job means for the JobSet. The first rule that matches applies, else a counted restart.
+    """Return what a failed Job means for the JobSet. The first matching rule applies; without one the restart counts.
 
-    A pod failure policy has only one reason, `PodFailurePolicy`, whichever of its rules applied. The message of the Job
-    controller tells them apart (kubernetes/pkg/controller/job/pod_failure_policy.go).
+    A pod failure policy has only one reason, `PodFailurePolicy`, for all of its rules. The message of the Job
+    controller distinguishes them (kubernetes/pkg/controller/job/pod_failure_policy.go).
     """
     fatal, uncounted = [], ["^Pod .* has condition DisruptionTarget matching FailJob rule"]
     if not isinstance(job, ContainerJob):
@@ -151,10 +151,10 @@ def _exit_message(codes: Iterable[ExitCode]) -> str:
 
 def _pod_failure_rules(job: Job, container: str) -> list[Manifest]:
     """Return rules that fail the Job with a message that names the first failed pod and its exit code."""
-    # Eviction, preemption or a deleted node, whatever code the dying process returned.
+    # Eviction, preemption or a deleted node, whatever exit code the dying process returned.
     disrupted: Manifest = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    # The last rule is for any other code. Without it the Job fails as BackoffLimitExceeded and names no pod, and a host
-    # that was killed leaves no record of its own.
+    # The last rule is for any other code. Without it the Job fails as BackoffLimitExceeded without naming a pod, and a
+    # killed host leaves no record of its own.
     if isinstance(job, ContainerJob):
         checks = [SLICE_CHECK] if job.check_slices else []
         return [disrupted, *(_exit_rule(name, (ExitCode.DONE,), "NotIn") for name in (*checks, container))]

@@ -1,8 +1,8 @@
-"""The one Kubernetes client: requests as plain JSON objects over one connection pool, and watches.
+"""The program's Kubernetes client: requests with plain JSON objects over one connection pool, and watches.
 
 The official client reads kubeconfigs with credential plugins. Its models are not used, because building them takes
-longer than the requests, and it is imported only when a kubeconfig is read: `import kubernetes.client` takes 0.9 s
-here, this module 0.2 s. Nothing here imports Pulumi, so that commands which only look at a cluster start quickly."""
+longer than the requests. It is imported only when a kubeconfig is read: `import kubernetes.client` takes 0.9 s here,
+this module 0.2 s. Nothing here imports Pulumi, so that commands that only look at a cluster start quickly."""
 
 import json
 import logging
@@ -43,17 +43,17 @@ class ApiError(RuntimeError):
 
 
 class CredentialsError(RuntimeError):
-    """Raised when the credential plugin is missing or gives no credentials."""
+    """Raised when the credential plugin is missing or returns no credentials."""
 
 
 UNREACHABLE = (ApiError, CredentialsError, urllib3.exceptions.HTTPError, OSError)
-"""What a request raises while the API server is away, restarting or unwilling."""
+"""Errors that a request raises while the API server is unreachable, restarting or refusing requests."""
 
 
 def kubeconfig(endpoint: str) -> str:
-    """Return a kubeconfig without secrets: the gcloud plugin fetches a token on each use.
+    """Return a kubeconfig without secrets. The gcloud plugin fetches a token on each use.
 
-    It names no certificate authority, because the DNS endpoint's certificate is a public one.
+    It has no certificate authority, because the DNS endpoint has a public certificate.
     """
     name = "cluster"
     plugin = {
@@ -77,7 +77,7 @@ def kubeconfig(endpoint: str) -> str:
 
 @dataclass(frozen=True)
 class ApiServer:
-    """One API server as one user, for any number of threads."""
+    """One API server, used as one user, from any number of threads."""
 
     url: str
     pool: urllib3.PoolManager
@@ -86,10 +86,10 @@ class ApiServer:
 
     @classmethod
     def at(cls, endpoint: str) -> "ApiServer":
-        """Return the GKE cluster behind a DNS endpoint, as the user of the credential plugin, which runs now.
+        """Return the GKE cluster behind a DNS endpoint, as the user of the credential plugin, which this call runs.
 
         Raises:
-            CredentialsError: the plugin is missing or gives no credentials.
+            CredentialsError: the plugin is missing or returns no credentials.
         """
         from kubernetes import client, config
 
@@ -115,7 +115,7 @@ class ApiServer:
 
         Raises:
             ApiError: the API server refused it, or something other than an API server answered.
-            urllib3.exceptions.HTTPError: it cannot be reached.
+            urllib3.exceptions.HTTPError: the API server is unreachable.
         """
         content = None if body is None else json.dumps(body).encode()
         answer = self._send(method, path, query, content, content_type)
@@ -123,7 +123,7 @@ class ApiServer:
             return json.loads(answer.data)
         except ValueError:
             got = answer.data.decode(errors="replace").strip()[:200]
-            raise ApiError(answer.status, "NotJson", f"expected JSON of {self.url}, got {got!r}") from None
+            raise ApiError(answer.status, "NotJson", f"expected JSON from {self.url}, got {got!r}") from None
 
     def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
         """Return the object at `path`; `None` if there is none."""
@@ -138,20 +138,20 @@ class ApiServer:
         self._unless_missing("DELETE", path, options, JSON, None)
 
     def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
-        """Return what is at `path`, such as a log."""
+        """Return the text at `path`, such as a log."""
         return self._send("GET", path, query).data.decode(errors="replace")
 
     def open(
         self, path: str, query: Mapping[str, str], silence_seconds: float | None = None
     ) -> urllib3.BaseHTTPResponse:
-        """Open `path` for endless reading: a watch or a log. Close the answer when done.
+        """Open `path` for endless reading: a watch or a log. The caller closes the response.
 
-        After `silence_seconds` without data reading fails, in case the connection is dead. `None`: it never does.
+        After `silence_seconds` without data, reading fails, in case the connection is dead. With `None` it never fails.
         """
         return self._send("GET", path, query, preload=False, silence_seconds=silence_seconds)
 
     def ready(self) -> bool:
-        """Return whether the API server says that it is ready."""
+        """Return whether the API server reports that it is ready."""
         try:
             self._send("GET", "/readyz", None)
         except UNREACHABLE:
@@ -186,7 +186,7 @@ class ApiServer:
             headers={"Accept": JSON, "Content-Type": content_type, **self.credentials()},
             preload_content=preload,
             timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=silence_seconds),
-            # A connection that the server closed in between may be opened again, but no request is sent twice.
+            # A connection that the server closed in the meantime may be reopened, but no request is sent twice.
             retries=urllib3.Retry(connect=2, read=0, redirect=0, status=0),
         )
         if answer.status >= 300:
@@ -204,7 +204,7 @@ def bearer(settings: Any) -> Mapping[str, str]:
 
 
 def refusal(status: int, data: bytes) -> ApiError:
-    """Return the error in an answer of this status and content."""
+    """Return the error in a response with this status and content."""
     try:
         answer = json.loads(data)
         return ApiError(status, answer.get("reason", ""), answer["message"])
@@ -216,8 +216,8 @@ def refusal(status: int, data: bytes) -> ApiError:
 class Watch:
     """Follows one collection: list, watch, and list again when the watch ends.
 
-    `changed` is called with every object that is new or different, `removed` with the last known state of one that is
-    gone, even if that happened while there was no connection.
+    `changed` is called with every object that is new or different, `removed` with the last known state of a removed
+    object, even if it was removed while there was no connection.
     """
 
     api: ApiServer
@@ -226,7 +226,7 @@ class Watch:
     changed: Callable[[Json], None]
     removed: Callable[[Json], None]
     silence_seconds: float | None = None
-    """Seconds without data after which a watch is opened again, in case its connection is dead. `None`: never."""
+    """Seconds without data after which a watch is reopened, in case its connection is dead; `None` for never."""
     known: dict[str, Json] = field(default_factory=dict[str, Json])
     _response: urllib3.BaseHTTPResponse | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
@@ -241,14 +241,14 @@ class Watch:
             self._closed.wait(_RETRY_SECONDS)
 
     def close(self) -> None:
-        """End `run` at once: an API server that stops waits for its open watches."""
+        """End `run` at once: an API server that shuts down waits for its open watches."""
         self._closed.set()
         response = self._response
         if response is not None:
             try:
                 response.shutdown()
             except (ValueError, RuntimeError):
-                log.debug("watch of %s had ended already", self.path)
+                log.debug("watch of %s had already ended", self.path)
 
     def _list(self) -> str:
         found = self.api.request("GET", self.path, query=self.selector)
@@ -286,7 +286,7 @@ class Watch:
 
 
 def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the lines of an answer as they come. The last one may have no end."""
+    """Yield the lines of a response as they arrive. The last one may lack its newline."""
     rest = b""
     for chunk in response.stream():
         *whole, rest = (rest + chunk).split(b"\n")

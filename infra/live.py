@@ -1,4 +1,4 @@
-"""What runs in the cluster at this moment, and why an object is not going away. Reads only."""
+"""What runs in the cluster at this moment, and what keeps an object from being deleted. Read-only."""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +21,7 @@ from workloads.progress import CheckpointSaved, RunStarted
 
 _FIRST_HOST = {GLOBAL_INDEX_LABEL: "0", COMPLETION_INDEX_LABEL: "0"}
 _LOG_LINES = 2000
-"""Far more than the trainer prints between two checkpoints."""
+"""Number of log lines to search: far more than the trainer prints between two checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LiveJob:
     namespace: str
     name: str
     pools: tuple[str, ...]
-    """Node pools that its pods run on."""
+    """Node pools of its pods."""
     saved: str
     """Its last checkpoint, as text."""
 
@@ -62,7 +62,7 @@ def hosts(cluster: ApiServer, pool: str) -> int:
 
 
 def workloads(cluster: ApiServer) -> list[Json]:
-    """Return Kueue's Workloads of all namespaces: those that run, that wait and that have ended."""
+    """Return Kueue's Workloads of all namespaces: running, waiting and ended ones."""
     return _kueue(cluster, "workloads")
 
 
@@ -84,7 +84,7 @@ def _saved(cluster: ApiServer, pods: list[Json]) -> str:
                 return _last_checkpoint(cluster.text(path, {"tailLines": str(_LOG_LINES)}).splitlines())
             except UNREACHABLE:
                 break
-    return "its log cannot be read, so its last checkpoint is not known"
+    return "its log cannot be read, so its last checkpoint is unknown"
 
 
 def _last_checkpoint(lines: list[str]) -> str:
@@ -97,17 +97,17 @@ def _last_checkpoint(lines: list[str]) -> str:
 
 
 def explain_stuck_deletes(endpoint: pulumi.Output[str]) -> pulumi.ResourceHookBinding:
-    """Return hooks that log what holds an object whose delete failed, in the cluster behind `endpoint`.
+    """Return hooks that log what holds an object whose deletion failed, in the cluster behind `endpoint`.
 
-    Other objects hold its finalizers: Kueue removes its own from a queue when no workload uses it, from a flavor when
-    no queue does, and so on."""
+    Other objects hold its finalizers: Kueue removes its own finalizer from a queue when no workload uses the queue,
+    from a flavor when no queue uses it, and so on."""
 
     async def explain(failure: pulumi.ErrorHookArgs) -> bool:
         host = await endpoint.future() if failure.failed_operation == "delete" else None
         if host is not None:
             kind, name = failure.type.rpartition(":")[2], (failure.old_inputs or {})["metadata"]["name"]
             for reason in await asyncio.to_thread(_holders, host, kind, name):
-                pulumi.log.error(f"{kind} {name} is not going away: {reason}")
+                pulumi.log.error(f"{kind} {name} cannot be deleted: {reason}")
         return False
 
     return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook("told-when-stuck", explain)])

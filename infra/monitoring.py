@@ -1,7 +1,7 @@
-"""Monitoring of a stack: which pods Managed Prometheus collects metrics of, the alerts, and the Grafana dashboard.
+"""Monitoring of a stack: the pods whose metrics Managed Prometheus collects, the alerts, and the Grafana dashboard.
 
-`monitoring.yaml` has the alerts and the panels. Grafana itself is not part of the stack, and who is notified of an
-alert is set in the cluster's Alertmanager; see `docs/monitoring.md`.
+`monitoring.yaml` contains the alerts and the panels. Grafana itself is not part of the stack. Notifications of alerts
+are configured in the cluster's Alertmanager; see `docs/monitoring.md`.
 """
 
 import json
@@ -31,18 +31,18 @@ from workloads.spec import Spec
 
 API_VERSION = "monitoring.googleapis.com/v1"
 DOCUMENT = "docs/monitoring.md"
-"""Has a section for each alert."""
+"""Page of the documentation with a section for each alert."""
 NAMESPACE = "multislice-monitoring"
-"""Namespace of the dashboard. It has no pods."""
+"""Namespace of the dashboard. It contains no pods."""
 SIDECAR_LABEL = {"grafana_dashboard": "1"}
-"""Label by which the sidecar of Grafana's chart finds a dashboard, by default
+"""Label by which the sidecar of Grafana's Helm chart finds a dashboard by default
 (https://github.com/grafana/helm-charts/tree/main/charts/grafana#sidecar-for-dashboards)."""
 TITLE = "TPU multislice training"
 VALUE = '{{ printf "%.0f" $value }}'
-"""In a summary, the number that the alert is about. An increase over a window is not a whole number."""
+"""In a summary, the number that the alert is about. An increase over a window may be fractional."""
 
 TRAINER = "trainer"
-"""Name of the trainers' PodMonitoring, which becomes the label `job` in Prometheus."""
+"""Name of the trainers' PodMonitoring. In Prometheus it is the value of the label `job`."""
 JOBSET, SLICE, HOST = "jobset", "slice", "host"
 """Labels of the trainer's metrics, taken from its pod: JobSet, slice of the job, host of the slice."""
 
@@ -56,24 +56,24 @@ _CONTROLLERS = {
 }
 """Namespace of each controller, and the labels that its chart gives its pods."""
 _COLUMNS, _WIDTH, _HEIGHT = 3, 8, 8
-"""Panels in a row, and the size of one. A row of Grafana is 24 units wide."""
+"""Number of panels in a row, and the size of one. A row of Grafana is 24 units wide."""
 _SCHEMA_VERSION = 39
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class Alert(Spec):
-    """A condition, and what people need to know when it holds."""
+    """An alert: a condition, and what people need to know when it is true."""
 
     name: str
     expression: str
     lasts: str
-    """How long it must hold before the alert fires, as Prometheus writes durations."""
+    """How long the condition must be true before the alert fires, as Prometheus writes durations."""
     severity: Literal["page", "ticket"]
-    """`page`: chips are paid for and do nothing. `ticket`: look at it in working hours."""
+    """`page`: chips are billed and idle. `ticket`: look at it in working hours."""
     summary: str
-    """One sentence, with `{{ $labels.NAME }}` for what it is about and `VALUE` for a number."""
+    """One sentence, with `{{ $labels.NAME }}` for the affected object and `VALUE` for a number."""
     action: str
-    """What to do first."""
+    """The first thing to do."""
 
 
 class Query(Spec):
@@ -97,7 +97,7 @@ class Declared(Spec):
     """The content of `monitoring.yaml`."""
 
     alerts: Mapping[str, tuple[Alert, ...]]
-    """Alerts by what they are about."""
+    """Alerts by subject."""
     panels: tuple[Panel, ...]
 
     @property
@@ -113,12 +113,12 @@ def load_declared() -> Declared:
 
 @dataclass(frozen=True)
 class MonitoringArgs:
-    """Where trainers run."""
+    """Where the trainers run."""
 
     namespaces: Sequence[str]
     """Namespaces of the teams."""
     queues: pulumi.Resource
-    """The component that makes these namespaces."""
+    """The component that creates these namespaces."""
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -130,7 +130,7 @@ class Monitoring(pulumi.ComponentResource):
             self._declare(f"trainer-metrics-{namespace}", trainer_monitoring(namespace), [args.queues])
         for controller in _CONTROLLERS:
             before: list[pulumi.Resource] = []
-            # In their order: a token is made for an account, and the metrics are read with it.
+            # In this order: a token is created for an account, and the metrics are read with the token.
             for about, rendered in controller_monitoring(controller).items():
                 before.append(self._declare(f"{controller}-{about}", rendered, before[-1:]))
         for about, rendered in alert_rules().items():
@@ -146,9 +146,9 @@ class Monitoring(pulumi.ComponentResource):
 
 
 def monitoring(settings: Settings, queues: pulumi.Resource, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """Declare the monitoring that the stack file asks for.
+    """Declare the monitoring that the stack file requests.
 
-    Only the trainers' metrics wait for the teams' namespaces; the rest is declared at the same time as the queues.
+    Only the trainers' metrics wait for the teams' namespaces. The rest is declared at the same time as the queues.
     """
     if not settings.monitoring.enabled:
         return []
@@ -171,20 +171,20 @@ def trainer_monitoring(namespace: str) -> Manifest:
 
 
 def controller_monitoring(name: str) -> dict[str, Manifest]:
-    """Return the objects by which the metrics of JobSet or Kueue are read, by what each object is.
+    """Return the objects needed to read the metrics of JobSet or Kueue, by kind of object.
 
-    Both controllers answer over TLS, with a certificate that they sign themselves, and only to clients with the token
-    of an account that may read metrics (https://cloud.google.com/kubernetes-engine/docs/tutorials/kueue-cohort). The
-    collectors get such a token in a Secret that no one else may read. It gives no other rights.
+    Both controllers serve metrics over TLS, with a self-signed certificate, and only to clients with the token of an
+    account that may read metrics (https://cloud.google.com/kubernetes-engine/docs/tutorials/kueue-cohort). The
+    collectors get such a token in a Secret that only they may read. The token grants no other permission.
     """
     namespace, pods = _CONTROLLERS[name]
     rbac = f"{RBAC_GROUP}/v1"
     only_token = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [_TOKEN]}
-    # The chart makes this role for readers of its metrics.
+    # The chart creates this role for readers of its metrics.
     reader = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": f"{name}-{_READER}"}
     return {
         "account": manifest("v1", "ServiceAccount", _READER, namespace, automountServiceAccountToken=False),
-        # Kubernetes writes the token into it; a PodMonitoring cannot refer to any other kind of token.
+        # Kubernetes writes the token into it. A PodMonitoring cannot refer to any other kind of token.
         "token": manifest(
             "v1",
             "Secret",
@@ -226,14 +226,14 @@ def _controller_metrics(name: str, namespace: str, pods: Mapping[str, str]) -> M
     spec: Manifest = {
         "selector": {"matchLabels": pods},
         "endpoints": [endpoint],
-        # GKE would fill in this value, which would show as drift.
+        # GKE would fill in this value, which would show up as drift.
         "targetLabels": {"metadata": ["pod"]},
     }
     return manifest(API_VERSION, "PodMonitoring", name, namespace, spec=spec)
 
 
 def alert_rules() -> dict[str, Manifest]:
-    """Return the ClusterRules, which see the metrics of their own cluster only, by what they are about."""
+    """Return the ClusterRules by subject. They see only the metrics of their own cluster."""
     return {
         about: manifest(API_VERSION, "ClusterRules", f"multislice-{about}", spec={"groups": rule_groups(about, alerts)})
         for about, alerts in load_declared().alerts.items()
@@ -256,7 +256,7 @@ def rule_groups(name: str, alerts: Iterable[Alert]) -> list[Manifest]:
 
 
 def runbook(alert: Alert) -> str:
-    """Return where the alert is explained, from the root of the repository."""
+    """Return the documentation of the alert as a path from the root of the repository."""
     return f"{DOCUMENT}#{alert.name.lower()}"
 
 
@@ -283,7 +283,7 @@ def dashboard() -> Manifest:
 
 
 def _choice(name: str, label: str, within: str) -> Manifest:
-    """Return a variable of the dashboard: any number of the values that the label `name` has."""
+    """Return a variable of the dashboard, which selects any number of the values of the label `name`."""
     return {
         "name": name,
         "label": label,

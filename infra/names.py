@@ -1,4 +1,4 @@
-"""Every label, annotation, API version, path, folder and name that more than one part of the project writes or reads.
+"""Every label, annotation, API version, path, folder and name that several parts of the project write or read.
 
 The trainer must not import this package. Names that it shares are in `workloads.spec`.
 """
@@ -7,16 +7,16 @@ The trainer must not import this package. Names that it shares are in `workloads
 ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""Names the slice of a node: each slice is a node pool of its own."""
+"""Node pool of a node, and so its slice: each slice has its own node pool."""
 QUEUED_LABEL = "cloud.google.com/gke-queued"
-"""Node label of queued capacity, and key of the taint that GKE itself gives such nodes."""
+"""Node label of queued capacity, and key of the taint that GKE puts on such nodes."""
 SLICE_GROUP_LABEL = "slice-group"
-"""The slice group of a node. Two groups may have the same accelerator and topology."""
+"""Slice group of a node. Two groups may have the same accelerator and topology."""
 HOST_LABEL = "kubernetes.io/hostname"
 TPU_RESOURCE = "google.com/tpu"
 """Kubernetes resource that counts the chips of a host; also the key of the taint on TPU nodes."""
 SYSTEM_POOL = "system"
-"""The node pool of the cluster's CPU nodes."""
+"""Name of the node pool of the cluster's CPU nodes."""
 
 # --- JobSet (https://github.com/kubernetes-sigs/jobset/blob/main/api/jobset/v1alpha2/jobset_types.go)
 JOBSET_GROUP = "jobset.x-k8s.io"
@@ -26,7 +26,7 @@ JOBSET_LABELS = "jobset.sigs.k8s.io"
 """Prefix of the labels that JobSet gives to Jobs and pods."""
 JOBSET_LABEL, REPLICATED_JOB_LABEL = f"{JOBSET_LABELS}/jobset-name", f"{JOBSET_LABELS}/replicatedjob-name"
 JOB_KEY = f"{JOBSET_LABELS}/job-key"
-"""Pod label that is the same for the hosts of one slice and differs for all others."""
+"""Pod label that is equal on all hosts of one slice and different for every other slice."""
 JOB_INDEX_LABEL = f"{JOBSET_LABELS}/job-index"
 """Index of the slice within its job."""
 GLOBAL_INDEX_LABEL = f"{JOBSET_LABELS}/job-global-index"
@@ -35,10 +35,10 @@ COORDINATOR_LABEL = f"{JOBSET_LABELS}/coordinator"
 COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 """Index of the host within its slice."""
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""Annotation that gives each Job of a JobSet a place of its own; its value is the label of such places."""
+"""Annotation that places each Job of a JobSet in a separate domain. Its value is the node label of the domain."""
 SLICES, HEAD = "slice", "head"
-"""Names of a JobSet's replicated jobs: one Job per slice, and one for the head of a job that has one. The longer of
-the two, twice the job's name and what JobSet adds make a label of 63 characters."""
+"""Names of a JobSet's replicated jobs: one Job per slice, and one for the head if the job has one. The longer of the
+two, twice the job's name and what JobSet adds result in a label of 63 characters."""
 
 # --- Kueue
 KUEUE_GROUP = "kueue.x-k8s.io"
@@ -65,13 +65,13 @@ JOBSETS = f"/apis/{JOBSET_API_VERSION}/namespaces/{{}}/jobsets"
 WORKLOADS = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/workloads"
 LOCAL_QUEUES = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/localqueues"
 QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
-"""Collections of the API, with the namespace to fill in."""
+"""API paths of collections, with a placeholder for the namespace."""
 
 # --- The stack's own objects
 SERVICE_ACCOUNT = "trainer"
 """Kubernetes service account of the pods, one in each team's namespace."""
 TRAINER, PROGRAM, SLICE_CHECK = "trainer", "program", "slice-check"
-"""Names of containers: the trainer, another program, and the init container that checks the chips before it."""
+"""Names of containers: the trainer, any other program, and the init container that checks the chips first."""
 METRICS_PORT_NAME = "metrics"
 """Port on which every host of the trainer serves metrics, whichever job it trains."""
 PRICE_KEY = "usd_per_hour"
@@ -79,30 +79,30 @@ PRICE_KEY = "usd_per_hour"
 FUNCTION_ANNOTATION = "tpu-multislice.dev/function"
 """Name of the function that a JobSet calls."""
 IN_USE = "in-use"
-"""ConfigMap that a destroy deletes first; the API server refuses that while something would be lost."""
+"""ConfigMap that a destroy deletes first. The API server refuses that while something would be lost."""
 NO_JOB_RUNS = "no-job-runs"
 NO_FOREIGN = {
     "no-foreign-queues": (KUEUE_API_VERSION, "ClusterQueue"),
     "no-foreign-flavors": (KUEUE_API_VERSION, "ResourceFlavor"),
     "no-foreign-namespaces": ("v1", "Namespace"),
 }
-"""Policies on deleting `IN_USE`, with the kinds of which the stack declares every object in its cluster."""
+"""Policies on deleting `IN_USE`, and the kinds of objects of which the cluster may contain only the stack's own."""
 
 TEAMS_FOLDER = "teams"
-"""Folder of the checkpoint bucket that no job of the stack may have as its name. A job keeps its runs in a folder of
-its name; everything else of a team is in one folder below this. The pods of a team write to these folders and to no
-others (`infra.identity`)."""
+"""Folder of the checkpoint bucket that no job of the stack may have as its name. A job keeps its runs in a folder with
+its name; everything else of a team is in one folder below this one. The pods of a team write only to these folders
+(`infra.identity`)."""
 ON_HOSTS = "all_nodes"
-"""Stands in place of a namespace for the pods that act as their node. No namespace can have this name."""
+"""Placeholder of the namespace for pods that act as their node. No namespace can have this name."""
 
 
 def slice_pool(group_name: str, index: int) -> str:
-    """Return the node pool of one slice of a group, which is the slice's name wherever nodes are shown."""
+    """Return the node pool of one slice of a group. It is also the displayed name of the slice."""
     return f"{group_name}-{index}"
 
 
 def team_of(local_queue_name: str) -> str:
-    """Return the team, and so the ClusterQueue, of a LocalQueue of the stack. Names of teams have no dots."""
+    """Return the team, and so the ClusterQueue, of a LocalQueue of the stack. Team names contain no dots."""
     return local_queue_name.partition(".")[0]
 
 
@@ -122,7 +122,7 @@ def team_folder(namespace: str) -> str:
 
 
 def call_folder(namespace: str, call: str) -> str:
-    """Return the folder with what the hosts of a call of a function receive and leave."""
+    """Return the folder with the inputs and results of the hosts of a function call."""
     return f"{team_folder(namespace)}/calls/{call}"
 
 

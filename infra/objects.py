@@ -11,8 +11,8 @@ from infra.kubernetes import kubeconfig
 type Manifest = dict[str, object]
 
 OURS = {"pulumi.com/patchForce": "true"}
-"""Takes back what another program has changed. Without it an update ends in a conflict, except with kubectl, whose
-changes the provider always takes back
+"""Reverts what another program has changed. Without it an update ends in a conflict, except with kubectl, whose changes
+the provider always reverts
 (https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply)."""
 WAIT_FOR = "pulumi.com/waitFor"
 """Annotation with the condition under which the provider counts an object as created."""
@@ -35,8 +35,8 @@ class KubernetesObject(pulumi.CustomResource):
 def after(
     provider: pulumi.ProviderResource, *needed: pulumi.Resource, deleted_with: pulumi.Resource | None = None
 ) -> pulumi.ResourceOptions:
-    """Return the options of a resource of `provider` that depends on others, and need not be deleted by itself if it is
-    `deleted_with` another one."""
+    """Return the options of a resource of `provider` that depends on others. With `deleted_with` it is deleted together
+    with that resource and needs no deletion of its own."""
     return pulumi.ResourceOptions(provider=provider, depends_on=list(needed), deleted_with=deleted_with)
 
 
@@ -50,7 +50,7 @@ def manifest(
     annotations: Mapping[str, str] | None = None,
     **fields: object,
 ) -> Manifest:
-    """Return the manifest of an object; `fields` are all but its type and metadata."""
+    """Return the manifest of an object. `fields` are all fields except its type and metadata."""
     metadata: Manifest = {"name": name}
     for key, value in (("namespace", namespace), ("labels", labels), ("annotations", annotations)):
         if value:
@@ -74,7 +74,7 @@ def kubernetes_provider(name: str, endpoint: pulumi.Output[str], opts: pulumi.Re
         name,
         kubeconfig=endpoint.apply(kubeconfig),
         cluster_identifier=endpoint,
-        # Otherwise a changed Secret would be replaced, and a job that restarts in between would find none.
+        # Otherwise a changed Secret would be replaced, and a job that restarts in the meantime would find none.
         enable_secret_mutable=True,
         enable_config_map_mutable=True,
         opts=opts,

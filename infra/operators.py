@@ -1,4 +1,4 @@
-"""JobSet and Kueue in the cluster: versions, values, and the moment from which their webhooks answer.
+"""JobSet and Kueue in the cluster: their versions and configuration, and when their webhooks are ready.
 
 Queues and jobs need those webhooks, so they depend on this component.
 """
@@ -24,8 +24,8 @@ class Release:
     """A published version of a controller, pinned by the digests of its chart and image.
 
     The digests are those in Kubernetes' list of promoted images
-    (https://github.com/kubernetes/k8s.io/tree/main/registry.k8s.io/images). Helm refuses a chart whose
-    digest is another, and a version whose tag has moved to another digest.
+    (https://github.com/kubernetes/k8s.io/tree/main/registry.k8s.io/images). Helm refuses a chart with another digest,
+    and a version whose tag has moved to another digest.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Release:
 
     @property
     def chart(self) -> str:
-        """Return the chart's address, as Helm takes it."""
+        """Return the chart's address as Helm expects it."""
         return f"oci://registry.k8s.io/{self.name}/charts/{self.name}@{self.chart_digest}"
 
     @property
     def image(self) -> dict[str, str]:
-        """Return the image as the values of both charts name it."""
+        """Return the image in the form that the values of both charts use."""
         return {"repository": f"registry.k8s.io/{self.name}/{self.name}", "tag": f"v{self.version}@{self.image_digest}"}
 
 
@@ -60,10 +60,10 @@ KUEUE = Release(
 
 PRIORITY = "controllers-of-jobs"
 _PRIORITY_VALUE = 1_000_000
-"""Above pods without a class, such as those of jobs, and far below those of Kubernetes itself."""
+"""Priority above pods without a class, such as those of jobs, and far below Kubernetes' own pods."""
 _A_WEEK = "168h"
 _PREEMPTION_STRATEGIES = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
-"""Kueue's defaults, which must be written out
+"""Kueue's defaults, which must be explicit
 (https://kueue.sigs.k8s.io/docs/concepts/fair_sharing)."""
 _QUEUED_ANNOTATION = "tpu-multislice/queued-pools"
 _WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -72,12 +72,12 @@ _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 
 @dataclass(frozen=True)
 class OperatorsArgs:
-    """What configuration and size of the controllers depend on."""
+    """Settings that determine the configuration and size of the controllers."""
 
     groups: Collection[SliceGroup]
     scheduling: Scheduling
     first_queued: pulumi.Resource | None
-    """A queued node pool, if the stack has one."""
+    """A queued node pool; `None` if the stack has none."""
 
     @classmethod
     def of(cls, settings: Settings, first_queued: pulumi.Resource | None) -> Self:
@@ -93,8 +93,8 @@ class Operators(pulumi.ComponentResource):
         resources = chart_resources(sum(group.hosts for group in args.groups))
         values: dict[str, object] = {"image": JOBSET.image, "controller": {"resources": resources}}
         jobset = self._chart(JOBSET, JOBSET_NAMESPACE, values, [self._priority()])
-        # When it starts, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
-        # It is not documented when GKE installs that kind, but it is there after the first such pool.
+        # At its start, Kueue looks for JobSet's kinds, and for ProvisioningRequest, which it needs for queued pools.
+        # When GKE installs that kind is not documented, but it exists after the first such pool.
         before = [jobset, *([args.first_queued] if args.first_queued else [])]
         self._chart(KUEUE, KUEUE_NAMESPACE, _kueue_values(args, resources), before)
         self.register_outputs({})
@@ -131,7 +131,7 @@ class Operators(pulumi.ComponentResource):
 
 
 def wait_for_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-    """Make a webhook count as created only when its controller has written its certificate authority.
+    """Make a webhook count as created only once its controller has written its certificate authority.
 
     Until then the API server refuses every object that the webhook must review.
     """
@@ -147,9 +147,9 @@ def wait_for_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.Resource
 def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
     """Leave the content of Secrets to the controllers that write them.
 
-    JobSet's chart declares its certificates as empty (https://github.com/kubernetes-sigs/jobset/pull/1248):
-    after a refresh the next `up` would empty them, and every webhook would fail. An upgrade, which changes the Secret's
-    labels, would end in a conflict with the controller.
+    JobSet's chart declares its certificates as empty (https://github.com/kubernetes-sigs/jobset/pull/1248). After a
+    refresh the next `up` would empty them, and every webhook would fail. An upgrade, which changes the Secret's labels,
+    would end in a conflict with the controller.
     """
     if args.type_ != "kubernetes:core/v1:Secret":
         return None
@@ -157,7 +157,7 @@ def leave_certificates(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTra
 
 
 def prefer_controllers(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-    """Let the pods of a controller preempt others. JobSet's chart has no value for it."""
+    """Let the pods of a controller preempt others. JobSet's chart has no value for that."""
     if args.type_ != "kubernetes:apps/v1:Deployment":
         return None
     spec = cast(dict[str, Any], args.props["spec"])
@@ -189,10 +189,10 @@ def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
         "metrics": {"bindAddress": ":8443", "enableClusterQueueResources": True},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
-        # Only those in use: with others, an outage of Kueue would stop every pod of the cluster.
+        # Only the kinds in use: with others, an outage of Kueue would block every pod of the cluster.
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
-        # In a team's namespace a job without a queue waits until it has one. Otherwise it would run on chips of other
-        # teams. By label, so that a new team does not restart Kueue.
+        # In a team's namespace a job without a queue waits until it has one. Otherwise it would run on other teams'
+        # chips. The namespaces are selected by label, so that a new team does not restart Kueue.
         "manageJobsWithoutQueueName": True,
         "managedJobsNamespaceSelector": {"matchLabels": MANAGED},
         # Only chips are counted: a pod takes whole hosts, so CPU and memory are never short.
@@ -206,12 +206,12 @@ def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
 
 
 def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str, object]:
-    """Return how long an admitted job may be without all its pods before Kueue requeues it.
+    """Return how long an admitted job may lack some of its pods before Kueue requeues it.
 
-    Pods that wait for flex-start chips are the request for them. Evicting them would withdraw it.
+    Pods that wait for flex-start chips are the request for them. Evicting them would withdraw the request.
     """
     on_request = any(group.capacity.requested_by_pods for group in groups)
-    # The second is longer: a lost host takes down its slice, and GKE takes a while to rebuild one.
+    # The second timeout is longer: a lost host takes down its slice, and GKE needs a while to rebuild it.
     ready, recovery = (_A_WEEK, _A_WEEK) if on_request else ("30m", "1h")
     return {
         "timeout": f"{scheduling.ready_minutes}m" if scheduling.ready_minutes else ready,
@@ -220,7 +220,7 @@ def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str,
 
 
 def _requeueing(requeueing: Requeueing) -> dict[str, object]:
-    """Return how a job is requeued: behind those that already wait."""
+    """Return how a job is requeued: behind the jobs that already wait."""
     return {
         "timestamp": "Eviction",
         **({} if requeueing.limit is None else {"backoffLimitCount": requeueing.limit}),

@@ -1,5 +1,5 @@
-"""What a stack exports, and the review that its preview logs. People, scripts, the sandbox and the next preview read
-it."""
+"""The outputs of a stack, and the review that its preview logs. People, scripts, the sandbox and the next preview read
+the outputs."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from workloads.preflight_result import cache_folder, cached_all
 def export_outputs(
     settings: Settings, cluster: Cluster, bucket: gcp.storage.Bucket, image: pulumi.Input[str] | None, bill: Bill
 ) -> None:
-    """Export where cluster, jobs, queues and files are, what trainer and callers need, and what it all costs.
+    """Export the location of cluster, jobs, queues and files, the data for trainer and callers, and the bill.
 
     `job` and `job_spec` are those of the first training job. Without one, `job` is the first of any kind. A stack
     without jobs has neither.
@@ -54,7 +54,7 @@ def _place(settings: Settings, job: Job) -> dict[str, str]:
 
 
 def export_bill(bill: Bill) -> None:
-    """Export what the stack costs, without the difference to before, which an `up` that changes nothing would
+    """Export the bill of the stack, without the difference to the previous bill, which an `up` without changes would
     change."""
     pulumi.export(BILL_OUTPUT, bill.model_dump(exclude={"delta"}))
 
@@ -62,8 +62,9 @@ def export_bill(bill: Bill) -> None:
 async def deployed_bill() -> Bill | None:
     """Return the bill that the last `up` of this stack exported; `None` before the first. Only for previews.
 
-    It calls the engine's own function, because a StackReference would be one more resource in the state. That function
-    reads the state, which an `up` writes, and in a folder it is not always complete ("failed to load checkpoint: EOF").
+    This calls the engine's own function, because a StackReference would add a resource to the state. The function reads
+    the state while an `up` may write it, and a state in a folder is then not always complete ("failed to load
+    checkpoint: EOF").
     """
     name = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     found = await pulumi.runtime.invoke_async("pulumi:pulumi:readStackOutputs", {"name": name})
@@ -71,7 +72,7 @@ async def deployed_bill() -> Bill | None:
 
 
 def log_review(settings: Settings, guard: Guard, at: datetime) -> None:
-    """Log the review in a preview. An `up` had a preview before."""
+    """Log the review in a preview. An `up` is preceded by a preview."""
     if pulumi.runtime.is_dry_run():
         # The SDK waits for every output before the program ends.
         pulumi.Output.from_input(_log_review(settings, guard, at))
@@ -79,7 +80,7 @@ def log_review(settings: Settings, guard: Guard, at: datetime) -> None:
 
 async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
     deployed = await deployed_bill()
-    # Without an exported bill there is no cluster to look for. Without its cluster a stack has a bill, but costs
+    # Without an exported bill there is no cluster to look for. A stack without its cluster has a bill, but costs
     # nothing.
     endpoint = await guard.endpoint() if deployed else None
     found = review(
@@ -101,7 +102,7 @@ async def _workloads(endpoint: str) -> list[Json] | None:
     try:
         return await asyncio.to_thread(lambda: live.workloads(ApiServer.at(endpoint)))
     except UNREACHABLE as error:
-        # Usually the Kubernetes provider ends the preview, perhaps before this is logged.
+        # Usually the Kubernetes provider ends the preview, perhaps before this line is logged.
         pulumi.log.warn(
             f"the cluster at {endpoint} is unreachable ({error}); Pulumi cannot preview JobSet and Kueue without it:"
             " run this where the cluster can be reached (`multislice doctor` finds out why it cannot)"

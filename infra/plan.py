@@ -1,12 +1,12 @@
-"""Which slices would train a preset on so many tokens in so many days, what that costs, and what limits it.
+"""Finds slices that train a preset on a number of tokens within a number of days, their cost, and their limits.
 
-The table `preflights.jsonl` has training steps that were compiled for TPU slices; `benchmarks.preflight_table` writes
-it. Nothing in it was measured on a TPU: seconds are estimates, bytes and memory are the program's.
+The table `preflights.jsonl` contains training steps that were compiled for TPU slices; `benchmarks.preflight_table`
+writes it. Nothing in it was measured on a TPU: seconds are estimates, bytes and memory are those of the program.
 
-With another number of slices each chip does the same work, so the batch grows with the slices, and a step differs by
-the time that it waits for other slices. Their bytes are assumed to go round a ring at the rate of the hosts' network
-interfaces, and those beyond the compiled ones to be hidden by nothing. Left out are latency, unequal slices, and pauses
-for evaluation, checkpoints, restarts and capacity."""
+With another number of slices each chip does the same work, so the batch grows with the slices, and a step differs only
+by the time that it waits for other slices. Their bytes are assumed to travel around a ring at the rate of the hosts'
+network interfaces. Bytes beyond those of the compiled program are assumed not to overlap with compute. Not modelled:
+latency, unequal slices, and pauses for evaluation, checkpoints, restarts and capacity."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,11 +25,11 @@ from workloads.spec import Attention, PositiveInt, Remat, Spec, load_preset
 
 TABLE = Path(__file__).parent / "preflights.jsonl"
 ATTENTION: Attention = "splash"
-"""The kernel of every design. `auto` uses a faster one if it finds one."""
+"""The attention kernel of every design. `auto` uses a faster one if available."""
 
 
 class Design(Spec):
-    """One way to run a preset: weights split over a slice, slices data parallel, no accumulation."""
+    """One way to run a preset: weights sharded over a slice, slices data parallel, no gradient accumulation."""
 
     preset: str
     generation: str
@@ -63,7 +63,7 @@ class Design(Spec):
 
     @property
     def words(self) -> str:
-        """What a chip does, as text."""
+        """Description of a chip's work, as text."""
         return f"{self.kind} with sequences_per_chip {self.sequences_per_chip}, remat {self.remat}"
 
     def __str__(self) -> str:
@@ -75,13 +75,13 @@ class CompiledStep(Spec):
     """A step that fits, per device."""
 
     steps: tuple[StepEstimate, ...]
-    """Estimates by the efficiency of attention kernels; transfers between slices count as hidden."""
+    """Estimates by the efficiency of attention kernels. Transfers between slices count as hidden."""
     ici_sent_bytes: dict[str, float]
     dcn_sent_bytes: dict[str, float]
     dcn_seconds: float
-    """Seconds of all transfers to other slices if nothing else were done."""
+    """Seconds of all transfers to other slices if nothing else ran."""
     dcn_exposed_seconds: float
-    """Part of these for which the program waits."""
+    """Part of these seconds in which the program waits."""
 
     def at(self, kernel_efficiency: float) -> StepEstimate:
         """Return the estimate for kernels that reach this share of the peak."""
@@ -89,7 +89,7 @@ class CompiledStep(Spec):
 
     @property
     def quoted(self) -> StepEstimate:
-        """The estimate that is quoted as the time of the step."""
+        """The estimate that is quoted as the step time."""
         return self.at(QUOTED_EFFICIENCY)
 
 
@@ -99,17 +99,17 @@ class Row(Spec):
     design: Design
     compiled_on: date
     versions: dict[str, str]
-    """Versions of packages that change the program. A row with other versions is stale."""
+    """Versions of packages that affect the program. A row with other versions is stale."""
     needed_gib: float | None
-    """Peak GiB per device; `None` if the step does not fit and the compiler did not say."""
+    """Peak GiB per device. `None` if the step does not fit and the compiler did not report its size."""
     usable_gib: float
     step: CompiledStep | None
-    """`None` if it does not fit."""
+    """The compiled step. `None` if it does not fit."""
     compile_cpu_seconds: float
 
 
 def read_rows(text: str) -> tuple[Row, ...]:
-    """Return the rows of the table `text`, only the newest of each design."""
+    """Return the rows of the table `text`, keeping only the newest row of each design."""
     found = [Row.model_validate_json(line) for line in text.splitlines()]
     return tuple({row.design: row for row in found}.values())
 
@@ -131,7 +131,7 @@ class ScaledStep:
         return self.shape.chips * self.design.sequences_per_chip * self.design.sequence_length
 
     def most_slices(self, most_batch_tokens: int) -> int:
-        """Return the most slices that the batch allows and the design covers; 0 if one is too many."""
+        """Return the largest number of slices that batch and design allow; 0 if one slice is too many."""
         allowed = most_batch_tokens // self.batch_tokens
         # A program for one slice has no transfers to others.
         joined = self.shape.multi_host and self.design.slices > 1
@@ -165,19 +165,19 @@ Binding = Literal["HBM", "DCN", "batch", "one host"]
 Order = Literal["dollars", "days"]
 _TABLE_COMMAND = "python -m benchmarks.preflight_table"
 # https://github.com/AI-Hypercomputer/tpu-recipes: steps of 7.318, 7.793 and 8.390 s on 1, 2 and 4 slices.
-_PUBLISHED_SCALING = "published runs lose more: Gemma 3 12B on v6e 16x16 kept 94% of its pace on 2 slices, 87% on 4"
+_PUBLISHED_SCALING = "published runs lose more: Gemma 3 12B on v6e 16x16 kept 94% of its speed on 2 slices, 87% on 4"
 _SECONDS_PER_DAY, _HOURS_PER_DAY = 86400, 24
 
 
 class Goal(Spec):
-    """What the plan should reach."""
+    """Target of the plan."""
 
     preset: str
     tokens: Annotated[float, Field(gt=0, le=1e18)]
     days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     most_batch_tokens: PositiveInt = 1024 * 8192
-    """Largest batch that still saves steps, which depends on model and data. The default is what Llama 3 405B
-    used up to 2.87 trillion tokens (https://arxiv.org/abs/2407.21783, section 3.4.1)."""
+    """Largest batch, in tokens, that still saves steps. It depends on model and data. The default is that of Llama 3
+    405B up to 2.87 trillion tokens (https://arxiv.org/abs/2407.21783, section 3.4.1)."""
     most_dcn_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Share of a step spent waiting for other slices above which DCN counts as a limit."""
 
@@ -188,21 +188,21 @@ class Option(Spec):
     slices: PositiveInt
     chips: PositiveInt
     compiled: Design
-    """Basis of the estimate, perhaps with another number of slices."""
+    """Basis of the estimate, possibly with another number of slices."""
     batch_tokens: PositiveInt
     steps: PositiveInt
     step_seconds: float
     dcn_exposed_seconds: float
-    """Part of the step that waits for other slices."""
+    """Part of the step in which it waits for other slices."""
     mfu: float
     days: float
     fastest_days: float
-    """With the best assumed efficiency of attention kernels."""
+    """Days with the best assumed efficiency of attention kernels."""
     slowest_days: float
     in_time: bool
     usd_per_chip_hour: float | None
     usd: float | None
-    """`None` if the price is unknown."""
+    """Cost in US dollars. `None` if the price is unknown."""
     binds: tuple[Binding, ...]
 
 
@@ -211,25 +211,26 @@ class Plan(Spec):
 
     goal: Goal
     options: tuple[Option, ...]
-    """For each kind of slices: the fewest that are in time, every power of two, and the most; the cheapest first."""
+    """For each kind of slices: the fewest that are in time, every power of two, and the most. The cheapest comes
+    first."""
     notes: tuple[str, ...]
-    """What it is based on, what does not fit, and what was not compiled yet."""
+    """Basis of the estimates, designs that do not fit, and designs that are not compiled yet."""
 
     def kinds(self) -> tuple[tuple[Option, ...], ...]:
-        """Return the options by kind of slices, each from few to many slices."""
+        """Return the options by kind of slices, each in ascending number of slices."""
         grouped: dict[str, list[Option]] = {}
         for option in sorted(self.options, key=lambda each: each.slices):
             grouped.setdefault(option.compiled.kind, []).append(option)
         return tuple(map(tuple, grouped.values()))
 
     def answers(self, order: Order) -> tuple[Option, ...]:
-        """Return, for each kind of slices, the fewest that reach the goal, and the most; the best first."""
+        """Return for each kind of slices the fewest that reach the goal, and the most. The best comes first."""
         reached = [[option for option in options if option.in_time] for options in self.kinds()]
         ends = [option for options in reached for option in (*options[:1], *options[1:][-1:])]
         return _ordered(ends, order)
 
     def nearest(self, order: Order) -> tuple[Option, ...]:
-        """Return, for each kind of slices, the most, in time or not."""
+        """Return for each kind of slices the option with the most slices, in time or not."""
         return _ordered([options[-1] for options in self.kinds()], order)
 
 
@@ -255,7 +256,7 @@ def plan(rows: Sequence[Row], goal: Goal, price_of: PriceOf) -> Plan:
 
 
 def _ordered(options: Iterable[Option], order: Order) -> tuple[Option, ...]:
-    """Return the options with the cheapest or the fastest first, and unknown prices last."""
+    """Return the options in this order, the cheapest or fastest first, with unknown prices last."""
 
     def place(option: Option) -> tuple[float, float]:
         dollars = inf if option.usd is None else option.usd
@@ -282,7 +283,7 @@ def _days(scaled: ScaledStep, goal: Goal, slices: int, kernel_efficiency: float 
 
 
 def _fastest(slices: int, group: Iterable[ScaledStep], goal: Goal) -> ScaledStep:
-    """Return the fastest of several designs for the same slices, which all cost the same."""
+    """Return the fastest of several designs on the same slices. All of them cost the same."""
     able = [scaled for scaled in group if slices <= scaled.most_slices(goal.most_batch_tokens)]
     return min(able, key=lambda scaled: _days(scaled, goal, slices))
 
@@ -325,14 +326,14 @@ def _binds(scaled: ScaledStep, slices: int, goal: Goal, rows: Sequence[Row]) -> 
 
 
 def _next_larger(design: Design, rows: Iterable[Row]) -> Row | None:
-    """Return the same design with one more sequence on each device, if it was compiled."""
+    """Return the same design with one more sequence per device, if it was compiled."""
     larger = design.sequences_per_chip + resolve(design.generation, design.topology).devices_per_chip
     wanted = design.model_copy(update={"sequences_per_chip": larger})
     return next((row for row in rows if row.design == wanted), None)
 
 
 def _notes(goal: Goal, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what the options are based on, and where the table ends."""
+    """Yield the basis of the options, and the gaps of the table."""
     fitting = [row for row in rows if row.step]
     versions = sorted({f"{package} {version}" for row in fitting for package, version in row.versions.items()})
     days = " to ".join(sorted({str(pick(row.compiled_on for row in fitting)) for pick in (min, max)}))
@@ -341,19 +342,19 @@ def _notes(goal: Goal, rows: Sequence[Row]) -> Iterator[str]:
         f" attention kernels are assumed to reach {QUOTED_EFFICIENCY:.0%} of a chip's peak"
     )
     yield (
-        "on other numbers of slices than compiled for each chip does the same work; of what slices then send more,"
-        f" nothing is taken to be hidden; {_PUBLISHED_SCALING}"
+        "other numbers of slices than compiled: each chip does the same work, and additional transfers between slices"
+        f" are assumed not to overlap with compute; {_PUBLISHED_SCALING}"
     )
     yield (
-        f"batch: at most {goal.most_batch_tokens:,} tokens a step; DCN binds where it is waited for more than"
-        f" {goal.most_dcn_share:.0%} of a step"
+        f"batch: at most {goal.most_batch_tokens:,} tokens per step; DCN is a limit if the step waits for it more than"
+        f" {goal.most_dcn_share:.0%} of its time"
     )
-    yield "not counted: evaluation, checkpoints, restarts, waiting for capacity, anything billed but chips"
+    yield "not included: evaluation, checkpoints, restarts, waiting for capacity, costs other than chips"
     if untried := [row.design.words for row in fitting if not _next_larger(row.design, rows)]:
-        yield f"whether one sequence more would fit was not tried: {', '.join(untried)}"
+        yield f"not tried with one more sequence: {', '.join(untried)}"
     if large := [scaled for scaled in _scaled(rows) if not scaled.most_slices(goal.most_batch_tokens)]:
         words = ", ".join(f"{scaled.design.words} ({scaled.batch_tokens:,})" for scaled in large)
-        yield f"more tokens a step on one slice than the batch allows: {words}"
+        yield f"more tokens per step on one slice than the batch allows: {words}"
 
 
 def _unknown(preset: str, ours: Sequence[Row]) -> Iterator[str]:

@@ -1,18 +1,18 @@
-"""The pod templates of a job: what a pod gets and may do, and which nodes it may use.
+"""The pod templates of a job: resources and permissions of a pod, and the nodes that it may use.
 
-One process uses all chips of its host, on 7x all eight devices of both NUMA nodes. JAX allows one process per NUMA node
-there too, but the trainer does not need it, and one process per host is one rule for all generations.
+One process uses all chips of its host, on 7x all eight devices of both NUMA nodes. JAX also allows one process per NUMA
+node there, but the trainer does not need that, and one process per host is one rule for all generations.
 
-A slice must not be spread over two node pools, and a pool must not serve two slices. What ensures that depends on where
-the nodes come from and who counts them:
+A slice must not be spread over two node pools, and a pool must not serve two slices. The mechanism that ensures this
+depends on the capacity and on the stack's placement:
 
-- standing nodes: JobSet's exclusive topology, or Kueue's topology-aware scheduling. Never both, since followers would
+- standing nodes: JobSet's exclusive topology, or Kueue's topology-aware scheduling. Never both, because followers would
   wait for a leader that Kueue still holds back.
-- nodes that come for waiting pods (flex-start): affinity, which scheduler and autoscaler both read.
-- nodes that come by request (queued): nothing, because a request brings exactly one slice.
+- nodes that are created for waiting pods (flex-start): affinity, which scheduler and autoscaler both read.
+- nodes that are created by request (queued): nothing, because a request provides exactly one slice.
 
-The head of a Pathways job has no chips. It goes to a system node, or to the host of the slice if that has only one.
-Nothing else keeps such a slice together: its only pod has all its chips.
+The head of a Pathways job has no chips. It runs on a system node, or on the host of the slice if there is only one.
+Such a slice needs no other mechanism: its only pod has all its chips.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,11 +46,11 @@ type Groups = Mapping[str, SliceGroup]
 type Way = Placement | Literal["affinity", "request"]
 
 TOKEN_SECONDS = 3600
-"""Life of a pod's token. The kubelet renews it when four fifths of that are over."""
+"""Lifetime of a pod's token in seconds. The kubelet renews it after four fifths of that time."""
 CONFINED_POD: Manifest = {
     "runAsNonRoot": True,
-    # The user of the image (`workloads/Dockerfile`). It must be named here as well: only then kubelet and the runtime
-    # give files and devices to it (https://kubernetes.io/blog/2021/11/09/non-root-containers-and-devices/).
+    # The user of the image (`workloads/Dockerfile`). It must also be set here: only then do kubelet and the runtime
+    # give it access to files and devices (https://kubernetes.io/blog/2021/11/09/non-root-containers-and-devices/).
     "runAsUser": 10001,
     "runAsGroup": 10001,
     # GKE Autopilot runs TPU pods with it, and accepts no privileged ones
@@ -69,16 +69,16 @@ CONFINED_CONTAINER: Manifest = {
 _REQUESTED_SHARE = 0.75
 """Share of a machine's CPU and memory that its pod requests."""
 _SHARED_HOST_SHARE = _REQUESTED_SHARE / 2
-"""The same for each of two pods that share a machine."""
+"""The same share for each of two pods on one machine."""
 _LARGEST_SHARE = 0.85
-"""Largest share of a machine that fits into what GKE leaves to pods, without the daemons of every node."""
+"""Largest share of a machine that fits into what GKE leaves to pods, not counting the daemons of every node."""
 _HOST_NETWORK: Manifest = {
     "hostNetwork": True,
     # Otherwise such pods use the node's resolver, which does not know their peers.
     "dnsPolicy": "ClusterFirstWithHostNet",
 }
 _PRIVILEGED_CONTAINER: Manifest = {
-    # The API server refuses allowPrivilegeEscalation: false next to it.
+    # The API server refuses allowPrivilegeEscalation: false together with it.
     "privileged": True,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
@@ -94,8 +94,8 @@ _BROKEN_CONTACT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachab
 def admitted_pods(level: PodLevel) -> dict[str, str]:
     """Return the labels of a namespace that admits only pods of this level.
 
-    No level allows the host's network and nothing else. Where pods use it, a policy of `infra.borders` refuses the
-    rest."""
+    No level allows only the host's network. Where pods use it, a policy of `infra.borders` refuses everything else that
+    the level would allow."""
     mode = "pod-security.kubernetes.io"
     return {f"{mode}/enforce": level, f"{mode}/warn": _WARNED_LEVEL, f"{mode}/audit": _WARNED_LEVEL}
 
@@ -116,7 +116,7 @@ def pod_template(submission: Submission) -> Manifest:
 
 
 def head_template(submission: Submission) -> Manifest:
-    """Return metadata and spec of the head of a Pathways job: the program, with the servers of Pathways as sidecars."""
+    """Return metadata and spec of the head of a Pathways job: the program, with Pathways' servers as sidecars."""
     runtime = submission.pathways
     assert runtime, "only a job with Pathways has a head"
     manager, proxy = programs.pathways_servers(submission, runtime)
@@ -140,10 +140,10 @@ def _template(
     *,
     with_data: bool = True,
 ) -> Manifest:
-    """Return pods that run `containers` on nodes that `place` selects, once those `before` have ended, or have started
-    if they are sidecars. `with_data`: they see the mounted bucket."""
+    """Return pods that run `containers` on nodes that `place` selects, after the containers `before` have ended, or
+    have started if they are sidecars. With `with_data` the bucket is mounted."""
     job, bucket = submission.job, submission.mounted_bucket if with_data else None
-    # Prefixed, so that no volume of the stack file has the name of one of ours.
+    # Prefixed, so that no volume of the stack file has the name of a built-in one.
     volumes = {f"own-{name}": each for name, each in job.volumes.items()} if isinstance(job, ContainerJob) else {}
     own: Mapping[str, ScratchVolume] = volumes if with_data else {}
     mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
@@ -151,7 +151,7 @@ def _template(
     spec: Manifest = {
         "restartPolicy": "Never",
         "serviceAccountName": SERVICE_ACCOUNT,
-        # The metadata server gives Google credentials. For the API server `_api_access` is enough.
+        # The metadata server provides Google credentials. For the API server `_api_access` is enough.
         "automountServiceAccountToken": False,
         "securityContext": _pod_context(job),
         **(_HOST_NETWORK if job.host_network else {}),
@@ -222,7 +222,7 @@ def _marks_its_node(submission: Submission) -> bool:
 
 
 def _api_access() -> Manifest:
-    """Return a token that ends with the pod and is bound to its node, so that the pod may mark that node."""
+    """Return a token that expires with the pod and is bound to its node, so that the pod may mark that node."""
     token = {"path": "token", "expirationSeconds": TOKEN_SECONDS}
     authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     sources: list[Manifest] = [{"serviceAccountToken": token}, {"configMap": authority}]
@@ -232,9 +232,9 @@ def _api_access() -> Manifest:
 def resources(shape: SliceShape, share: HostShare = _DEFAULT_SHARE, portion: float = _REQUESTED_SHARE) -> Manifest:
     """Return what a pod requests of its host: all chips, and `portion` of the rest unless the stack file has a `share`.
 
-    The default is so much that no second large pod fits next to the trainer, and no more than is left when kubelet and
-    daemons have their part. There are no limits: throttling the only large pod of a host helps nothing, and a memory
-    limit would kill it, /dev/shm included, while memory is free. The kubelet limits all pods together.
+    The default is large enough that no second large pod fits next to the trainer, and small enough to leave room for
+    kubelet and daemons. There are no limits: throttling the only large pod of a host does not help, and a memory limit
+    would kill it, including /dev/shm, while memory is free. The kubelet limits all pods together.
     """
     chips = str(shape.chips_per_host)
     requests = _requests(*requested_of_host(shape, share, portion))
@@ -253,7 +253,7 @@ def most_of_host(shape: SliceShape) -> tuple[int, int]:
 
 
 def _head_resources(submission: Submission, runtime: Pathways) -> tuple[Manifest, Manifest, Manifest]:
-    """Return what resource manager, proxy and program request of a system node, or of the host that they share."""
+    """Return the requests of resource manager, proxy and program on a system node, or on the host that they share."""
     vcpus, memory_gib = runtime.head_vcpus, runtime.head_memory_gib
     if submission.shares_host:
         vcpus, memory_gib = _part_of_host(submission.shape, _SHARED_HOST_SHARE)
@@ -271,7 +271,7 @@ def _requests(vcpus: int, memory_gib: int) -> Manifest:
 
 
 def node_labels(name: str, group: SliceGroup) -> dict[str, str]:
-    """Return the labels that the nodes of a slice group have, and no other nodes."""
+    """Return the labels that the nodes of a slice group have and no other nodes have."""
     return {
         ACCELERATOR_LABEL: group.shape.accelerator,
         TOPOLOGY_LABEL: group.shape.topology,
@@ -280,12 +280,12 @@ def node_labels(name: str, group: SliceGroup) -> dict[str, str]:
 
 
 def declared_node_labels(name: str, group: SliceGroup) -> dict[str, str]:
-    """Return those of the labels that GKE does not set."""
+    """Return the subset of these labels that GKE does not set."""
     return {SLICE_GROUP_LABEL: name, **group.capacity.node_labels}
 
 
 def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
-    """Return what keeps a slice together wherever the job runs, which its most demanding group decides."""
+    """Return the mechanism that keeps a slice together. The most demanding of the job's groups decides."""
     capacities = [group.capacity for group in groups]
     if any(capacity.requested_by_pods for capacity in capacities):
         return "affinity"
@@ -293,21 +293,22 @@ def way(groups: Iterable[SliceGroup], placement: Placement) -> Way:
 
 
 def request_annotations(groups: Groups) -> dict[str, str]:
-    """Return annotations of the JobSet with the run time that is requested of a queued group."""
+    """Return annotations of the JobSet with the run time to request for a queued group."""
     capacities = [group.capacity for group in groups.values()]
     run_seconds = [each.run_seconds for each in capacities if each.queued and each.run_seconds]
     return {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": str(min(run_seconds))} if run_seconds else {}
 
 
 def slice_annotations(groups: Groups, placement: Placement) -> dict[str, str]:
-    """Return annotations that keep each slice in one node pool: of the JobSet, or of its slices if it has a head."""
+    """Return annotations that keep each slice in one node pool. They are for the JobSet, or for its slices if it has a
+    head."""
     return {EXCLUSIVE: NODE_POOL_LABEL} if way(groups.values(), placement) == "exclusive-topology" else {}
 
 
 def pod_annotations(groups: Groups, placement: Placement, hosts: int) -> dict[str, str]:
     """Return annotations by which Kueue places pods: its "podset slice" is one slice of `hosts` pods.
 
-    The plain `podset-required-topology` would force all slices of the job into one node pool.
+    The simpler `podset-required-topology` would force all slices of the job into one node pool.
     """
     if way(groups.values(), placement) != "topology-aware":
         return {}
@@ -328,7 +329,7 @@ def _place(submission: Submission) -> Manifest:
 
 
 def head_place(groups: Groups, job: str, *, colocated: bool) -> Manifest:
-    """Return where the head of the job named `job` goes: fields of its pods' spec."""
+    """Return where the head of the job named `job` runs, as fields of its pods' spec."""
     if not colocated:
         return {"nodeSelector": {NODE_POOL_LABEL: SYSTEM_POOL}, "tolerations": tolerations({})}
     slices: Manifest = {"matchLabels": {JOBSET_LABEL: job, REPLICATED_JOB_LABEL: SLICES}}
@@ -347,12 +348,12 @@ def node_selector(groups: Groups) -> dict[str, str]:
 
 
 def tolerations(groups: Groups) -> list[Manifest]:
-    """Return what a pod needs to run on the nodes of any of the groups, and to stay on one that is unreachable.
+    """Return the tolerations with which a pod can run on the nodes of any of the groups and stay on an unreachable one.
 
     After its default of 300 seconds Kubernetes would end a job that still trains while contact with its node is lost
     (https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions). The peers of
-    a host and the watchdog notice sooner whether it works. And an eviction frees nothing: a pod stays until its node is
-    back or replaced, on GKE after about ten minutes
+    a host and the watchdog notice earlier if it stops working. An eviction also frees nothing: a pod stays until its
+    node is back or replaced, on GKE after about ten minutes
     (https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair)."""
     taints = dict.fromkeys(key for group in groups.values() for key in group.capacity.taints)
     effects = {**dict.fromkeys(taints, "NoSchedule"), **dict.fromkeys(_BROKEN_CONTACT, "NoExecute")}
@@ -360,11 +361,11 @@ def tolerations(groups: Groups) -> list[Manifest]:
 
 
 def pod_affinity(groups: Groups, placement: Placement, *, colocated: bool = False) -> Manifest:
-    """Return the affinity of the pods, empty if they need none. `colocated`: the job's head runs on their host."""
+    """Return the affinity of the pods; empty if they need none. `colocated`: the job's head runs on their host."""
     rules: Manifest = {}
     if len(groups) > 1:
         one_of: Manifest = {"key": SLICE_GROUP_LABEL, "operator": "In", "values": list(groups)}
-        # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that one.
+        # Kueue chooses a flavor by it, in the order of the ClusterQueue, and narrows it to that flavor.
         rules["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}}
     if way(groups.values(), placement) == "affinity":
         rules |= _one_pool_per_slice(colocated)
@@ -372,10 +373,10 @@ def pod_affinity(groups: Groups, placement: Placement, *, colocated: bool = Fals
 
 
 def _one_pool_per_slice(colocated: bool) -> Manifest:
-    """Return exclusive topology for pools without nodes, in terms of the scheduler and the autoscaler.
+    """Return the equivalent of exclusive topology for empty node pools, in terms of scheduler and autoscaler.
 
-    JobSet's webhook admits followers once their leader runs, but an empty pool gets its nodes only if the pods of all
-    hosts wait for them.
+    JobSet's webhook admits followers only once their leader runs, but an empty pool gets its nodes only if the pods of
+    all hosts wait for them.
     """
     others: list[Manifest] = [{"key": JOBSET_LABEL, "operator": "Exists"}]
     if colocated:

@@ -1,7 +1,7 @@
-"""What runs in the pods of a job: image, command, environment and ports.
+"""The programs in the pods of a job: image, command, environment and ports.
 
-The hosts of a slice find each other by TPU_WORKER_ID and TPU_WORKER_HOSTNAMES. GKE's webhook sets them for an Indexed
-Job with a subdomain, several pods and chips, such as JobSet makes
+The hosts of a slice find each other through TPU_WORKER_ID and TPU_WORKER_HOSTNAMES. GKE's webhook sets them for an
+Indexed Job with a subdomain, several pods and chips, such as those of JobSet
 (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus).
 
 The containers of Pathways are those of AI-Hypercomputer/pathways-utils (`pathwaysutils/experimental/gke/jobset.py`),
@@ -50,12 +50,12 @@ TPU_METRICS_PORT = 8431
 """Port on which libtpu answers GKE's metrics agent (https://cloud.google.com/kubernetes-engine/docs/how-to/tpus)."""
 TPU_METRICS_PORT_NAME = "tpu-metrics"
 PARALLELISM_VARIABLE = "JOBSET_REPLICATEDJOB_PARALLELISM"
-"""Number of hosts of a slice. JobSet has a label for the number of slices but none for this."""
+"""Environment variable with the number of hosts of a slice. JobSet has a label for the number of slices only."""
 PROXY_PORT, MANAGER_PORT, WORKER_PORT = 29000, 29001, 29005
 PATHWAYS_PORTS = (PROXY_PORT, MANAGER_PORT, 29002, WORKER_PORT, 29006)
-"""Ports that the servers of Pathways listen on. No source says what the second port of manager and worker is for."""
+"""Ports on which the servers of Pathways listen. No source explains the second port of manager and worker."""
 PATHWAYS_VARIABLES = ("JAX_PLATFORMS", "JAX_BACKEND_TARGET", "XCLOUD_ENVIRONMENT", "PATHWAYS_HEAD")
-"""Environment variables of the program by which JAX finds the proxy of Pathways."""
+"""Environment variables with which JAX finds the proxy of Pathways."""
 WORKER = "worker"
 """Name of the container of Pathways' workers."""
 
@@ -70,10 +70,10 @@ TAKEN_VARIABLES = frozenset(
         *("PATH", "HOME", "HOSTNAME", "TMPDIR"),
     )
 )
-"""Variables of a pod that this module, the TPU device plugin or the container itself sets."""
+"""Variables of a pod that are set by this module, the TPU device plugin or the container itself."""
 TAKEN_PREFIXES = ("TPU_", "MEGASCALE_", "JOB_", "KUBERNETES_", "JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
 """Prefixes of variables that GKE's webhook and device plugin, the Job controller and kubelet set, or that the trainer's
-programs read when they start."""
+programs read at start-up."""
 
 _COORDINATOR_PORT = 8482
 """Port of JAX's coordination service on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py)."""
@@ -81,25 +81,25 @@ _MESSAGE_PORTS = (8471, 8080)
 """Ports of the TPU runtime: between hosts of a slice, and between slices."""
 _LOGS: Manifest = {"name": "TPU_LOG_DIR", "value": "/tmp/libtpu"}
 """Folder for libtpu's logs. GKE's device plugin mounts a folder of the node that belongs to root over libtpu's default,
-/tmp/tpu_logs, so that no other user can write there (https://github.com/skypilot-org/skypilot/pull/3947). libtpu makes
-the folder but not its parents."""
+/tmp/tpu_logs, so no other user can write there (https://github.com/skypilot-org/skypilot/pull/3947). libtpu creates the
+folder but not its parents."""
 _PLATFORMS: Manifest = {"name": "JAX_PLATFORMS", "value": "tpu,cpu"}
-"""JAX's own choice on a host with both (jax/_src/cloud_tpu_init.py). Written out, it makes JAX fail without libtpu or
-chips instead of training on the host's CPU."""
+"""JAX's own choice on a host with both. Set explicitly, it makes JAX fail without libtpu or chips instead of training
+on the host's CPU (jax/_src/cloud_tpu_init.py)."""
 _DEFAULT_VARIABLES = {
     # PyTorch/XLA needs to know its device (https://docs.pytorch.org/xla/master/learn/pjrt.html); JAX detects it.
     "PJRT_DEVICE": "TPU",
-    # The pod's user has no home in someone else's image, and may not write to its files.
+    # The pod's user has no home in a foreign image, and may not write to the image's files.
     "HOME": "/tmp",
 }
-"""Variables of programs that are not ours, unless the stack file sets them."""
+"""Default variables of programs other than the trainer. The stack file may override them."""
 _PROBE_SECONDS = 10
 _FILE_FAILURES = 3
 _IS_YOUNG = 'test "$(( $(date +%s) - $(stat -c %Y "$0") ))" -le "$1"'
 
 
 def program(submission: Submission) -> Manifest:
-    """Return the part of the job's container that says what runs in it."""
+    """Return the part of the job's container that defines its program."""
     if isinstance(submission.job, ContainerJob):
         return _container(submission, submission.job)
     if isinstance(submission.job, FunctionJob):
@@ -118,7 +118,7 @@ def _trainer(submission: Submission, spec: JobSpec) -> Manifest:
 
 
 def _python(submission: Submission, module: str, task: Mapping[str, str]) -> dict[str, Any]:
-    """Return a module of the trainer's image, with the variables of its task."""
+    """Return a container that runs a module of the trainer's image, with the variables of its task."""
     cache = submission.compile_cache
     return {
         "name": TRAINER,
@@ -165,9 +165,10 @@ def _container(submission: Submission, job: ContainerJob) -> Manifest:
 
 
 def slice_check(submission: Submission) -> Manifest:
-    """Return the part of the init container that says what runs in it.
+    """Return the part of the init container that defines its program.
 
-    Whether GKE's webhook gives init containers their place in the slice is not documented, so it comes from labels.
+    GKE does not document whether its webhook gives init containers their position in the slice, so it comes from
+    labels.
     """
     name = submission.job.name
     hosts = (f"{name}-{SLICES}-$(MEGASCALE_SLICE_ID)-{host}.{name}" for host in range(submission.slices.hosts))
@@ -188,11 +189,11 @@ def slice_check(submission: Submission) -> Manifest:
 
 
 def _probes(heartbeat: Heartbeat) -> Manifest:
-    """Return the probes by which kubelet ends a container without a sign of life."""
+    """Return the probes with which kubelet ends a container that shows no sign of life."""
     seconds = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
     tries = math.ceil(heartbeat.start_minutes * 60 / _PROBE_SECONDS)
     if heartbeat.file:
-        # The age of the file is the time of silence. Several tries, since one may fail for lack of processor time.
+        # The age of the file is the time of silence. Several tries, because one may fail for lack of CPU time.
         exists: list[str] = ["test", "-e", heartbeat.file]
         young = ["sh", "-c", _IS_YOUNG, heartbeat.file, str(heartbeat.silence_seconds)]
         first, later, failures = {"exec": {"command": exists}}, {"exec": {"command": young}}, _FILE_FAILURES
@@ -221,9 +222,9 @@ def _of_the_run(submission: Submission) -> list[Manifest]:
 def _of_a_tpu_container(submission: Submission) -> list[Manifest]:
     """Return the variables that a container with chips needs in addition to those that GKE sets.
 
-    Users report that GKE sets the three of MEGASCALE as well, but it does not document when. Without them each slice
-    would work on its own, so they come from JobSet's labels. They are set for one slice too, because JAX asks the
-    metadata server for any that are missing (jax/_src/clusters/cloud_tpu_cluster.py).
+    Users report that GKE also sets the three MEGASCALE variables, but it does not document when. Without them each
+    slice would work on its own, so they come from JobSet's labels. They are also set for a single slice, because JAX
+    asks the metadata server for missing ones (jax/_src/clusters/cloud_tpu_cluster.py).
     """
     return [
         _LOGS,
@@ -235,7 +236,7 @@ def _of_a_tpu_container(submission: Submission) -> list[Manifest]:
 
 
 def _of_label(name: str, label: str) -> Manifest:
-    """Return the variable `name` with the value of one of JobSet's labels of the pod."""
+    """Return the variable `name` with the value of one of the pod's JobSet labels."""
     return _of_field(name, f"metadata.labels['{JOBSET_LABELS}/{label}']")
 
 
@@ -268,7 +269,7 @@ def pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manife
             _of_label("HOST_ADDRESS", "coordinator"),
             _of_label("JOBSET_NAME", "jobset-name"),
             _of_label("REPLICATED_JOB_NAME", "replicatedjob-name"),
-            # A system node has no chips to ask the metadata server for.
+            # A system node has no chips, so the metadata server cannot be asked for them.
             *_plain({"TPU_SKIP_MDS_QUERY": "true"}),
         ],
         "ports": [{"containerPort": port} for port in (MANAGER_PORT, 29002)],
@@ -304,7 +305,7 @@ def pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
 
 
 def _of_a_pathways_program() -> list[Manifest]:
-    """Return the variables by which JAX in the program finds the proxy instead of chips."""
+    """Return the variables with which JAX in the program finds the proxy instead of chips."""
     target = f"grpc://$(PATHWAYS_HEAD):{PROXY_PORT}"
     return [
         _head(),

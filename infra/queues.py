@@ -1,14 +1,13 @@
-"""Flavors, queues and namespaces: what Kueue knows of a stack's slices and teams, and the order in which it is
-declared.
+"""Flavors, queues and namespaces: a stack's slices and teams as Kueue objects, and the order in which they are created.
 
-Each team has a ClusterQueue of its own, and all are in one cohort. So idle chips are lent to other teams and taken back
-as soon as their owner needs them. With one shared queue no chips would belong to anyone, and queues without a cohort
+Each team has its own ClusterQueue, and all are in one cohort. So idle chips are lent to other teams and reclaimed as
+soon as their owner needs them. With one shared queue no chips would belong to any team, and queues without a cohort
 would leave chips idle.
 
-A ClusterQueue needs its cohort, flavors and admission checks, a check its configuration, a flavor its topology. A
-team's namespace needs the ClusterQueue: whatever still runs in it ends with the namespace, before Kueue has to let go
-of the queue. It takes jobs and members only once its borders exist. Deleted in reverse, nothing is held by a finalizer,
-because Kueue is still there to remove it."""
+A ClusterQueue needs its cohort, flavors and admission checks; a check needs its configuration; a flavor needs its
+topology. A team's namespace needs the ClusterQueue: whatever still runs in the namespace is deleted with it, before
+Kueue has to release the queue. The namespace accepts jobs and members only after its borders exist. Deletion happens in
+reverse order, so Kueue is still running to remove every finalizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,11 +43,11 @@ _STOP_POLICIES = {"open": "None", "hold": "Hold", "drain": "HoldAndDrain"}
 
 
 def flavor_name(name: str, group: SliceGroup, placement: Placement) -> str:
-    """Return the flavor's name: what its nodes are, then the slice group, because two groups may be alike.
+    """Return the flavor's name: the kind of its nodes, then the slice group, because two groups may be alike.
 
-    Kueue lets nothing of a flavor change once it has a topology. So everything that identifies its nodes is in its
-    name: an edit creates a new flavor, points the queues to it, then deletes the old one. Jobs that were admitted with
-    the old one keep running, but no queue counts their chips any more."""
+    Kueue allows no change of a flavor once it has a topology. So its name contains everything that identifies its
+    nodes: an edit creates a new flavor, points the queues to it, then deletes the old one. Jobs that were admitted with
+    the old flavor keep running, but no queue counts their chips any more."""
     topology_aware = ["tas"] if placement == "topology-aware" else []
     return "-".join([group.generation, group.topology, *topology_aware, group.capacity.kind, name])
 
@@ -62,8 +61,8 @@ def topology() -> Manifest:
 def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manifest:
     """Return the flavor of one slice group.
 
-    It has the nodes' taints but no toleration: Kueue would take over the field in the JobSet's pods, and the next `up`
-    would conflict with it. Jobs bring their own tolerations.
+    It has the nodes' taints but no toleration. Kueue would take over the field in the JobSet's pods, and the next `up`
+    would conflict with it. Jobs have their own tolerations.
     """
     taints = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in group.capacity.taints.items()]
     spec: Manifest = {
@@ -75,8 +74,8 @@ def resource_flavor(name: str, group: SliceGroup, placement: Placement) -> Manif
 
 
 def provisioning(name: str, group: SliceGroup) -> Manifest:
-    """Return how Kueue asks GKE for a slice of a queued group."""
-    # The pods of a request go to the nodes that came for it: one slice, in one node pool.
+    """Return the configuration with which Kueue requests a slice of a queued group from GKE."""
+    # The pods of a request run on the nodes that were created for it: one slice, in one node pool.
     selected = {
         "key": "autoscaling.gke.io/provisioning-request",
         "valueFromProvisioningClassDetail": "ResizeRequestName",
@@ -91,7 +90,7 @@ def provisioning(name: str, group: SliceGroup) -> Manifest:
 
 
 def admission_check(name: str) -> Manifest:
-    """Return the check that holds an admitted job until the hosts of its slice have come."""
+    """Return the check that holds an admitted job until the hosts of its slice exist."""
     spec: Manifest = {
         "controllerName": f"{KUEUE_GROUP}/provisioning-request",
         "parameters": {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name},
@@ -100,12 +99,12 @@ def admission_check(name: str) -> Manifest:
 
 
 def cohort() -> Manifest:
-    """Return the cohort of all queues. Kueue would create it when queues name it; declared, it is also deleted."""
+    """Return the cohort of all queues. Kueue would create it implicitly; as a declared object it is also deleted."""
     return manifest(KUEUE_API_VERSION, "Cohort", _COHORT)
 
 
 def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], placement: Placement) -> Manifest:
-    """Return a team's quota, how it is enforced, and in which order its flavors are tried."""
+    """Return a team's quota, its enforcement, and the order in which its flavors are tried."""
     names = {group: flavor_name(group, groups[group], placement) for group in team.quota}
     checks = [{"name": group, "onFlavors": [names[group]]} for group in team.quota if groups[group].capacity.queued]
     flavors = [
@@ -119,8 +118,8 @@ def cluster_queue(name: str, team: Team, groups: Mapping[str, SliceGroup], place
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
         **({"fairSharing": {"weight": quantity(team.weight)}} if team.weight else {}),
         "preemption": _preemption(team.preemption),
-        # Idle chips of others come before the next flavor, because they are paid for already. Preemption comes after
-        # it: no job is preempted while another flavor has room.
+        # Idle chips of other teams are used before the next flavor, because they are already paid for. Preemption comes
+        # after that: no job is preempted while another flavor has room.
         "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
         "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": flavors}],
     }
@@ -131,8 +130,8 @@ def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
     """Return the queue of team `name` to which its members submit, or the queue of a single job of the stack.
 
     A queue for each job lets `paused` stop a job without touching its JobSet: Kueue sets the `suspend` of a JobSet, and
-    the Workload, whose `active` would do the same, is not an object of the stack. A stopped LocalQueue evicts the job
-    as a preemption does (https://kueue.sigs.k8s.io/docs/concepts/local_queue/)."""
+    the Workload, whose `active` has the same effect, is not an object of the stack. A stopped LocalQueue evicts the job
+    like a preemption (https://kueue.sigs.k8s.io/docs/concepts/local_queue/)."""
     awaited = _awaited(team, paused=job is not None and job.paused)
     spec = {"clusterQueue": name, **({"stopPolicy": "HoldAndDrain" if job.paused else "None"} if job else {})}
     own_name = job.queue if job else name
@@ -140,7 +139,8 @@ def local_queue(name: str, team: Team, job: Job | None = None) -> Manifest:
 
 
 def priority_class(name: str, value: int) -> Manifest:
-    """Return a priority in the queue. The scheduler does not know it, so only Kueue evicts running pods for it."""
+    """Return a priority of the queue. The scheduler does not know it, so only Kueue evicts running pods because of
+    it."""
     description = f"{name} priority in the TPU queues"
     return manifest(KUEUE_API_VERSION, "WorkloadPriorityClass", name, value=value, description=description)
 
@@ -177,19 +177,19 @@ class QueuesArgs:
     groups: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     jobs: Mapping[str, AnyJob]
-    """Jobs of the stack. Each has a queue of its own, so that it can be paused without the others."""
+    """Jobs of the stack. Each has its own queue, so that it can be paused separately."""
     placement: Placement
     host_network_teams: frozenset[str]
-    """Teams whose pods may use the network of their host."""
+    """Teams whose pods may use the network of their hosts."""
     pod_levels: Mapping[str, PodLevel]
     """Pod Security level of each team's namespace."""
     head_limits: Mapping[str, Resources]
-    """Most that a pod without chips may request, by team."""
+    """Largest requests of a pod without chips, by team."""
     network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
     hooks: pulumi.ResourceHookBinding
-    """Hooks of every object that others may hold."""
+    """Hooks of every object that other objects may hold."""
 
     @classmethod
     def of(cls, settings: Settings, hooks: pulumi.ResourceHookBinding) -> Self:
@@ -209,7 +209,7 @@ class QueuesArgs:
 
 
 class Queues(pulumi.ComponentResource):
-    """Flavors and priorities, and for each team a namespace with its queue, members and borders."""
+    """Flavors and priorities, plus a namespace for each team with its queue, members and borders."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
@@ -226,7 +226,7 @@ class Queues(pulumi.ComponentResource):
     def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
         marks = {f"bad-host-{name}": rendered for name, rendered in borders.bad_host_objects(args.teams).items()}
         declared: list[KubernetesObject] = []
-        # In their order: the role that marks bad hosts is bound only once the policies restrict it.
+        # In this order: the role that marks bad hosts is bound only once the policies restrict it.
         policies = borders.of_teams(args.teams, args.host_network_teams, args.head_limits)
         for name, rendered in {**policies, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
@@ -266,7 +266,7 @@ class Queues(pulumi.ComponentResource):
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),
             self._declare(f"bounds-{name}", access.bounds(team.namespace, hosts), [namespace]),
         ]
-        # The namespace takes jobs and members once its borders exist.
+        # The namespace accepts jobs and members once its borders exist.
         self._declare(f"queue-{name}", local_queue(name, team), around)
         for job in args.jobs.values():
             if job.team == name:

@@ -1,5 +1,5 @@
-"""What keeps a valid stack from being brought up: its time is over, or example values are left. And what is
-doubtful."""
+"""Conditions that prevent a valid stack from being brought up: its time is over, or example values are left. It also
+finds doubtful values."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ def expiry_errors(budget: Budget | None, environment: Environment | None, at: da
     errors: list[FieldError] = []
     if budget and budget.expires_on and at.date() > budget.expires_on:
         expected, fix = (
-            f"a day that has not passed on {at.date()}",
+            f"a day that is not past on {at.date()}",
             f"set a later one, or destroy the stack: {_DESTROY}",
         )
         errors.append(FieldError("budget.expires_on", expected, str(budget.expires_on), fix))
@@ -46,9 +46,9 @@ def requirements(settings: Settings, at: datetime) -> list[pulumi.Resource]:
 
 
 def require_time_left(budget: Budget | None, environment: Environment | None, at: datetime) -> list[pulumi.Resource]:
-    """Declare the ends of the stack, if it has any.
+    """Declare the end times of the stack, if it has any.
 
-    The hook refuses previews and updates once the time is over.
+    The hook refuses previews and updates after these times.
     """
     ends = {"expires_on": str(budget.expires_on)} if budget and budget.expires_on else {}
     ends |= {"expires_at": environment.expires_at} if environment else {}
@@ -60,7 +60,7 @@ def require_time_left(budget: Budget | None, environment: Environment | None, at
         if errors:
             raise SettingsError(errors)
 
-    # The record changes once the time is over, so that there is an update to refuse even if nothing else changes.
+    # The record changes when the time is over, so that there is an update to refuse even if nothing else changes.
     record = {**ends, "expired": bool(errors)}
     hook = pulumi.ResourceHook("has-not-expired", refuse, pulumi.ResourceHookOptions(on_dry_run=True))
     watched = pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
@@ -87,7 +87,7 @@ def require_own_values(settings: Settings) -> list[pulumi.Resource]:
 
 
 def placeholders(settings: Settings) -> list[FieldError]:
-    """Return an error for each value of an example that is left."""
+    """Return an error for each remaining example value."""
     return list(_placeholders("", settings.model_dump()))
 
 
@@ -99,14 +99,15 @@ def _placeholders(path: str, value: object) -> Iterator[FieldError]:
         case str() if value in EXAMPLES:
             yield FieldError(path, "a name of your own", f"{value}, which is that of an example", "write your own")
         case str() if value.endswith(_NO_DIGEST):
-            build = ", or write image.build: true in place of it" if path == "image.reference" else ""
+            build = ", or write image.build: true instead" if path == "image.reference" else ""
             yield FieldError(path, "the digest of an image", "64 zeros", f"push an image and write its digest{build}")
         case _:
             return
 
 
 def doubts(settings: Settings) -> list[FieldError]:
-    """Return what is probably wrong but cannot be known without Google Cloud, such as a bucket without a grant."""
+    """Return values that are probably wrong but can only be verified in Google Cloud, such as a bucket without a
+    grant."""
     return [*_ungranted(settings), *_unlisted(settings)]
 
 
@@ -127,10 +128,10 @@ def _ungranted(settings: Settings) -> Iterator[FieldError]:
         if bucket != settings.dataset_bucket:
             yield FieldError(
                 "datasets.bucket",
-                f"{bucket}, which has {' and '.join(users)}",
+                f"{bucket}, which contains {' and '.join(users)}",
                 settings.dataset_bucket or "nothing",
-                f"write datasets.bucket: {bucket}; the stack grants no trainer any other bucket,"
-                " and without a grant of your own the job ends after its chips have come",
+                f"write datasets.bucket: {bucket}; the stack grants trainers no other bucket,"
+                " and without a grant of your own the job fails after its chips have been provided",
             )
 
 
@@ -139,7 +140,7 @@ def _unreadable(settings: Settings, job: Job, setting: str, path: str) -> Iterat
     own = settings.written_folders[settings.team_of(job).namespace]
     within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")
     if not any(f"{within}/".startswith(f"{folder}/") for folder in own):
-        expected = f"a folder of the checkpoint bucket that the pods of job {job.name} read: {' or '.join(own)}"
+        expected = f"a folder of the checkpoint bucket that the pods of job {job.name} can read: {' or '.join(own)}"
         fix = f"move it to gs://{settings.checkpoint_bucket}/{own[0]}, or to a bucket that datasets.bucket names"
         yield FieldError(setting, expected, within, fix)
 

@@ -1,1 +1,1 @@
-"""What a preview answers before money is spent: how much, admitted, does it fit, how fast."""
+"""Review of a plan before money is spent: its price, whether its jobs are admitted and fit, and their speed."""

@@ -1,4 +1,4 @@
-"""A preview as tables and as a comment on a pull request, and drift as tables."""
+"""Previews as tables and as pull request comments, and drift as tables."""
 
 import json
 from collections import Counter, defaultdict
@@ -50,7 +50,7 @@ def _answer(previewed: Previewed, refused: int) -> tuple[str, State]:
     if previewed.review.refused:
         return "the plan passes, but `up` refuses the stack: read Ready", "notable"
     if any(change.operation in _LOSSES for change in previewed.changes):
-        return "passes, but takes resources away: read the next table", "notable"
+        return "passes, but removes resources: read the next table", "notable"
     return "passes", "good"
 
 
@@ -166,12 +166,12 @@ _OPENED, _CLOSED = "<details>", "</details>"
 
 
 def mark(kind: str, stack: str) -> str:
-    """Return the hidden first line by which a comment about that stack is found."""
+    """Return the hidden first line that identifies a comment about this stack."""
     return f"<!-- tpu-multislice {kind} {stack} -->"
 
 
 def comment(previewed: Previewed) -> str:
-    """Return the tables with that mark. If GitHub does not accept so much, the end is cut, with a note."""
+    """Return the tables, with the mark as the first line. If they exceed GitHub's limit, the end is cut with a note."""
     whole = f"{mark('preview', previewed.stack)}\n{as_markdown(preview_tables(previewed))}"
     return whole if len(whole) <= MOST_CHARACTERS else _cut(whole, previewed.stack)
 
@@ -179,10 +179,10 @@ def comment(previewed: Previewed) -> str:
 def _cut(whole: str, stack: str) -> str:
     note = (
         f"\n\n**CUT HERE: this comment would have {len(whole):,} characters, of which {MOST_CHARACTERS:,} are posted."
-        f" All of it: `bin/multislice preview -s {stack}`**"
+        f" Run `bin/multislice preview -s {stack}` to see everything**"
     )
     room = MOST_CHARACTERS - len(note) - len(f"\n\n{_CLOSED}")
-    # Not within a line, because half a row breaks the table.
+    # Not within a line, because half a table row breaks the table.
     end = whole.rfind("\n", 0, room)
     kept = whole[:end]
     closing = f"\n\n{_CLOSED}" if kept.count(_OPENED) > kept.count(_CLOSED) else ""
@@ -190,16 +190,16 @@ def _cut(whole: str, stack: str) -> str:
 
 
 _LONGEST_VALUE = 40
-"""Most characters of a value that a table shows."""
+"""Maximum number of characters of a value in a table."""
 
 
 class Difference(Spec):
     """One value that is not as declared."""
 
     path: str
-    """In Pulumi's syntax, such as `spec.rules[0].hosts["a.b"]`."""
+    """Path in Pulumi's syntax, such as `spec.rules[0].hosts["a.b"]`."""
     declared: JsonValue
-    """`None`: nothing. The engine masks secrets."""
+    """Declared value. `None` for nothing. The engine masks secrets."""
     found: JsonValue
 
 
@@ -208,21 +208,21 @@ class Drifted(Spec):
 
     type: str
     name: str
-    """Within the program."""
+    """Name within the program."""
     gone: bool
     differences: tuple[Difference, ...]
-    """Empty if the object is gone."""
+    """Differences. Empty if the object is gone."""
     repair: str | None
-    """What `up` would do with it, in Pulumi's words; `None` if unknown, because the plan is refused."""
+    """What `up` would do with it, in Pulumi's words. `None` if unknown because the plan is refused."""
 
 
 class Drift(Spec):
-    """What a refresh of a stack would find, and what `up` would do after it."""
+    """What a refresh of a stack would find, and what `up` would do afterwards."""
 
     stack: str
     objects: tuple[Drifted, ...]
     pending: tuple[Change, ...]
-    """What else `up` would do: changes of the program or its settings since the last `up`."""
+    """Other changes that `up` would make, because the program or its settings changed since the last `up`."""
     errors: tuple[str, ...]
     """Why the engine cannot say what `up` would do."""
     seconds: float
@@ -263,7 +263,7 @@ def _value(value: JsonValue) -> str:
 
 def _notes(drift: Drift) -> Iterable[str]:
     if drift.objects:
-        yield "pulumi up --refresh restores what is declared; or declare what was found."
+        yield "To restore what is declared, run pulumi up --refresh. Otherwise declare what was found."
     if drift.pending:
         named = ", ".join(f"{change.operation} {change.name}" for change in drift.pending)
         yield f"Not drift, but changed since the last up: {named}."

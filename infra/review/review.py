@@ -1,4 +1,4 @@
-"""What a review and a preview say about a stack, as objects. Cluster, clock and cached preflights are the caller's."""
+"""Contents of a review and a preview of a stack, as objects. The caller supplies cluster data, time and preflights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ from workloads.spec import CHANGEABLE, JobSpec, Spec, load_preset
 
 
 class OptimizerValue(Spec):
-    """A setting of the optimizer in the stack file."""
+    """A setting of the optimizer that the stack file changes."""
 
     setting: str
     value: float | str | None
     preset: float | str | None
     """Value in the preset."""
     resumes: bool | None
-    """Whether a run with another value may continue with this one; `None` if no job can allow that."""
+    """Whether a run with another value may continue with this value. `None` if no job can allow that."""
 
 
 class Padding(Spec):
-    """Rows that do not divide evenly over some number of slices."""
+    """Padding on a number of slices over which rows do not divide evenly."""
 
     slices: int
     share: float
-    """Share of a step's rows that only fill up the batch."""
+    """Share of a step's rows that only pad the batch."""
 
 
 class TrainingPlan(Spec):
-    """What a training job does."""
+    """Work of a training job."""
 
     preset: str
     mesh: str
@@ -45,7 +45,7 @@ class TrainingPlan(Spec):
     steps: int
     tokens: int
     padding: tuple[Padding, ...]
-    """For each number of slices that needs padding, ascending."""
+    """Padding for each number of slices that needs it, in ascending order."""
     optimizer: tuple[OptimizerValue, ...]
 
 
@@ -56,15 +56,15 @@ class JobPlan(Spec):
     kind: Literal["training", "container"]
     team: str
     groups: tuple[str, ...]
-    """Slice groups that it may run on, the preferred one first."""
+    """Slice groups that it may run on, the preferred group first."""
     slices: int
     chips: int
     training: TrainingPlan | None
-    """`None` if it does not run the trainer."""
+    """Training plan. `None` if the job does not run the trainer."""
 
 
 class Pace(Spec):
-    """The job's steps at one estimate, without starts, saves and waits."""
+    """Speed of the job's steps at one estimate, without starts, saves and waits."""
 
     kernel_efficiency: float
     """Share of the chip's peak that attention kernels are assumed to reach."""
@@ -75,57 +75,57 @@ class Pace(Spec):
     days: float
     """Days to the last step."""
     usd: float | None
-    """Cost to the last step on the preferred group; `None` if its price is unknown."""
+    """US dollars to the last step on the preferred group. `None` if its price is unknown."""
 
 
 class JobReview(Spec):
-    """One of a stack's jobs."""
+    """Review of one of a stack's jobs."""
 
     plan: JobPlan
     admission: Verdict
     preflight: PreflightResult | None
-    """`None` if it has no step to compile, or the step has not been compiled yet."""
+    """Preflight result. `None` if the job has no step to compile, or the step is not compiled yet."""
     paces: tuple[Pace, ...]
-    """Estimates, by the share of the peak that attention kernels reach."""
+    """Estimates by the share of the peak that attention kernels reach."""
 
     @property
     def can_run(self) -> bool:
-        """Whether nothing is known that keeps the job from running."""
+        """Return whether nothing is known that prevents the job from running."""
         return self.admission.outcome != "never" and not (self.preflight and self.preflight.fits is False)
 
 
 class Review(Spec):
-    """A stack before it is brought up."""
+    """Review of a stack before it is brought up."""
 
     stack: str
     made_on: date
     refused: tuple[str, ...] = ()
     """Why `up` refuses the stack although its settings are valid: its time is over, or example values are left."""
     doubts: tuple[str, ...] = ()
-    """What is probably wrong, for a person to check."""
+    """Values that are probably wrong and that a person should check."""
     bill: Bill
     jobs: tuple[JobReview, ...]
     calibration: Calibration
-    """How such estimates compare with published measurements."""
+    """Comparison of such estimates with published measurements."""
 
     @property
     def can_run(self) -> bool:
-        """Whether nothing is known that keeps a job from running."""
+        """Return whether nothing is known that prevents a job from running."""
         return all(job.can_run for job in self.jobs)
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known in addition to the settings."""
+    """Knowledge in addition to the settings."""
 
     at: datetime
     """Time of the review."""
     preflights: Mapping[str, PreflightResult]
-    """Results for the stack's training jobs whose steps were compiled, by name."""
+    """Preflight results by job, for training jobs whose steps were compiled."""
     deployed: Bill | None
-    """Bill of the deployed stack; `None` if there is none, or it was not asked for."""
+    """Bill of the deployed stack. `None` if nothing is deployed, or the bill was not requested."""
     workloads: Sequence[Mapping[str, Any]] | None
-    """Kueue's Workloads in the cluster; `None` if there is no cluster, or it was not asked."""
+    """Kueue's Workloads in the cluster. `None` if there is no cluster, or it was not asked."""
 
 
 def review(stack: str, settings: Settings, known: Known) -> Review:
@@ -220,7 +220,7 @@ class Change(Spec):
     """What the engine would do with one resource."""
 
     operation: str
-    """Pulumi's word, such as `create`, `update`, `replace` or `delete`."""
+    """Pulumi's name of the operation, such as `create`, `update`, `replace` or `delete`."""
     type: str
     name: str
     properties: tuple[str, ...]
@@ -228,13 +228,13 @@ class Change(Spec):
 
 
 class Finding(Spec):
-    """A policy rule that the plan breaks."""
+    """A policy rule that the plan violates."""
 
     rule: str
     level: Literal["advisory", "mandatory"]
     severity: str
     resource: str | None
-    """Name within the program; `None` for the whole stack."""
+    """Name within the program. `None` for the whole stack."""
     message: str
 
 
@@ -243,21 +243,21 @@ class Previewed(Spec):
 
     stack: str
     review: Review | None
-    """`None` if the program ended before it was made; then `errors` says why."""
+    """The review. `None` if the program ended before creating it; then `errors` contains the reason."""
     changes: tuple[Change, ...]
     unchanged: int
     findings: tuple[Finding, ...]
     errors: tuple[str, ...]
     """Why the engine refuses the plan, apart from the findings."""
     seconds: float
-    """Duration of the preview."""
+    """Duration of the preview in seconds."""
 
     @property
     def passes(self) -> bool:
-        """Whether the plan may be executed, and nothing is known that keeps a job from running."""
+        """Return whether the plan may be executed and nothing is known that prevents a job from running."""
         refused = self.errors or any(finding.level == "mandatory" for finding in self.findings)
         return not refused and self.review is not None and self.review.can_run
 
 
 REVIEW_FILE = "TPU_MULTISLICE_REVIEW_FILE"
-"""Environment variable with the path of the file for the review as JSON."""
+"""Environment variable with the path of the file to which the review is written as JSON."""

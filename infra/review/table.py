@@ -13,14 +13,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 WIDTH = 100
-"""Columns that every log and terminal has."""
+"""Number of columns that every log and terminal has."""
 
 UNKNOWN = "unknown"
-"""Stands for an unknown number."""
+"""Text for an unknown number."""
 
 
 State = Literal["good", "notable", "bad"]
-"""Of an answer: fine; worth a look; the plan cannot run."""
+"""State of an answer: fine, worth a look, or the plan cannot run."""
 
 _ADDRESS = re.compile(r"https://[\w./:?=&%#~+,-]*[\w/]", re.ASCII)
 _MARKS = re.compile(r"[\\|*_<>`\[\]~!&]")
@@ -41,13 +41,13 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str]
     whole: Sequence[int] = ()
-    """Columns with short cells that are not wrapped."""
+    """Columns with short cells, which are not wrapped."""
     folded: bool = False
-    """Whether a comment shows the rows only when they are opened."""
+    """Whether a comment hides the rows until a reader expands them."""
 
 
 def renderable(tables: Iterable[Table]) -> RenderableType:
-    """Return the tables for rich, which omits the colours without a terminal."""
+    """Return the tables for rich, which omits colours if there is no terminal."""
     return Group(*(part for table in tables for part in _parts(table)))
 
 

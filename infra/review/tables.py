@@ -1,4 +1,4 @@
-"""A review as tables: what is in the way, price, queue and chips. What was not measured is called an estimate."""
+"""A review as tables: obstacles, price, queue and chips. Everything that was not measured is called an estimate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ _QUEUE_STATES: Mapping[Outcome, State] = {
 }
 _NO_JOBS = Table(
     title="Queue",
-    verdict="the stack has no jobs; others submit theirs to its queues",
+    verdict="the stack has no jobs; its queues accept jobs of other stacks",
     state="good",
     columns=(),
     rows=(),
@@ -26,18 +26,20 @@ _NO_JOBS = Table(
 
 
 def tables(review: Review) -> list[Table]:
-    """Return the tables of a review, in their order."""
+    """Return the tables of a review, in order."""
     of_jobs = (table for job in review.jobs for table in (_queue(review, job), *chip_tables(review, job)))
     return [*_ready(review), _price(review), *(of_jobs if review.jobs else [_NO_JOBS])]
 
 
 def _ready(review: Review) -> Iterable[Table]:
-    """Yield what `up` refuses, and what a person has to check, if there is any."""
+    """Yield what `up` refuses and what a person has to check, if anything."""
     notes = [f"- {line}" for line in (*review.refused, *review.doubts)]
     if review.refused:
         yield Table("Ready", "NO: `up` refuses this stack", "bad", (), (), notes)
     elif review.doubts:
-        yield Table("Ready", "perhaps: check what cannot be known from here", "notable", (), (), notes)
+        yield Table(
+            "Ready", "perhaps: check these values, which cannot be verified from here", "notable", (), (), notes
+        )
 
 
 def _price(review: Review) -> Table:
@@ -59,7 +61,7 @@ def _price(review: Review) -> Table:
 
 
 def spent(bill: Bill) -> str:
-    """Return what a stack costs per hour, as text."""
+    """Return the cost of a stack per hour, as text."""
     at_once = f"{_per_hour(bill.at_once)} as soon as it is up"
     return at_once if bill.at_most == bill.at_once else f"{at_once}, at most {_per_hour(bill.at_most)}"
 
@@ -99,7 +101,7 @@ def _sum(name: str, amount: Amount) -> tuple[str, ...]:
 
 
 def _known(amount: Amount, usd: float, decimals: int) -> str:
-    """Return a sum, marked if unknown amounts come on top."""
+    """Return a sum, marked if unknown amounts have to be added."""
     if not amount.unknown:
         return _amount(usd, decimals)
     return f"{_amount(usd, decimals)} + ?" if usd else UNKNOWN
@@ -121,19 +123,19 @@ def _most(job: JobBill) -> Iterable[str]:
 
 
 def _all_runs(sweep: SweepBill) -> str:
-    """Return the cost of a sweep, and that its runs are queued one after the other."""
+    """Return the cost of a sweep, with a note that its runs are queued one after another."""
     amounts = (
         (sweep.usd, "{} for all steps by the estimates"),
         (sweep.usd_at_most, "at most {}, when each is stopped by its max_hours"),
     )
     known = [text.format(_usd(usd)) for usd, text in amounts if usd is not None]
     cost = "; ".join(known) or "at an unknown price, since they have neither estimates nor max_hours"
-    return f"{sweep.name}: {sweep.runs} runs, queued one after the other for team {sweep.team}; together {cost}."
+    return f"{sweep.name}: {sweep.runs} runs, queued one after another for team {sweep.team}; together {cost}."
 
 
 def _difference(delta: Delta) -> Iterable[str]:
     if not delta.groups:
-        yield "The same as what is deployed."
+        yield "Same cost as the deployed stack."
         return
     changes = (
         f"{change.name} {change.chips_before} to {change.chips} chips"
@@ -141,13 +143,13 @@ def _difference(delta: Delta) -> Iterable[str]:
         for change in delta.groups
     )
     yield (
-        f"Against what is deployed: {_more(delta.at_once)} an hour at once,"
+        f"Compared with the deployed stack: {_more(delta.at_once)} an hour at once,"
         f" {_more(delta.at_most)} at most; {', '.join(changes)}."
     )
 
 
 def _more(amount: Amount) -> str:
-    """Return a sum of differences, marked if unknown amounts come on top."""
+    """Return a sum of differences, marked if unknown amounts have to be added."""
     if not amount.unknown:
         return _signed(amount.usd_per_hour)
     return f"{_signed(amount.usd_per_hour)} + ?" if amount.usd_per_hour else UNKNOWN
@@ -188,18 +190,18 @@ _RESUMED = {
     None: "cannot continue",
 }
 _SHOWN_ARRAYS = 3
-"""Largest arrays that a review shows; the preflight shows all."""
+"""Number of the largest arrays in a review. The preflight shows all arrays."""
 
 
 def chip_tables(review: Review, job: JobReview) -> list[Table]:
-    """Return whether a training job fits, and how long it would take."""
+    """Return the tables on whether a training job fits, and on how long it would take."""
     if job.plan.training is None:
         return []
     return [_memory(review, job, _SHOWN_ARRAYS), *_remedies(review, job), *_pace(review, job)]
 
 
 def preflight_tables(review: Review) -> list[Table]:
-    """Return the same for all jobs, with what the estimates are based on."""
+    """Return the same tables for all jobs, with the basis of the estimates."""
     jobs = [job for job in review.jobs if job.plan.training]
     found = [table for job in jobs for table in _preflight(review, job)]
     estimated = any(job.preflight and job.preflight.fits for job in jobs)
@@ -207,7 +209,7 @@ def preflight_tables(review: Review) -> list[Table]:
 
 
 def job_title(title: str, review: Review, job: JobReview) -> str:
-    """Return the title of a table about one job, with the job's name if there are several."""
+    """Return the title of a table about one job, with the job's name if there are several jobs."""
     return title if len(review.jobs) == 1 else f"{title} of {job.plan.name}"
 
 
@@ -218,7 +220,7 @@ def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
 
 
 def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
-    """Return whether the job fits, with so many of the largest arrays, or all of them."""
+    """Return the table on whether the job fits, with the `shown` largest arrays, or all of them."""
     found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
     return Table(
@@ -253,7 +255,7 @@ def _value(value: float | str | None) -> str:
 
 
 def _padding(slices: int, found: Sequence[Padding]) -> str:
-    """Return the two largest counts of slices that need padding, and the count that needs most."""
+    """Return the two largest numbers of slices that need padding, and the number that needs the most."""
     near = ", ".join(f"{one.share:.1%} on {one.slices} of {slices} slices" for one in reversed(found[-2:]))
     worst = max(found, key=lambda one: one.share)
     return f"Rows that are padding: {near}; at most {worst.share:.1%}, on {worst.slices}."
@@ -273,13 +275,13 @@ def _fit(found: PreflightResult) -> str:
 
 def _compilation(found: PreflightResult) -> Iterable[str]:
     packages = ", ".join(f"{package} {version}" for package, version in found.versions.items())
-    seconds = f"{_number(found.compile_wall_seconds, 0)} s ({_number(found.compile_cpu_seconds, 0)} s of processor)"
+    seconds = f"{_number(found.compile_wall_seconds, 0)} s ({_number(found.compile_cpu_seconds, 0)} s of CPU time)"
     yield f"Compiled in {seconds} by {packages}; nothing ran on a TPU."
     if other := found.alternative:
         step = f"ESTIMATED step {_number(other.seconds, 3)} s" if other.fits else "the step does not fit"
         own = f" instead of {_number(found.estimate.seconds, 3)} s" if other.fits and found.estimate else ""
         yield (
-            f"With compile: {other.compile}, {_number(other.compile_cpu_seconds, 0)} s of processor instead of"
+            f"With compile: {other.compile}, {_number(other.compile_cpu_seconds, 0)} s of CPU time instead of"
             f" {_number(found.compile_cpu_seconds, 0)} s; {step}{own}."
         )
     if found.attention:

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 _KEY_MARK = "[key]"
 _PYDANTIC_PREFIXES = ("Input should be ", "Value error, ", "String should ", "Assertion failed, ")
 _MOST_SHOWN = 120
-"""Characters shown of a value that is in the wrong place."""
+"""Number of characters to show of a value in the wrong place."""
 _KINDS = {
     "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
     "a list": ("tuple_type", "list_type"),
@@ -30,7 +30,7 @@ _KINDS = {
     ),
 }
 _EXPECTED = {error: kind for kind, errors in _KINDS.items() for error in errors}
-"""What a value must be, in the words of a stack file, by pydantic's type of error."""
+"""Description of a valid value in the words of a stack file, by pydantic's type of error."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FieldError:
     got: str
     fix: str
     meant: str = ""
-    """What was probably meant, if it can be guessed."""
+    """Probable intended value, if it can be guessed; otherwise empty."""
 
     def __str__(self) -> str:
         wrong = f"xpected {self.expected}, got {self.got}; {self.fix}"
@@ -51,7 +51,7 @@ class FieldError:
 
 
 class SettingsError(ValueError):
-    """Raised for a stack file that is not valid; has all errors that were found."""
+    """Raised for an invalid stack file. Contains all errors that were found."""
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
         self.errors = tuple(errors)
@@ -60,14 +60,15 @@ class SettingsError(ValueError):
 
 
 def from_validation(error: ValidationError, path: str, model: type[BaseModel]) -> list[FieldError]:
-    """Return the errors that pydantic found in the section at `path`. A misspelt key is not reported as missing too."""
+    """Return the errors that pydantic found in the section at `path`. A misspelt key is not also reported as
+    missing."""
     errors = [_translated(detail, path, model) for detail in error.errors()]
     meant = {_joined(each.path.rpartition(".")[0], each.meant) for each in errors if each.meant}
     return [each for each in errors if each != missing_key(each.path) or each.path not in meant]
 
 
 def nearest(word: object, names: Iterable[str]) -> str:
-    """Return the name that was probably meant by another word; empty if no name is close."""
+    """Return the name that was probably meant by another word. Empty if no name is similar."""
     plain = {_plain(name): name for name in names}
     close = get_close_matches(_plain(str(word)), plain, n=1)
     return plain[close[0]] if close else ""
@@ -78,7 +79,7 @@ def _plain(word: str) -> str:
 
 
 def unknown_key(path: str, key: str, known: Iterable[str]) -> FieldError:
-    """Return the error of a key that its section does not have, with the nearest that it has."""
+    """Return the error of a key that does not exist in its section, with the most similar existing key."""
     names = sorted(known)
     meant = nearest(key, names)
     fix = f"rename it to {meant}" if meant else "remove it"
@@ -91,12 +92,12 @@ def missing_key(path: str) -> FieldError:
 
 
 def no_entries(name: str, got: object) -> FieldError:
-    """Return the error of a section that needs at least one named entry and has none."""
+    """Return the error of a section that needs at least one named entry but has none."""
     return FieldError(name, "a mapping with at least one entry by name", show(got), f"add one to {name}")
 
 
 def show(value: object) -> str:
-    """Return a value as a stack file has it, cut if it is long."""
+    """Return a value as written in a stack file, shortened if it is long."""
     match value:
         case None:
             text = "nothing"
@@ -145,7 +146,7 @@ def _of_choice(place: str, choices: str, word: object, got: str) -> FieldError:
 
 
 def _repair(expected: str, got: object) -> str:
-    """Return how to write a value of another kind; empty if that is not known."""
+    """Return how to write a value of the wrong type; empty if that is unknown."""
     match expected, got:
         case "text", bool() | int() | float():
             return f"put it in quotation marks: '{str(got).lower()}'"
@@ -160,7 +161,7 @@ def _repair(expected: str, got: object) -> str:
 
 
 def _number(text: str, *, whole: bool) -> str:
-    """Return the number that a text says, without an exponent; empty if it is not a number of that kind."""
+    """Return the number in a text, without an exponent; empty if the text is not a number of that kind."""
     try:
         number = float(text)
     except ValueError:
@@ -182,10 +183,10 @@ def expectation(message: str) -> str:
 
 
 def _followed(model: type[BaseModel], location: Iterable[str | int]) -> tuple[list[str], Iterable[str]]:
-    """Return the keys of the file that lead to a location, and the keys that exist next to the last of them.
+    """Return the keys of the file that lead to a location, and the keys that exist next to the last one.
 
-    Pydantic's location has two parts that the file does not: the chosen kind of a discriminated union, and a mark
-    after a key that is wrong itself.
+    Pydantic's location has two parts that are not in the file: the chosen kind of a discriminated union, and a mark
+    after a key that is itself wrong.
     """
     keys: list[str] = []
     models: list[type[BaseModel]] = [model]

@@ -1,5 +1,5 @@
-"""The kinds of jobs that a stack file may have: one class for each, and sweeps, which are written once and run
-often."""
+"""The kinds of jobs in a stack file, one class for each kind, and sweeps, which are written once and run several
+times."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
@@ -38,86 +38,87 @@ Backend = Literal["direct", "pathways"]
 PodLevel = Literal["restricted", "baseline", "privileged"]
 """Pod Security levels, the strictest first (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
 type Section = Mapping[str, object]
-"""A section as it is in the file, whatever is wrong with it."""
+"""A section as it is in the file, valid or not."""
 
 HOURS_PER_YEAR = 8760
 MOST_GRACE_SECONDS = 3600
-"""Longest time that a pod may take to end. Until then it holds chips that are part of other jobs' quota."""
+"""Maximum seconds that a pod may take to end. Until then it holds chips that count against other jobs' quota."""
 SWEEP_KEY = "sweep"
 MOST_SWEEP_RUNS = 64
-"""Every preview checks, prices and simulates each run, which takes some tenths of a second, and every `up` looks at its
-JobSet. With more runs both would be slow."""
+"""Maximum number of runs. Every preview checks, prices and simulates each run, which takes some tenths of a second, and
+every `up` reads its JobSet. With more runs both would be slow."""
 _FIXED_IN_SWEEPS = ("name", "kind", "team", SWEEP_KEY)
-"""What is the same for all runs: a sweep belongs to one team and has jobs of one kind."""
+"""Keys that are the same for all runs: a sweep belongs to one team and has jobs of one kind."""
 
 
 class JobSlices(Spec):
-    """What the job runs on."""
+    """Slices of the job."""
 
     group: str
     count: PositiveInt
-    """Number of slices that the job takes of the group."""
+    """Number of slices of the group that the job uses."""
     min_count: PositiveInt | None = None
-    """Fewest slices that the same specification may be started on, by a JobSet with fewer replicas. Default:
-    `count`."""
+    """Minimum number of slices on which the same specification may be started, by a JobSet with fewer replicas.
+    Default: `count`."""
     fallback: tuple[str, ...] = ()
-    """Groups of equal slices, in order, to use if those of `group` are not free. All slices come from one group."""
+    """Groups of equal slices, in order, to use if those of `group` are busy. All slices come from the same group."""
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """All groups that the job may run on, the preferred one first."""
+        """Return all groups that the job may run on, the preferred group first."""
         return (self.group, *self.fallback)
 
 
 class Job(Spec):
-    """A job of any kind. Any change replaces its JobSet: it starts over or resumes.
+    """A job of any kind. Any change replaces its JobSet, so the job starts over or resumes.
 
-    `paused` changes in place. So does `priority`, unless the job has a `fallback` or a queued group.
+    A change of `paused` is made in place. So is a change of `priority`, unless the job has a `fallback` or a queued
+    group.
     """
 
     name: JobName
-    """Name of the job. Only in the short form `job`: in `jobs` it is the key."""
+    """Name of the job. It is set only in the short form `job`. In `jobs` it is the key."""
     team: str
     slices: JobSlices
     priority: Priority
-    """Priority within the team. A job may evict one of the same team with a lower priority."""
+    """Priority within the team. A job may evict a job of the same team that has a lower priority."""
     paused: bool = False
-    """Whether the job is kept out of its queue. A running job gets SIGTERM, saves, and frees its chips. When this
-    becomes false again, it waits for chips like any other and continues from its last checkpoint."""
+    """Whether the job is kept out of its queue. A running job receives SIGTERM, saves, and frees its chips. When this
+    is false again, the job waits for chips like any other job and continues from its last checkpoint."""
     max_restarts: Annotated[WholeNumber, Field(ge=0)]
-    """Number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
+    """Maximum number of restarts after a crash or hang. Preemptions and bad hosts do not count."""
     grace_seconds: Annotated[WholeNumber, Field(ge=1, le=MOST_GRACE_SECONDS)] = 60
-    """Seconds between the request to stop and the end, which must be enough for a save. A restart waits as long for a
-    host that hangs. When Google takes back spot capacity, pods have 15 seconds in any case
+    """Seconds from SIGTERM to SIGKILL, which must be enough to save a checkpoint. A restart waits equally long for a
+    hanging host. When Google reclaims spot capacity, pods have 15 seconds in any case
     (https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms)."""
     max_hours: Annotated[Number, Field(gt=0, le=HOURS_PER_YEAR)] | None = None
-    """Hours that the job may hold chips, over all restarts, after which Kueue stops it for good. Default: no limit."""
+    """Hours that the job may hold chips, over all restarts. Then Kueue stops it for good. Default: no limit."""
     backend: Backend = "direct"
-    """How the program reaches the chips. `direct`: it runs on every host and uses the host's chips. `pathways`: it runs
-    once, on the head, and uses the chips of all hosts through Pathways, which needs kind `container` and the section
+    """How the program uses the chips. `direct`: it runs on every host and uses the host's chips. `pathways`: it runs
+    once, on the head, and uses the chips of all hosts through Pathways. That needs kind `container` and the section
     `pathways`."""
     host_network: bool = False
-    """Whether pods use the network interfaces of their host. Traffic between slices is faster, but the pods act as the
-    service account of the nodes, which then gets access to the buckets."""
+    """Whether pods use the network interfaces of their host. Traffic between slices is then faster, but the pods act as
+    the service account of the nodes, which then gets access to the buckets."""
     secrets: tuple[str, ...] | None = None
-    """Names of the section `secrets` that its pods get. Default: all."""
+    """Names in the section `secrets` that its pods get. Default: all."""
     sweep: Mapping[str, tuple[object, ...]] = {}
-    """Lists of values by setting of the job, such as `training.seed: [0, 1]`. Each combination becomes a job of its
-    own, with the positions of its values after the name. Only in `jobs`; see `docs/jobs.md`."""
+    """Lists of values, by setting of the job, such as `training.seed: [0, 1]`. Each combination becomes a separate job,
+    whose name ends with the positions of its values. Only in `jobs`; see `docs/jobs.md`."""
 
     @property
     def pod_level(self) -> PodLevel:
-        """Strictest level that admits its pods. No level allows the host's network and nothing else."""
+        """Return the strictest level that admits its pods. No level allows only the host's network."""
         return "privileged" if self.host_network else "restricted"
 
     @property
     def queue(self) -> str:
-        """Name of the job's own LocalQueue: the team's name, a dot, the job's name."""
+        """Return the name of the job's own LocalQueue: the team's name, a dot, the job's name."""
         return f"{self.team}.{self.name}"
 
     @property
     def sweep_name(self) -> str | None:
-        """Key of the sweep that the job is a run of; `None` if it is not one."""
+        """Return the key of the sweep that the job is a run of; `None` if it is not part of a sweep."""
         return sweep_of(self.name, self.sweep)
 
 
@@ -128,26 +129,26 @@ class TrainingJob(CompilerSpec, Job):
     preset: str
     """Name of a file of `workloads/presets`."""
     existing_run: Literal["resume", "anew"]
-    """What to do if the bucket holds a run of this job's name: continue it, or begin a new one next to it."""
+    """What to do if the bucket contains a run with this job's name: resume it, or start a new run next to it."""
     model: Mapping[str, object] = {}
-    """Values in place of single ones of the preset's `model` section, or of all of them; see `docs/models.md`."""
+    """Values that replace single values of the preset's `model` section, or all of them; see `docs/models.md`."""
     training: Mapping[str, object] = {}
-    """Values in place of single ones of the preset's `training` section."""
+    """Values that replace single values of the preset's `training` section."""
     optimizer: Mapping[str, object] = {}
-    """Values in place of single ones of the preset's `optimizer` section."""
+    """Values that replace single values of the preset's `optimizer` section."""
     allow_changes: tuple[OptimizerSetting, ...] = ()
-    """Settings of `optimizer` with which a run in the bucket may continue at a new value, such as
-    `[optimizer.learning_rate]`; see `docs/jobs.md`. Default: a changed value ends the job with exit code 20."""
+    """Settings of `optimizer` that may change when a run in the bucket continues, such as `[optimizer.learning_rate]`;
+    see `docs/jobs.md`. Default: a changed value ends the job with exit code 20."""
     data: DataSpec | None = None
-    """Training data. Default: the preset's, if it has some."""
+    """Training data. Default: the preset's data, if it has any."""
     initial_weights: str | None = None
-    """Folder of weights that a new run begins with, as every host sees it; see `docs/models.md`. Default: weights drawn
-    from the seed."""
+    """Folder of the weights with which a new run starts, as every host sees it; see `docs/models.md`. Default: weights
+    drawn from the seed."""
     trackers: TrackersSpec = TrackersSpec()
     """Where the curves of the run are shown; see `docs/metrics.md`. Default: only in its report."""
     compile_cache: Literal["host", "bucket"] = "host"
     """Where compiled programs are kept. `host`: in the pod, until it ends. `bucket`: in the checkpoint bucket, where
-    every later start finds them, together with those that `multislice preflight` stored there."""
+    every later start finds them, including those that `multislice preflight` stored there."""
     mesh: MeshSpec | None = None
     """Mesh of devices. Default: one replica per slice, with parameters sharded over the whole slice."""
 
@@ -157,41 +158,41 @@ class Pathways(Spec):
 
     server_image: PinnedImage
     """Image of resource manager and workers, by digest: `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server`. Google
-    publishes one for each version of JAX; it must be the version of the program."""
+    publishes one image for each version of JAX. It must match the program's version."""
     proxy_image: PinnedImage
     """Image of the server that the program connects to, of the same version:
     `us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server`."""
     head_vcpus: Annotated[WholeNumber, Field(ge=6)] = 48
     """vCPUs that the head requests of a system node: a sixth for the resource manager, a third for the proxy, the rest
-    for the program. On a slice of one host the head shares that host instead, and this must not be set."""
+    for the program. On a slice of one host the head shares that host, and this must not be set."""
     head_memory_gib: Annotated[WholeNumber, Field(ge=7)] = 217
     """GiB of memory that the head requests: a seventh for the resource manager, three sevenths each for proxy and
-    program."""
+    program. On a slice of one host this must not be set."""
 
 
 class HostShare(Spec):
-    """CPU and memory that each pod requests of its host. It gets all chips of the host in any case."""
+    """CPU and memory that each pod requests of its host. A pod gets all chips of the host in any case."""
 
     vcpus: PositiveInt | None = None
-    """vCPUs. Default: three quarters of the machine's."""
+    """Number of vCPUs. Default: three quarters of the machine's vCPUs."""
     memory_gib: PositiveInt | None = None
-    """GiB of memory. Default: three quarters of the machine's."""
+    """GiB of memory. Default: three quarters of the machine's memory."""
 
 
 class ScratchVolume(Spec):
     """A folder that the program may write to. It is empty at each start and is deleted with the pod."""
 
     path: MountPath
-    """Path at which the program sees it."""
+    """Path at which the program sees the folder."""
     size_gib: PositiveInt
     """Size in GiB. A pod that writes more to the disk is evicted, which counts against `max_restarts`."""
     medium: Literal["disk", "memory"] = "disk"
-    """Where it is stored. `disk`: the boot disk of the node. `memory`: memory that the pod has requested."""
+    """Where the folder is stored. `disk`: on the boot disk of the node. `memory`: in memory that the pod requests."""
 
 
 class Heartbeat(Spec):
-    """A sign of life that a program gives on every host. When it stops, the container is ended and all slices restart,
-    which counts against `max_restarts`."""
+    """Sign of life that a program gives on every host. When it stops, kubelet ends the container and all slices
+    restart, which counts against `max_restarts`."""
 
     port: PortName | None = None
     """Name of one of `ports`. The program accepts connections there, or answers requests for `path`."""
@@ -200,9 +201,9 @@ class Heartbeat(Spec):
     file: FilePath | None = None
     """File that the program writes or touches. The image needs `sh`, `date` and `stat`."""
     silence_seconds: Annotated[WholeNumber, Field(ge=30)]
-    """Most seconds without a sign. The container ends up to 30 seconds later."""
+    """Maximum number of seconds without a sign. The container ends up to 30 seconds later."""
     start_minutes: Annotated[Number, Field(gt=0, le=24 * 60)] = 30
-    """Most minutes from the start of the container to its first sign."""
+    """Maximum number of minutes from the start of the container to its first sign."""
 
     @model_validator(mode="after")
     def _one_sign(self) -> Self:
@@ -222,25 +223,26 @@ class ContainerJob(Job):
     command: tuple[str, ...] = ()
     """Command of the container. Default: the entry point of the image."""
     args: tuple[str, ...] = ()
-    """Arguments after the command. In both, `$(NAME)` stands for an environment variable of the container."""
+    """Arguments after the command. In command and arguments, `$(NAME)` is replaced by that variable of the
+    container."""
     env: Mapping[VariableName, str] = {}
     """Environment variables in plain text. Confidential values belong in `secrets`."""
     ports: Mapping[PortName, Annotated[WholeNumber, Field(ge=1, le=65535)]] = {}
-    """Ports that the program listens on, wherever it runs."""
+    """Ports that the program listens on, on every host or on the head."""
     run_as_user: Annotated[WholeNumber, Field(ge=0, le=65535)] | None = None
-    """User and group of the processes, for images that run only as one user. Default: 10001. 0 is root, which the
-    policy refuses unless the stack has an exception; see `docs/jobs.md`."""
+    """User and group ID of the processes, for images that run only as one user. 0 is root, which the policy refuses
+    unless the stack has an exception; see `docs/jobs.md`. Default: 10001."""
     privileged: bool = False
     """Whether the container has all rights on its host. The policy refuses it unless the stack has an exception."""
     resources: HostShare = HostShare()
     volumes: Mapping[VolumeName, ScratchVolume] = {}
-    """Folders for the program's files, by name. Otherwise only `/tmp` and `/dev/shm` can be written to."""
+    """Folders for the program's files, by name. Without them only `/tmp` and `/dev/shm` are writable."""
     check_slices: bool = False
     """Whether an init container with the trainer's image checks the results of all chips before the program starts. A
-    host with a bad chip is named in the log and in the job's folder, and the job restarts, which counts against
+    host with a bad chip is named in the log and in the job's folder. The job then restarts, which counts against
     `max_restarts`."""
     heartbeat: Heartbeat | None = None
-    """Sign of life of the program. Default: a program that hangs holds its chips until it ends or reaches
+    """Sign of life of the program. Default: none, so a hanging program holds its chips until it ends or reaches
     `max_hours`."""
     pathways: Pathways | None = None
     """Pathways runtime. Required with `backend: pathways`, and not allowed otherwise."""
@@ -258,7 +260,7 @@ class ContainerJob(Job):
 
 
 class FunctionJob(Job):
-    """Executes one call of a function. The caller makes it; no stack file has one. See `docs/functions.md`."""
+    """Executes one function call. The caller creates it; it is not part of a stack file. See `docs/functions.md`."""
 
     kind: Literal["function"] = "function"
     call: CallSpec
@@ -269,7 +271,7 @@ type AnyJob = TrainingJob | ContainerJob
 
 
 def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return one order of slice groups that keeps the order of each wish.
+    """Return one order of slice groups that keeps the order within each wish.
 
     Raises:
         graphlib.CycleError: there is no such order.
@@ -285,8 +287,8 @@ def group_order(wishes: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 def sweep_runs(name: str, written: Section) -> Iterator[tuple[str, Section]]:
     """Yield the name of each run of a sweep without `sweep_errors`, and its section of the stack file.
 
-    A run is named by the positions of its values in their lists, so that a value added at the end of a list does not
-    change the name of any other run.
+    The name of a run ends with the positions of its values in their lists, so adding a value to the end of a list does
+    not change the name of any other run.
     """
     axes = sorted(cast(Mapping[str, Sequence[object]], written[SWEEP_KEY]).items())
     for chosen in product(*(list(enumerate(values)) for _, values in axes)):

@@ -1,7 +1,7 @@
-"""The only reader of a stack's configuration: from `pulumi.Config` to one frozen `Settings`.
+"""Reads a stack's configuration, from `pulumi.Config` to one frozen `Settings`. No other module reads it.
 
-All errors are reported at once, before any provider is called. So a section with an error never hides the errors of
-another one: what could be read becomes a `Draft`, which all rules judge.
+All errors are reported at once, before any provider is called. An error in one section does not hide errors in other
+sections: the readable sections become a `Draft`, which all rules check.
 """
 
 import json
@@ -56,7 +56,7 @@ from infra.tpu import SliceShape
 from workloads.spec import Spec
 
 JOBS, SHORT_FORM = "jobs", "job"
-"""The section of all jobs, and its short form for one training job."""
+"""The section of all jobs, and the short form for a single training job."""
 KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
 """The sections and single values of a stack file."""
 
@@ -69,10 +69,10 @@ class Sections:
     """The sections of one stack file, each read by its class. Errors are collected."""
 
     errors: list[FieldError]
-    """Errors of everything that was read so far."""
+    """Errors of everything that has been read so far."""
 
     def __init__(self, raw: Mapping[str, object]) -> None:
-        """`raw` has the stack file's values by section."""
+        """`raw` contains the stack file's values by section."""
         self.raw = raw
         self.errors = []
 
@@ -88,15 +88,15 @@ class Sections:
         return self.read(self.raw[name], name, model) if name in self.raw else None
 
     def whole[S: Spec](self, name: str, model: type[S]) -> S:
-        """Return a section whose values all have defaults, which are used if it is missing or cannot be read."""
+        """Return a section whose values all have defaults. The defaults are used if it is missing or cannot be read."""
         return self.optional(name, model) or model()
 
     def plain[S: Spec](self, model: type[S]) -> S:
-        """Return single values of the whole file, with defaults for those that are missing or cannot be read."""
+        """Return top-level values of the file, with defaults for those that are missing or cannot be read."""
         return self.read({key: self.raw[key] for key in model.model_fields if key in self.raw}, "", model) or model()
 
     def named[S: Spec](self, name: str, model: type[S], key: TypeAdapter[str]) -> dict[str, S]:
-        """Return the readable ones of several sections of one kind, of which at least one must exist."""
+        """Return the readable sections among several of one kind, of which at least one must exist."""
         written = _entries(self.raw.get(name))
         if not written:
             self.errors.append(no_entries(name, self.raw.get(name)))
@@ -137,10 +137,10 @@ def parse(raw: Mapping[str, object]) -> Settings:
         SettingsError: they are not valid; lists all errors.
     """
     if misplaced := list(rules_jobs.misplaced_secrets(raw)):
-        # Reported without other errors: a section that is encrypted cannot be read, and others depend on it.
+        # Reported without other errors: an encrypted section cannot be read, and other sections depend on it.
         raise SettingsError(misplaced)
     unknown = [unknown_key("", key, KEYS) for key in raw if key not in KEYS]
-    # A section with a misspelt name is read all the same, so that it is not reported as missing too.
+    # A section with a misspelt name is read anyway, so that it is not also reported as missing.
     meant = {error.path: error.meant for error in unknown if error.meant not in raw}
     sections = Sections({meant.get(key, key): value for key, value in raw.items()})
     sections.errors += unknown
@@ -175,7 +175,7 @@ def parse(raw: Mapping[str, object]) -> Settings:
 
 
 def check(draft: Draft) -> Iterator[FieldError]:
-    """Yield every error between the sections of a stack file."""
+    """Yield every error that involves several sections of a stack file."""
     shapes: dict[str, SliceShape] = {}
     for name, group in draft.written_slices.items():
         error = rules_cloud.check_offered(f"slices.{name}", group)
@@ -213,7 +213,7 @@ def _draft(sections: Sections) -> Draft:
 def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[Job]) -> Team:
     """Return the team with the slice groups of its jobs first in its quota, because Kueue tries them in that order.
 
-    The order of the stack file is lost: Pulumi sorts mappings by key.
+    The order in the stack file is lost, because Pulumi sorts mappings by key.
     """
     wanted = group_order(job.slices.groups for job in jobs if job.team == name)
     first = {group: team.quota[group] for group in wanted if group in team.quota}
@@ -228,7 +228,7 @@ def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
     if JOBS not in raw:
         return tuple(_short_form(sections))
     if not isinstance(raw[JOBS], Mapping):
-        fix = "write jobs by name, or {} for a stack without any"
+        fix = "write jobs by name, or {} for a stack without jobs"
         sections.errors.append(FieldError(JOBS, "a mapping by name", show(raw[JOBS]), fix))
     found = [
         job
@@ -241,8 +241,8 @@ def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
 
 def _short_form(sections: Sections) -> Iterator[DraftJob]:
     if SHORT_FORM not in sections.raw:
-        # Required, because a section that was lost by mistake would delete the jobs.
-        fix = "add jobs to the stack file, or job for a single one, or jobs: {} for a stack without jobs"
+        # Required, because a section that was removed by mistake would delete the jobs.
+        fix = "add jobs to the stack file, or job for a single job, or jobs: {} for a stack without jobs"
         sections.errors.append(FieldError(JOBS, "the stack's jobs", "nothing", fix))
         return
     written = _entries(sections.raw[SHORT_FORM])
@@ -279,7 +279,7 @@ def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
 
 
 def _named(sections: Sections, name: str, path: str, value: object) -> DraftJob:
-    """Return the job of that name, which is a key of the section `jobs`."""
+    """Return the job with that name, which is a key of the section `jobs`."""
     written = _entries(value)
     if "name" in written:
         expected = f"no name, since {name} is the job's name"
@@ -307,7 +307,7 @@ def _kind(written: Section) -> object:
 def _read[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, list[FieldError]]:
     """Return the section at `path`, `None` if it cannot be read, and its errors.
 
-    If nothing but unknown keys is wrong it can be read without them, so that a misspelt key hides no other error.
+    If only unknown keys are wrong, it is read without them, so that a misspelt key hides no other error.
     """
     try:
         return model.model_validate(value), []
@@ -320,19 +320,20 @@ def _read[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, 
 
 
 def _entries(value: object) -> Mapping[str, object]:
-    """Return a mapping; an empty one for anything else."""
+    """Return `value` if it is a mapping, otherwise an empty mapping."""
     return cast(Mapping[str, object], value) if isinstance(value, Mapping) else {}
 
 
 def _read_key(config: pulumi.Config, key: str) -> object:
-    """Return the value of a section, hidden if any part of it is secret: Pulumi does not say which part."""
+    """Return the value of a section. It is hidden if any part of it is secret, because Pulumi does not say which
+    part."""
     if not is_config_secret(config.full_key(key)):
         return _plain_value(config.require(key))
     return hide_texts(_plain_value(config.require(key))) if key == SECRETS else HIDDEN
 
 
 def _plain_value(text: str) -> object:
-    """Return what Pulumi hands over: JSON for structured values, plain text for the rest."""
+    """Parse a value of Pulumi: JSON for structured values, plain text for all others."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -38,7 +38,7 @@ def _told(monkeypatch: pytest.MonkeyPatch, operation: str, answer: Callable[[], 
 
 def test_the_objects_that_hold_one_are_told_when_its_delete_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     told = _told(monkeypatch, "delete", lambda: ["Workload research/by-hand uses its quota"])
-    assert told == ["ClusterQueue research is not going away: Workload research/by-hand uses its quota"]
+    assert told == ["ClusterQueue research cannot be deleted: Workload research/by-hand uses its quota"]
 
 
 def test_nothing_is_asked_of_the_cluster_when_something_else_fails(monkeypatch: pytest.MonkeyPatch) -> None:
