@@ -50,7 +50,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
     ({**RESERVED, "project": "p" * 31}, {}, "capacity.project", "a name of at most 30 lower-case letters"),
     ({**RESERVED, "block": ""}, IRONWOOD, "capacity.block", NAME),
     ({**RESERVED, "sub_block": "s"}, IRONWOOD, "capacity", "a block that contains the sub_block"),
-    ({**RESERVED, "block": "b"}, CUBES, "capacity", "those of 7x alone have blocks, got a block for v5p; remove block"),
+    ({**RESERVED, "block": "b"}, CUBES, "capacity", "only those of 7x have blocks, got a block for v5p; remove block"),
     (
         {**RESERVED, "block": "b", "sub_block": "s"},
         IRONWOOD,

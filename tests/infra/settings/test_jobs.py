@@ -83,7 +83,7 @@ def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
     ("change", "path", "words"),
     [
         ({"job": {"name": "other"}}, "job", "either jobs or, for one training job, job, got both"),
-        ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without any"),
+        ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without jobs"),
         ({"jobs": {"Big": CONTAINER}}, "jobs.Big", "at most 26 lower-case letters, digits and hyphens"),
         ({"jobs": {"a": "b"}}, "jobs.a", "got 'b'; change jobs.a in the stack file"),
         ({"jobs": {"a": CONTAINER | {"name": "a"}}}, "jobs.a.name", "no name, since a is the job's name, got 'a'"),
