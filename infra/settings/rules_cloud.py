@@ -242,7 +242,7 @@ def _placement(draft: Draft) -> Iterator[FieldError]:
     if placement == "topology-aware" and on_request:
         yield FieldError(
             "scheduling.placement",
-            f"exclusive-topology, since Kueue counts only nodes that exist, and those of {join_names(on_request)} do not yet",
+            f"exclusive-topology, since nodes of {join_names(on_request)} do not exist yet when Kueue counts",
             placement,
             f"write exclusive-topology, or another capacity for {join_names(on_request)}",
         )
@@ -270,7 +270,7 @@ def _environment(draft: Draft) -> Iterator[FieldError]:
         if not team.namespace.startswith(prefix):
             yield FieldError(
                 f"teams.{name}.namespace",
-                f"a name that begins with {prefix}; otherwise pods of other clusters in the project get the same rights",
+                f"a name that begins with {prefix}; otherwise pods of other clusters of the project get its rights",
                 repr(team.namespace),
                 f"write {prefix}{team.namespace}",
             )
