@@ -30,7 +30,7 @@ class TpuPool:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of its nodes, including those that GKE sets."""
+        """Return the labels of its nodes, including those that GKE sets."""
         return {
             **(at(self.resource.properties, "nodeConfig", "labels") or {}),
             NODE_POOL_LABEL: at(self.resource.properties, "name"),

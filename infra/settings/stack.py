@@ -74,7 +74,7 @@ class Draft:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return names as text for an error."""
+    """Return the names as text for an error."""
     return ", ".join(sorted(names)) or "(none)"
 
 
@@ -106,7 +106,7 @@ class Settings(Options):
 
     @property
     def checkpoint_bucket(self) -> str:
-        """Name of the bucket. Bucket names are unique in all of Google Cloud."""
+        """Return the name of the bucket. Bucket names are unique in all of Google Cloud."""
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
 
     @property
