@@ -76,7 +76,7 @@ def _ended(folder: Path, holds: bool) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of the command."""
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Strike jobs on the sandbox with faults.")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="name of a fault (default: all faults)")
     parser.add_argument("--list", action="store_true", help="list the faults of the catalogue and exit")

@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def job(self) -> dict[str, object]:
-        """Settings of the job."""
+        """Return the settings of the job."""
         training = {
             "steps": self.steps,
             "save_every_steps": SAVE_EVERY,
@@ -60,7 +60,7 @@ class Plan:
 
 
 def draws(seed: int) -> Iterator[Draw]:
-    """An endless sequence of faults and their times."""
+    """Yield an endless sequence of faults and their times."""
     drawn = random.Random(seed)
     faults = [fault for fault in CATALOGUE if fault.anytime]
     while True:
@@ -132,7 +132,7 @@ def verdict_of(
 
 
 def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
-    """Number of steps of each attempt that were done again."""
+    """Return the number of steps of each attempt that were done again."""
     return Counter(number for number, _ in lost_steps(starts))
 
 

@@ -32,17 +32,17 @@ def plot(results: Sequence[Result]) -> str:
 
 
 def picture(results: Sequence[Result]) -> str:
-    """The plot as an SVG file."""
+    """Return the plot as an SVG file."""
     return document("loss over wall time in minutes; upright lines: faults", plot(results), WIDTH, HEIGHT)
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The results as a Markdown table."""
+    """Return the results as a Markdown table."""
     return "\n".join(_markdown_rows(results)) + "\n"
 
 
 def line(result: Result) -> str:
-    """A result in one line, and a further line for each thing that does not hold."""
+    """Return a result in one line, and a further line for each thing that does not hold."""
     facts = f"lost {result.lost_steps} steps, back after {_seconds(result)}, {result.ended_as}"
     first = f"{result.fault:26} {_verdict(result):7} {facts}, ended {'/'.join(result.endings)}"
     return "\n".join([first, *(f"    {error}" for error in result.broken)])
@@ -80,7 +80,7 @@ def _verdict(result: Result) -> str:
 
 
 def long_run_markdown(run: LongRun) -> str:
-    """A long run as a summary and two tables."""
+    """Return a long run as a summary and two tables."""
     seen, seconds = run.result, sum(run.spent.values())
     minutes = (seen.ended - seen.began) / 60
     productive = run.spent.get(Cause.PRODUCTIVE, 0.0)
@@ -101,7 +101,7 @@ def long_run_markdown(run: LongRun) -> str:
 
 
 def long_run_picture(run: LongRun) -> str:
-    """The loss of a long run over its minutes, with a vertical line where each fault struck."""
+    """Return the loss of a long run over its minutes, with a vertical line where each fault struck."""
     began = run.result.began
     pieces = [[((time - began) / 60, loss) for time, loss in start] for start in run.result.curve if start]
     marks = [Mark((strike.time - began) / 60, strike.fault, "fault") for strike in run.strikes]

@@ -117,7 +117,7 @@ class Target:
         return self.api.find(f"{JOBSETS}/{name}") or {}
 
     def objects(self, path: str, selector: str = "") -> list[Json]:
-        """Objects of the kind at this API path."""
+        """Return the objects of the kind at this API path."""
         return self.api.request("GET", path, query={"labelSelector": selector} if selector else None)["items"]
 
     def pods(self, job: str) -> list[Json]:
@@ -148,11 +148,11 @@ class Target:
         return int((self.site.servers / name).read_text())
 
     def folder(self, job: str) -> Path:
-        """Folder of the job's files."""
+        """Return the folder of the job's files."""
         return self.site.buckets / BUCKET / job
 
     def run_folder(self, job: str) -> Path:
-        """Folder of the job's newest run; it does not exist before the first attempt."""
+        """Return the folder of the job's newest run; it does not exist before the first attempt."""
         current = self.folder(job) / "current.json"
         return self.folder(job) / "runs" / (json.loads(current.read_text())["run"] if current.exists() else "none")
 
@@ -161,7 +161,7 @@ class Target:
         return read_history(epath.Path(self.run_folder(job)))
 
     def steps(self, job: str) -> list[Json]:
-        """The recorded lines of all steps, attempt by attempt."""
+        """Return the recorded lines of all steps, attempt by attempt."""
         parts = sorted(self.run_folder(job).glob("steps/*.jsonl"), key=lambda part: _numbers(part.stem))
         return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
@@ -182,11 +182,11 @@ class Target:
         self.wait(f"the end of {job}", lambda: self.ended(job), seconds)
 
     def ended(self, job: str) -> bool:
-        """Whether the JobSet is Completed or Failed."""
+        """Return whether the JobSet is Completed or Failed."""
         return "terminalState" in self.jobset(job).get("status", {})
 
     def runs(self, job: str) -> bool:
-        """Whether all hosts of the job's slices have a process."""
+        """Return whether all hosts of the job's slices have a process."""
         sizes = [each["replicas"] * each["template"]["spec"]["completions"] for each in self._replicated_jobs(job)]
         pods = self.site.pods.glob(f"{NAMESPACE}_{job}-slice-*")
         return sum(1 for pod in pods if _processes(pod)) == sum(sizes) > 0
@@ -209,13 +209,13 @@ class Target:
         return [record.failure for record in read_failures(epath.Path(self.folder(job)), [], run_ids=[uid])]
 
     def events(self, job: str) -> list[str]:
-        """Messages of the events of the job's JobSet, Jobs and pods."""
+        """Return the messages of the events of the job's JobSet, Jobs and pods."""
         found = self.objects(f"/api/v1/namespaces/{NAMESPACE}/events")
         about = [each for each in found if re.match(rf"{job}(-slice-|$)", each["involvedObject"]["name"])]
         return [each["message"] for each in about]
 
     def conditions(self, job: str) -> list[str]:
-        """Messages of the conditions of the job's JobSet and its Workload."""
+        """Return the messages of the conditions of the job's JobSet and its Workload."""
         uid = self.jobset(job).get("metadata", {}).get("uid", "none")
         workloads = self.objects(_WORKLOADS, f"kueue.x-k8s.io/job-uid={uid}")
         conditions = [each.get("status", {}).get("conditions", ()) for each in (self.jobset(job), *workloads)]
@@ -243,7 +243,7 @@ class Target:
 
 @contextmanager
 def opened(root: Path) -> Generator[Target]:
-    """A target in a new sandbox in `root`, stopped afterwards. The job of its stack has ended without a fault."""
+    """Yield a target in a new sandbox in `root`, stopped afterwards. The job of its stack has ended without a fault."""
     site = create(root / "sandbox")
     found = builds.prepare(lambda _: None)
     daemon.start(site, lambda _: None)

@@ -42,7 +42,7 @@ class Result(Spec):
 
     @property
     def holds(self) -> bool:
-        """Whether everything held."""
+        """Return whether everything held."""
         return not self.broken
 
 
@@ -65,12 +65,13 @@ class LongRun(Spec):
 
     @property
     def steps(self) -> int:
-        """Number of steps that count, each of them once."""
+        """Return the number of steps that count, each of them once."""
         return sum(len(start) for start in self.result.curve) - self.result.lost_steps
 
 
 def in_a_row(results: Iterable[Result]) -> Iterator[Result]:
-    """The results with each trial moved to the end of the one before, because a report may contain several runs."""
+    """Yield the results with each trial moved to the end of the one before, because a report may contain several
+    runs."""
     ended: float | None = None
     for result in results:
         later = 0.0 if ended is None else ended - result.began
@@ -90,12 +91,12 @@ _SHORT_CHARACTERS = 120
 
 
 def to_json(results: Sequence[Result]) -> str:
-    """The results as JSON with a line for each, numbers rounded to a thousandth."""
+    """Return the results as JSON with a line for each, numbers rounded to a thousandth."""
     return f"{_lines(_RESULTS.dump_python(tuple(results), mode='json'), depth=1)}\n"
 
 
 def long_run_to_json(run: LongRun) -> str:
-    """A long run as JSON with a line for each strike and each attempt, numbers rounded to a thousandth."""
+    """Return a long run as JSON with a line for each strike and each attempt, numbers rounded to a thousandth."""
     return f"{_lines(run.model_dump(mode='json'), depth=3)}\n"
 
 
@@ -123,7 +124,7 @@ def _rounded(value: Any) -> Any:
 
 
 def from_json(text: str) -> tuple[Result, ...]:
-    """The results in a file.
+    """Return the results in a file.
 
     Raises:
         ValidationError: the file holds something else.
@@ -158,7 +159,7 @@ def carry_out(target: Target, fault: Fault) -> Result:
 
 
 def result(fault: Fault, seen: Observed, verdict: tuple[str, ...], times: tuple[float, float, float]) -> Result:
-    """The record of a trial; `times` are its beginning, strike and end."""
+    """Return the record of a trial; `times` are its beginning, strike and end."""
     first = next(iter(seen.failures), None)
     began, struck, ended = times
     return Result(

@@ -100,7 +100,7 @@ class Observed:
 
 
 def observe(cluster: ClusterView, history: History, batches: Mapping[int, int], struck: float) -> Observed:
-    """The facts of a job from the cluster and the history of its run.
+    """Return the facts of a job from the cluster and the history of its run.
 
     `batches` maps steps to batch numbers of the newest attempt; `struck` is the time of the strike in seconds since the
     epoch.
@@ -167,7 +167,7 @@ def _recovery(starts: tuple[Start, ...], struck: float) -> float | None:
 
 
 def broken(expected: Expected, observed: Observed, steady: Mapping[int, float], save_every: int) -> tuple[str, ...]:
-    """A sentence for each thing that does not hold.
+    """Return a sentence for each thing that does not hold.
 
     `steady` are the losses by step of the same job without a fault.
     """

@@ -266,7 +266,7 @@ def _neighbours(namespaces: Sequence[str], limits: Mapping[str, Resources]) -> M
 
 
 def _ends(namespaces: Sequence[str]) -> Manifest:
-    """The same rules for JobSets, so that members see the refusal. Controllers create the pods only later.
+    """Return the same rules for JobSets, so that members see the refusal. Controllers create the pods later.
 
     Kueue counts only chips, so each job may have one pod without chips.
     """

@@ -46,32 +46,32 @@ class _Kind(Spec):
 
     @property
     def requested_by_pods(self) -> bool:
-        """Whether waiting pods are the request for chips, so that they must not be evicted while they wait."""
+        """Return whether waiting pods are the request for chips, so that they must not be evicted while they wait."""
         return self.on_request and not self.queued
 
     @property
     def node_labels(self) -> Mapping[str, str]:
-        """Labels that its nodes need and GKE does not set."""
+        """Return the labels that its nodes need and GKE does not set."""
         return {QUEUED_LABEL: "true"} if self.queued else {}
 
     @property
     def taints(self) -> Mapping[str, str]:
-        """Values of the taints that GKE gives its nodes, by key; the effect is `NoSchedule`."""
+        """Return the values of the taints that GKE gives its nodes, by key; the effect is `NoSchedule`."""
         return {TPU_RESOURCE: "present", **self.node_labels}
 
     @property
     def run_seconds(self) -> int | None:
-        """Seconds after which a node is taken back; `None` if it stays."""
+        """Return the seconds after which a node is taken back; `None` if it stays."""
         return None
 
     @property
     def reserved(self) -> str | None:
-        """Name of the reservation that the chips belong to."""
+        """Return the name of the reservation that the chips belong to."""
         return None
 
     @property
     def part(self) -> tuple[Literal["block", "sub_block"], int] | None:
-        """The part of a reservation that contains all slices of the group, and the part's number of chips."""
+        """Return the part of a reservation that contains all slices of the group, and the part's number of chips."""
         return None
 
     def reservation(self, own_project: str) -> str | None:

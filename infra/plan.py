@@ -89,7 +89,7 @@ class CompiledStep(Spec):
 
     @property
     def quoted(self) -> StepEstimate:
-        """The estimate that is quoted as the step time."""
+        """Return the estimate that is quoted as the step time."""
         return self.at(QUOTED_EFFICIENCY)
 
 

@@ -1,8 +1,8 @@
 """TPU slices as node pools, one for each slice.
 
-A slice is one unit: GKE creates, repairs and deletes its hosts together. So its pool has all of them or, if capacity
-comes on request, none, and every change of its shape replaces it. GKE itself labels the nodes with accelerator and
-topology and taints them with `google.com/tpu`.
+A slice is one unit: GKE creates, repairs and deletes its hosts together. So its pool has either all hosts or, if
+capacity is created on request, none, and every change of its shape replaces it. GKE labels the nodes with accelerator
+and topology and taints them with `google.com/tpu`.
 """
 
 import asyncio
@@ -30,29 +30,29 @@ REPLACED_BY_US = (
     "nodeConfig.bootDisk.sizeGb",
     "nodeLocations",
 )
-"""Changes for which the provider does not replace a pool. It silently ignores a changed topology, and would make the
-others on running nodes, of which a slice has all or none.
+"""Changes for which the provider does not replace a pool. It silently ignores a changed topology, and would apply the
+others to running nodes, although a slice has either all of its hosts or none.
 
-Not the whole `placementPolicy`: with a workload policy GKE stores no `type`, so each `up` would see a change. The
-provider ignores `maintenancePolicies` as well, but their value never changes.
+The list does not contain the whole `placementPolicy`: with a workload policy GKE stores no `type`, so each `up` would
+see a change. The provider also ignores `maintenancePolicies`, but their value never changes.
 """
 
 _CREATE_MINUTES, _CREATE_MINUTES_PER_POOL = 60, 5
-"""Minutes that the creation of a pool may take. GKE may create the pools of a cluster one after the other, and the
-provider retries as long when a quota is used up."""
+"""Maximum duration of the creation of a pool, in minutes. GKE may create the pools of a cluster one after another, and
+the provider retries for the same time when a quota is used up."""
 
 
 class HostsMissingError(Exception):
-    """Raised when a slice that an earlier update could not create still lacks hosts."""
+    """Raised when a slice that an earlier update failed to create still lacks hosts."""
 
 
 @dataclass(frozen=True)
 class TpuSlicesArgs:
-    """The slice groups of a stack, and the cluster they join."""
+    """The slice groups of a stack, and their cluster."""
 
     cloud: Cloud
     cluster_name: str
-    """Prefix of the names of workload policies, which the whole project shares."""
+    """Prefix of the names of workload policies, which are unique within the project."""
     cluster: pulumi.Input[str]
     endpoint: pulumi.Input[str]
     """Host name of the cluster's API server."""
@@ -60,7 +60,7 @@ class TpuSlicesArgs:
     groups: Mapping[str, SliceGroup]
     labels: Mapping[str, str]
     second_network: Subnet | None
-    """`None` if no group uses it."""
+    """Second network. `None` if no group uses it."""
 
     @classmethod
     def of(cls, settings: Settings, cluster: Cluster, node_account: pulumi.Input[str], second: Subnet | None) -> Self:
@@ -93,7 +93,7 @@ class TpuSlices(pulumi.ComponentResource):
                 pool = gcp.container.NodePool(
                     f"{name}-{group_name}-{index}",
                     pool_args(slice_pool(group_name, index), group_name, policy, args),
-                    # A slice's name and capacity are free again only when the old one is gone.
+                    # A slice's name and capacity are available again only when the old slice is gone.
                     opts=pulumi.ResourceOptions(
                         parent=self,
                         replace_on_changes=list(REPLACED_BY_US),
@@ -113,7 +113,7 @@ class TpuSlices(pulumi.ComponentResource):
             return None
         policy = gcp.compute.ResourcePolicy(
             f"{name}-{group_name}",
-            # The topology is part of the name: a policy cannot change while pools use it.
+            # The topology is part of the name, because a policy cannot change while pools use it.
             name=f"{args.cluster_name}-{group_name}-{shape.topology}",
             region=args.cloud.region,
             workload_policy=gcp.compute.ResourcePolicyWorkloadPolicyArgs(
@@ -125,11 +125,11 @@ class TpuSlices(pulumi.ComponentResource):
 
 
 def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
-    """Return hooks that refuse to update a slice whose creation failed until all its hosts have come.
+    """Return hooks that refuse to update a slice whose creation failed, until all its hosts exist.
 
     A node pool that gets no machines, for example because of a stock-out, exists nevertheless, and Pulumi keeps it in
-    the state. The next `up` updates it without any change, which succeeds and brings no hosts. If the pool changes,
-    which also happens when spot hosts are gone for a while, there is only a warning."""
+    the state. The next `up` updates it without any change, which succeeds and creates no hosts. If the pool changes,
+    there is only a warning. That also happens while spot hosts are temporarily gone."""
 
     async def look(update: pulumi.ResourceHookArgs) -> None:
         wanted, before = update.new_inputs or {}, update.old_inputs or {}
@@ -145,17 +145,17 @@ def _hosts_have_come(endpoint: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
         again = f"pulumi up --stack {pulumi.get_stack()} --replace '**::{update.name}'"
         if wanted == before:
             raise HostsMissingError(
-                f"{missing}. An earlier update could not create them, and neither would this one: run it again once"
-                f" they have come, or create the node pool again: {again}"
+                f"{missing}. An earlier update could not create them, and this update cannot either. Run it again"
+                f" when they exist, or recreate the node pool: {again}"
             )
-        pulumi.warn(f"{missing}. If they do not come, create the node pool again: {again}")
+        pulumi.warn(f"{missing}. If they do not appear, recreate the node pool: {again}")
 
     hook = pulumi.ResourceHook("slices-have-hosts", look, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_update=[hook])
 
 
 def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
-    """Return why a slice may not have all its hosts; empty if it has them."""
+    """Return why a slice may lack hosts; empty if it has all of them."""
     try:
         found = live.hosts(ApiServer.at(endpoint), slice_name)
     except UNREACHABLE as error:
@@ -190,7 +190,7 @@ def pool_args(
                 ]
             )
         ],
-        # GKE has its own strategy for nodes on request; any other would show as drift.
+        # GKE has its own strategy for nodes on request. Any other would show up as drift.
         upgrade_settings=None
         if on_request
         else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
@@ -207,7 +207,7 @@ def _placement(
     """Return how the hosts of a slice are connected; a single host needs no policy."""
     if not shape.multi_host:
         return None
-    # With a workload policy GKE stores no type: any other than the empty one would show as drift.
+    # With a workload policy GKE stores no type: any other than the empty one would show up as drift.
     kind = "COMPACT" if workload_policy is None else ""
     return gcp.container.NodePoolPlacementPolicyArgs(
         type=kind, policy_name=workload_policy, tpu_topology=shape.topology
@@ -217,7 +217,7 @@ def _placement(
 def _interfaces(
     group: SliceGroup, second: Subnet | None
 ) -> list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs] | None:
-    """Return the network interfaces of a host besides the first. Pods on their host's network see all of them."""
+    """Return the additional network interfaces of a host. Pods on their host's network see all of them."""
     if second is None or not group.second_network:
         return None
     return [
@@ -228,7 +228,7 @@ def _interfaces(
 
 
 def _all_or_none(hosts: int) -> gcp.container.NodePoolAutoscalingArgs:
-    """Return limits per zone, the only ones that GKE compares with a slice's hosts."""
+    """Return limits per zone, the only limits that GKE compares with a slice's hosts."""
     return gcp.container.NodePoolAutoscalingArgs(min_node_count=0, max_node_count=hosts, location_policy="ANY")
 
 
@@ -254,7 +254,7 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
             enable_secure_boot=True, enable_integrity_monitoring=True
         ),
         gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
-        # The trainer starts before its image is complete; disks with images need it as well.
+        # Image streaming: the trainer starts before its image is complete. Disks with images also need it.
         gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
     )
 

@@ -1,4 +1,4 @@
-"""Stacks of a Pulumi backend: their outputs, and the way to their clusters and files."""
+"""Stacks of a Pulumi backend: their outputs, and access to their clusters and files."""
 
 import json
 import subprocess
@@ -13,31 +13,31 @@ CHECKOUT = Path(__file__).parent.parent
 
 
 class StacksError(Exception):
-    """Pulumi failed, or the cluster of a stack cannot be reached; the message says why."""
+    """Raised when Pulumi fails, or the cluster of a stack is unreachable. The message contains the reason."""
 
 
 class Stacks:
-    """The stacks in Google Cloud, of the user's own Pulumi and whatever backend it is logged in to."""
+    """The stacks in Google Cloud, in the backend that the user's Pulumi is logged in to."""
 
     sandbox: Path | None = None
     """Folder of the sandbox that has the stacks."""
 
     def ask(self, *arguments: str) -> str:
-        """Run a command of Pulumi and return what it prints.
+        """Run a Pulumi command and return its output.
 
         Raises:
-            StacksError: it fails, or there is no `pulumi`.
+            StacksError: it fails, or `pulumi` is not installed.
         """
-        return printed(["pulumi", *arguments, "--non-interactive"], CHECKOUT, None)
+        return run_command(["pulumi", *arguments, "--non-interactive"], CHECKOUT, None)
 
     def outputs(self, stack: str) -> dict[str, Any]:
         """Return the outputs of a stack's last update.
 
         Raises:
-            StacksError: there is no such stack, or Pulumi does not say.
+            StacksError: there is no such stack, or Pulumi cannot report its outputs.
         """
         answer = self.ask("stack", "output", "--json", "--stack", stack)
-        with understood("stack output"):
+        with explain_parse_errors("stack output"):
             return dict(json.loads(answer))
 
     def api(self, outputs: Mapping[str, Any]) -> ApiServer:
@@ -56,13 +56,13 @@ class Stacks:
             ) from None
 
     def files(self, bucket: str) -> str:
-        """Return where this machine finds the files of a bucket `gs://BUCKET`."""
+        """Return the path under which this machine finds the files of a bucket `gs://BUCKET`."""
         return bucket
 
 
 @contextmanager
-def understood(command: str) -> Generator[None]:
-    """Read what a command of Pulumi printed.
+def explain_parse_errors(command: str) -> Generator[None]:
+    """Turn errors in parsing the output of a Pulumi command into a StacksError.
 
     Raises:
         StacksError: it is not what Pulumi prints.
@@ -76,11 +76,11 @@ def understood(command: str) -> Generator[None]:
         ) from None
 
 
-def printed(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
-    """Run a command and return what it prints.
+def run_command(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
+    """Run a command and return its output.
 
     Raises:
-        StacksError: it fails, or there is no such program.
+        StacksError: it fails, or the program is not installed.
     """
     try:
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """The checkpoint bucket, and the trainer's image with its repository.
 
-The bucket outlives everything else, except in an environment: `pulumi destroy` forgets it and leaves it in place, and
-the next `up` of a stack with this bucket adopts it. `workloads/Dockerfile` says what is in the image. Pods name it by
+The bucket outlives everything else, except in an environment: `pulumi destroy` forgets it and keeps it in place, and
+the next `up` of a stack with this bucket adopts it. `workloads/Dockerfile` defines the image. Pods refer to it by
 digest, whether it was built or not."""
 
 import re
@@ -19,26 +19,27 @@ from infra.settings.stack import Settings
 
 _SECONDS_PER_DAY = 24 * 60 * 60
 _SOFT_DELETE_DAYS = 7
-"""Days in which a deleted checkpoint can be restored: the least that Cloud Storage offers, because those that the
-trainer replaces are billed as long (https://cloud.google.com/storage/docs/soft-delete)."""
+"""Days in which a deleted checkpoint can be restored. This is the minimum of Cloud Storage, because checkpoints that
+the trainer replaces are billed for that time (https://cloud.google.com/storage/docs/soft-delete)."""
 _NOT_FOUND = re.compile("not ?found", re.IGNORECASE)
-"""What Cloud Storage answers for a bucket that does not exist: `Error 404: The specified bucket does not exist.,
+"""Error of Cloud Storage for a bucket that does not exist: `Error 404: The specified bucket does not exist.,
 notFound`."""
 _FORBIDDEN = re.compile("403|forbidden", re.IGNORECASE)
 _UNFINISHED_UPLOAD_DAYS = 1
-"""No save takes a day. The process that began such an upload is gone, and its parts are billed."""
+"""Days after which an unfinished upload is deleted. No save takes a day: the process that started the upload is gone,
+and its parts are billed."""
 
 
 @dataclass(frozen=True)
 class BucketArgs:
-    """Name and region of the bucket, its labels, and its life."""
+    """Name, region, labels and lifetime of the bucket."""
 
     name: str
     region: str
     labels: Mapping[str, str]
     ephemeral: bool
-    """Whether it is deleted with the stack, including its content, as in an environment. Then nothing that is billed is
-    left, whatever tool destroys the stack."""
+    """Whether it is deleted with the stack, including its content, as in an environment. Then nothing billed is left,
+    whatever tool destroys the stack."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -50,10 +51,10 @@ class BucketArgs:
 def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions) -> gcp.storage.Bucket:
     """Declare the bucket for checkpoints, ledgers and manifests, in the region of the slices.
 
-    Only the trainer decides which checkpoints are deleted: no rule of the bucket deletes by age.
+    Only the trainer decides which checkpoints are deleted. No rule of the bucket deletes by age.
     """
     soft_delete_days = 0 if args.ephemeral else _SOFT_DELETE_DAYS
-    # The bucket of an environment is deleted with its content, so it must not be one that existed before.
+    # The bucket of an environment is deleted with its content, so it must not have existed before.
     kept = None if args.ephemeral else _existing(args, opts.provider)
     stays = pulumi.ResourceOptions(retain_on_delete=not args.ephemeral, import_=kept)
     return gcp.storage.Bucket(
@@ -63,10 +64,10 @@ def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions)
         labels=args.labels,
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
-        # All hosts write a checkpoint at once, and such a bucket serves up to eight times the requests of a flat one
-        # from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax detects the kind and removes the
-        # empty folders. It cannot be changed later and excludes object versions. `force_destroy` deletes only objects,
-        # so folders would stay.
+        # All hosts write a checkpoint at the same time, and a hierarchical bucket serves up to eight times as many
+        # requests as a flat one from the start (https://cloud.google.com/storage/docs/hns-overview). Orbax detects the
+        # kind and removes the empty folders. The kind cannot be changed later and excludes object versions.
+        # `force_destroy` deletes only objects, so folders would remain.
         hierarchical_namespace=None if args.ephemeral else gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
         soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
             retention_duration_seconds=soft_delete_days * _SECONDS_PER_DAY
@@ -83,10 +84,10 @@ def checkpoint_bucket(name: str, args: BucketArgs, opts: pulumi.ResourceOptions)
 
 
 def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
-    """Return the bucket's id if it exists. Pulumi then imports it, unless it is in the state already."""
+    """Return the bucket's id if it exists. Pulumi then imports it, unless it is already in the state."""
     try:
         found = gcp.storage.get_bucket(name=args.name, opts=pulumi.InvokeOptions(provider=provider))
-    except Exception as error:  # The SDK raises a plain one, whatever the provider answers.
+    except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
         if _NOT_FOUND.search(str(error)):
             return None
         raise pulumi.RunError(
@@ -94,9 +95,9 @@ def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str
         ) from None
     if found.location.upper() != args.region.upper():
         raise pulumi.RunError(
-            f"the checkpoint bucket {args.name} is in {found.location}, and cloud.region is {args.region}; a bucket"
+            f"the checkpoint bucket {args.name} is in {found.location}, but cloud.region is {args.region}; a bucket"
             " cannot move. Set cloud.region back, or choose another cluster.name, which is part of the bucket's name."
-            f" If the bucket is not needed any more: gcloud storage rm --recursive gs://{args.name}"
+            f" If the bucket is no longer needed: gcloud storage rm --recursive gs://{args.name}"
         )
     return args.name
 
@@ -104,7 +105,7 @@ def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str
 def _advice(error: str) -> str:
     if _FORBIDDEN.search(error):
         return (
-            "Reading it takes the permission storage.buckets.get. If the bucket belongs to another project, choose"
+            "Reading it requires the permission storage.buckets.get. If the bucket belongs to another project, choose"
             " another cluster.name, which is part of its name: bucket names are unique in all of Google Cloud"
         )
     return "`multislice doctor` checks the login and the project's APIs"
@@ -112,15 +113,16 @@ def _advice(error: str) -> str:
 
 _ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
 _KEPT_VERSIONS = 30
-"""Newest versions that are kept whatever their age. A build may push three: index, image and attestation."""
+"""Number of the newest versions to keep, whatever their age. A build may push three: index, image and attestation."""
 _UNTAGGED_SECONDS = 90 * 24 * 60 * 60
-"""Longer than a job runs, because its pods pull their image on every host that replaces another."""
+"""Seconds to keep untagged versions: longer than a job runs, because its pods pull their image on every replacement
+host."""
 
 
 def image_repository(name: str, settings: Settings, opts: pulumi.ResourceOptions) -> gcp.artifactregistry.Repository:
     """Declare the repository of the trainer's image, in the region of the nodes that pull it.
 
-    Tags never move, and an image with a tag stays until someone removes it.
+    Tags never move, and a tagged image is kept until someone removes it.
     """
     return gcp.artifactregistry.Repository(
         name,
@@ -151,14 +153,14 @@ def image_repository(name: str, settings: Settings, opts: pulumi.ResourceOptions
 
 @dataclass(frozen=True)
 class RepositoryPlace:
-    """Where a repository of a project is found."""
+    """Location of a repository of a project."""
 
     location: str
     repository_id: str
 
 
 def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
-    """Return the project's repositories, except the stack's own, with images of its jobs, by a name for each."""
+    """Return the project's other repositories that contain images of its jobs, each by a name."""
     project, own = settings.cloud.project, RepositoryPlace(settings.cloud.region, settings.cluster.name)
     trainer = _foreign(settings.image.reference or "", project, own) if settings.image else None
     containers = [image for job in settings.jobs.values() if isinstance(job, ContainerJob) for image in job.images]
@@ -168,9 +170,9 @@ def foreign_repositories(settings: Settings) -> dict[str, RepositoryPlace]:
 
 
 def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPlace | None:
-    """Return the project's repository with the image; `None` if it is the stack's own.
+    """Return the project's repository that contains the image; `None` if it is the stack's own.
 
-    `None` for images of other projects and registries too, which the nodes must be able to read already.
+    Also `None` for images of other projects and registries, which the nodes must already be able to read.
     """
     found = _ARTIFACT_REGISTRY.match(reference)
     if found is None or found["project"] != project:
@@ -182,8 +184,8 @@ def _foreign(reference: str, project: str, own: RepositoryPlace) -> RepositoryPl
 def built_image(
     name: str, image: Image | None, repository: gcp.artifactregistry.Repository
 ) -> docker_build.Image | None:
-    """Declare the image that is built from `workloads` and pushed to the stack's repository, with the credentials of
-    the user's Docker. `None` if the stack file names an image, or the stack needs none."""
+    """Declare the image that is built from `workloads` and pushed to the stack's repository with the user's Docker
+    credentials. Return `None` if the stack file names an image or the stack needs none."""
     if image is None or image.reference:
         return None
     destination = _destination(repository)
@@ -192,7 +194,7 @@ def built_image(
         context=docker_build.BuildContextArgs(location="."),
         dockerfile=docker_build.DockerfileArgs(location="workloads/Dockerfile"),
         platforms=[docker_build.Platform.LINUX_AMD64],
-        # Without a tag: the same sources built twice differ in time stamps, and tags never move.
+        # Without a tag: two builds of the same sources differ in time stamps, and tags never move.
         exports=[
             docker_build.ExportArgs(
                 registry=docker_build.ExportRegistryArgs(names=[destination], push=True, push_by_digest=True)
@@ -206,7 +208,7 @@ def built_image(
 def image_reference(
     image: Image | None, built: docker_build.Image | None, repository: gcp.artifactregistry.Repository
 ) -> pulumi.Input[str] | None:
-    """Return the image by digest: the one that was built, or the one that the stack file names, if any."""
+    """Return the image by digest: the built one, or the one named in the stack file, if any."""
     if built:
         return pulumi.Output.concat(_destination(repository), "@", built.digest)
     return image.reference if image else None

@@ -1,5 +1,4 @@
-"""A job and the place it is submitted to: everything that its JobSet is rendered from, the trainer's JobSpec
-included."""
+"""A job and where it is submitted: all inputs for rendering its JobSet, including the trainer's JobSpec."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,63 +22,63 @@ from workloads.spec import (
 )
 
 if TYPE_CHECKING:
-    # Commands that look at a running job use this module and must not load Pulumi: see tests/cli/test_multislice.py.
+    # Commands that look at a running job use this module and must not load Pulumi; see tests/cli/test_multislice.py.
     import pulumi
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What a JobSet is rendered from."""
+    """Inputs for rendering a JobSet."""
 
     job: AnyJob | FunctionJob
     slices: SliceSpec
     spec: JobSpec | None
-    """The trainer's specification; `None` if another program runs."""
+    """The trainer's specification. `None` if another program runs."""
     folder: str
     """The job's own folder of the checkpoint bucket: gs://BUCKET/JOB."""
     image: "pulumi.Input[str]"
     checking_image: "pulumi.Input[str] | None"
-    """Image of the init container that checks the chips; `None` if there is no such check."""
+    """Image of the init container that checks the chips. `None` if there is no check."""
     namespace: str
     queue: str
     """Name of the LocalQueue that admits it."""
     groups: Mapping[str, SliceGroup]
-    """Slice groups that the job may run on, all with equal slices."""
+    """Slice groups that the job may run on. All have equal slices."""
     placement: Placement
     mounted_bucket: str | None
     """Bucket whose files the pods see as a folder."""
     compile_cache: str | None
-    """Folder that keeps compiled programs for all starts of the team's jobs; `None` for the pod's own, for one
-    start."""
+    """Folder that keeps compiled programs for all starts of the team's jobs. `None` for a folder in the pod, for one
+    start only."""
     secrets: tuple[str, ...]
     """Environment variables that its pods get from the job's Secret."""
 
     @property
     def shape(self) -> SliceShape:
-        """One slice, of whichever group."""
+        """Return the shape of one slice, equal in all groups."""
         return self.groups[self.job.slices.group].shape
 
     @property
     def pathways(self) -> Pathways | None:
-        """The Pathways runtime of the job; `None` if it runs without Pathways."""
+        """Return the Pathways runtime of the job; `None` if it runs without Pathways."""
         return self.job.pathways if isinstance(self.job, ContainerJob) else None
 
     @property
     def shares_host(self) -> bool:
-        """Whether the head of a Pathways job runs on the host of its worker, as it does on slices of one host."""
+        """Return whether the head of a Pathways job runs on the host of its worker, as on slices of one host."""
         return not self.shape.multi_host
 
     @property
     def rewrites_node_selector(self) -> bool:
-        """Whether Kueue adds to the pods' node selector when it admits the job.
+        """Return whether Kueue adds to the pods' node selector when it admits the job.
 
-        It adds the labels of the flavor that it chose, and for a queued request the nodes that came for it. From then
-        on the field is Kueue's, and server-side apply refuses to change anything else of the JobSet."""
+        It adds the labels of the chosen flavor, and for a queued request the nodes that were created for it. After that
+        Kueue owns the field, and server-side apply refuses to change anything else in the JobSet."""
         return len(self.groups) > 1 or any(group.capacity.queued for group in self.groups.values())
 
 
 def submission(settings: Settings, job: AnyJob, image: "pulumi.Input[str] | None") -> Submission:
-    """Return one of the stack's jobs as it is submitted; `image` is that of the trainer, if the stack has one."""
+    """Return one of the stack's jobs as a submission. `image` is the trainer's image, if the stack has one."""
     namespace = settings.team_of(job).namespace
     own = job.image if isinstance(job, ContainerJob) else image
     assert own is not None, "infra.settings.read requires the trainer's image if a job needs it"
@@ -140,22 +139,22 @@ def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: 
 
 
 def training_spec(job: TrainingJob, preset: Preset) -> TrainingSpec:
-    """Return the preset's training section with the stack file's values in it."""
+    """Return the preset's training section, with the stack file's values replacing its own."""
     return TrainingSpec.model_validate(preset.training.model_dump() | dict(job.training))
 
 
 def optimizer_spec(job: TrainingJob, preset: Preset) -> OptimizerSpec:
-    """Return the preset's optimizer section with the stack file's values in it."""
+    """Return the preset's optimizer section, with the stack file's values replacing its own."""
     return OptimizerSpec.model_validate(preset.optimizer.model_dump() | dict(job.optimizer))
 
 
 def slices_of(job: Job, shape: SliceShape) -> SliceSpec:
-    """Return the slices that a job takes."""
+    """Return the slices of a job."""
     return slice_spec(shape, job.slices.count, job.slices.min_count)
 
 
 def slice_spec(shape: SliceShape, count: int, min_count: int | None = None) -> SliceSpec:
-    """Return `count` slices of `shape`, or at least `min_count` of them, as the trainer knows slices."""
+    """Return `count` slices of `shape`, or at least `min_count` of them, in the trainer's representation."""
     return SliceSpec(
         generation=shape.generation,
         topology=shape.topology,

@@ -1,11 +1,11 @@
-"""The TPU table: every number of a generation, its machines and its slices. No other module of the program repeats one.
+"""The TPU table: every number of a generation, its machines and its slices. No other module repeats these numbers.
 
-`resolve` turns a stack file's words into one `SliceShape`. Compiler flags and the rates of links, which only preflight
-and trainer need, are in `workloads.spec`.
+`resolve` turns the words of a stack file into one `SliceShape`. Compiler flags and the rates of links, which only
+preflight and trainer need, are in `workloads.spec`.
 
-Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus for machine types,
-https://cloud.google.com/tpu/docs/system-architecture-tpu-vm for chips, AI-Hypercomputer/xpk and google/pathways-job,
-which agree, for topologies, and GoogleCloudPlatform/cluster-autoscaler for network interfaces.
+Sources: machine types from https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus, chips from
+https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, topologies from AI-Hypercomputer/xpk and
+google/pathways-job, which agree, and network interfaces from GoogleCloudPlatform/cluster-autoscaler.
 """
 
 import re
@@ -15,7 +15,7 @@ from functools import cache
 from math import prod
 
 FLEX_START_GENERATIONS = ("v5p", "v6e", "7x")
-"""Generations that Compute Engine grants by flex-start, queued or not
+"""Generations that Compute Engine offers by flex-start, queued or not
 (https://cloud.google.com/compute/docs/instances/provisioning-models)."""
 BLOCK_GENERATION = "7x"
 """The only generation whose reservations have blocks
@@ -25,12 +25,12 @@ CHIPS_PER_BLOCK = 144 * CHIPS_PER_SUB_BLOCK
 
 _SHOWN_ALTERNATIVES = 5
 _TYPE = re.compile(r"(?P<name>.+?)(-(?P<number>\d+))?")
-"""An accelerator type of Cloud TPU, or just the name of a generation."""
+"""An accelerator type of Cloud TPU, or only the name of a generation."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine type, its chips, and the topologies of slices that consist of it."""
+    """A machine type, its chips, and the topologies of its slices."""
 
     name: str
     chips: int
@@ -38,9 +38,9 @@ class Machine:
     memory_gib: int
     topologies: tuple[str, ...]
     accelerator_nics: int = 0
-    """Network interfaces besides the first one, for traffic between slices."""
+    """Number of additional network interfaces, for traffic between slices."""
     pathways_name: str | None = None
-    """Pathways' name of the machine type (AI-Hypercomputer/xpk); `None` for machines that it does not know."""
+    """Pathways' name of the machine type (AI-Hypercomputer/xpk). `None` for machines that Pathways does not know."""
 
 
 @dataclass(frozen=True)
@@ -52,24 +52,25 @@ class Generation:
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
     machines: tuple[Machine, ...]
     type_prefix: str
-    """Start of Cloud TPU's accelerator types, such as `v5litepod-16`."""
+    """Prefix of Cloud TPU's accelerator types, such as `v5litepod` in `v5litepod-16`."""
     type_counts_per_chip: int
-    """What a chip adds to the number in an accelerator type: 2 if it counts TensorCores, 1 if it counts chips."""
+    """What a chip adds to the number in an accelerator type: 2 if the number counts TensorCores, 1 if it counts
+    chips."""
     peak_bf16_tflops_per_chip: float
     hbm_gib_per_chip: float
     boot_disk_types: tuple[str, ...]
-    """Boot disks that its machines accept, the usual one first."""
+    """Boot disks that its machines accept, the usual type first."""
     other_names: tuple[str, ...] = ()
-    """Names that people use for it elsewhere, in lower case."""
+    """Other names for it, in lower case."""
     devices_per_chip: int = 1
-    """JAX devices per chip: 2 if each chiplet is a device of its own."""
+    """Number of JAX devices per chip: 2 if each chiplet is a device."""
     uses_workload_policy: bool = False
     """Whether a workload policy (a Compute Engine resource policy) places multi-host slices."""
     shares_host: bool = False
-    """Whether several containers of a pod may divide the chips of a host."""
+    """Whether several containers of a pod may share the chips of a host."""
     quotas: Mapping[str, tuple[str, str | None]] = field(default_factory=dict[str, tuple[str, str | None]])
-    """Compute Engine quota of chips and its dimension `tpu_family`, by `on-demand` or `preemptible`. Users report
-    these names; Google publishes no list."""
+    """Compute Engine quota of chips and its dimension `tpu_family`, by `on-demand` or `preemptible`. Users report these
+    names; Google publishes no list."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class SliceShape:
     boot_disk_types: tuple[str, ...]
     workload_policy_required: bool
     accelerator_nics: int
-    """Network interfaces of a host besides the first one, for traffic between slices."""
+    """Number of additional network interfaces of a host, for traffic between slices."""
 
     @property
     def chips(self) -> int:
@@ -101,27 +102,27 @@ class SliceShape:
 
     @property
     def hosts(self) -> int:
-        """Machines of the slice, which are the nodes of its pool."""
+        """Return the number of machines of the slice, which are the nodes of its pool."""
         return self.chips // self.chips_per_host
 
     @property
     def multi_host(self) -> bool:
-        """Whether it has several hosts. Only such slices have a placement policy and are joined to others over DCN."""
+        """Return whether it has several hosts. Only such slices have a placement policy and can be joined over DCN."""
         return self.hosts > 1
 
     @property
     def devices(self) -> int:
-        """JAX devices of the slice."""
+        """Return the number of JAX devices of the slice."""
         return self.chips * self.devices_per_chip
 
     @property
     def flex_start(self) -> bool:
-        """Whether Compute Engine grants it by flex-start, queued or not."""
+        """Return whether Compute Engine offers it by flex-start, queued or not."""
         return self.generation in FLEX_START_GENERATIONS
 
     @property
     def pathways_instance(self) -> str | None:
-        """The slice as Pathways names it, such as `tpuv6e:4x4`; `None` if it has no name for the machine type."""
+        """Return Pathways' name of the slice, such as `tpuv6e:4x4`; `None` if it has no name for the machine type."""
         (name,) = (machine.pathways_name for _, machine in _machines() if machine.name == self.machine_type)
         return name and f"{name}:{self.topology}"
 
@@ -235,7 +236,7 @@ def _cube_generations() -> tuple[Generation, Generation, Generation]:
 def _cube_topologies(*larger_cube_counts: int) -> tuple[str, ...]:
     """Return the topologies of v5p and 7x: parts of one 4x4x4 cube, then one arrangement for each number of cubes.
 
-    The published lists follow a law: up to 96 cubes the arrangement nearest to a cube, unless one side has more than
+    The published lists follow a rule: up to 96 cubes, the arrangement nearest to a cube, unless one side has more than
     64 chips. A few larger numbers are listed individually.
     """
     sides = [_nearest_to_a_cube(cubes) for cubes in (*range(1, 97), *larger_cube_counts)]
@@ -288,10 +289,10 @@ def resolve(generation: str, topology: str, machine_type: str | None = None) -> 
     """Return the slice of that generation and topology, on that machine type.
 
     Without a machine type it is the multi-host slice if the topology has one, because only multi-host slices can be
-    joined to others.
+    joined with others.
 
     Raises:
-        ValueError: GKE does not offer it; the message lists what it offers instead, nearest first.
+        ValueError: GKE does not offer it. The message lists the nearest slices that GKE offers.
     """
     if generation not in generation_names():
         raise ValueError(f"{generation!r} is not a TPU generation; choose one of {', '.join(generation_names())}")
@@ -310,9 +311,10 @@ def resolve(generation: str, topology: str, machine_type: str | None = None) -> 
 
 
 def interpret(generation: str, topology: str) -> tuple[str, str]:
-    """Return generation and topology for what others call `trillium`, `v5litepod-16`, `2X4` or 16 (chips of a slice).
+    """Return generation and topology for other names such as `trillium`, `v5litepod-16`, `2X4` or 16 (chips of a
+    slice).
 
-    Words that are not understood are returned as they are.
+    Unknown words are returned unchanged.
     """
     found, chips = _typed(generation)
     other, other_chips = _typed(topology)
@@ -330,7 +332,7 @@ def interpret(generation: str, topology: str) -> tuple[str, str]:
 
 
 def _typed(word: str) -> tuple[Generation | None, int | None]:
-    """Return the generation that a word names, and the chips of a slice if it is an accelerator type."""
+    """Return the generation that a word stands for, and the chips of a slice if it is an accelerator type."""
     lower = word.strip().lower()
     for candidate in (lower, lower.removeprefix("tpu-")):
         parts = _TYPE.fullmatch(candidate)
@@ -346,7 +348,7 @@ def shape_of(machine_type: str, topology: str) -> SliceShape:
     """Return the slice of a node pool, by its machine type and topology.
 
     Raises:
-        ValueError: GKE does not offer it; the message lists what it offers instead.
+        ValueError: GKE does not offer it. The message lists what it offers instead.
     """
     names = {machine.name: generation.name for generation, machine in _machines()}
     if machine_type not in names:
@@ -355,7 +357,7 @@ def shape_of(machine_type: str, topology: str) -> SliceShape:
 
 
 def nearest_with_flex_start(shape: SliceShape) -> SliceShape:
-    """Return the slice most like `shape` that flex-start can provide."""
+    """Return the slice most similar to `shape` that flex-start can provide."""
     return min(
         (other for other in all_shapes() if other.flex_start and other.multi_host == shape.multi_host),
         key=lambda other: (other.topology != shape.topology, abs(other.chips - shape.chips), -other.chips_per_host),

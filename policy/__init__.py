@@ -1,1 +1,1 @@
-"""The rules that a plan must keep before it costs money."""
+"""The rules that a plan must satisfy before it costs money."""

@@ -1,6 +1,6 @@
 """The policy pack, as Pulumi starts it.
 
-Pulumi runs this folder as a program of its own, so the modules that rules and program share are one folder up.
+Pulumi runs this folder as a separate program, so the modules that rules and program share are one folder up.
 """
 
 import sys

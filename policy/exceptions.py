@@ -1,4 +1,4 @@
-"""Exceptions from rules, which the policy file of a stack contains: for which resources, why, and until when."""
+"""Exceptions from rules, which are part of a stack's policy file: for which resources, why, and until when."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from typing import Any
 from policy.rule import About, Level, Severity
 
 NOTICE = timedelta(days=60)
-"""Number of days before its last day from which an exception is reported as ending."""
+"""Number of days before the last day of an exception from which it is reported as ending."""
 
 LONGEST = timedelta(days=366)
-"""Longest time until the last day of an exception, so that every exception is reviewed once a year."""
+"""Maximum time to the last day of an exception, so that every exception is reviewed once a year."""
 
 ENDING = About(
     id="exceptions-ending",
@@ -23,7 +23,7 @@ ENDING = About(
     fix="Change what needs the exception, or review it and set a later expires_on in the stack's policy file.",
     link="https://www.pulumi.com/docs/iac/crossguard/configuration/",
 )
-"""The early warning. It is a policy of its own because Pulumi has one enforcement level per policy."""
+"""The early warning. It is a separate policy because Pulumi has one enforcement level per policy."""
 
 KEY = "exceptions"
 """Key of the exceptions in the settings of a rule."""
@@ -47,7 +47,7 @@ SCHEMA: Mapping[str, Any] = {
 """JSON schema of the list. Pulumi checks it before any rule runs."""
 
 NONE: Mapping[str, Any] = {"type": "array", "maxItems": 0}
-"""The same for a rule that allows no exceptions."""
+"""JSON schema for a rule that allows no exceptions."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,19 @@ class GrantedException:
     """Pattern of names in the program, such as `slices-*`. `*` includes the stack as a whole."""
     reason: str
     expires_on: date
-    """The last day on which it counts."""
+    """The last day on which it is valid."""
 
     def covers(self, name: str) -> bool:
-        """Return whether it is about the resource of this name. The stack as a whole has an empty name."""
+        """Return whether it applies to the resource of this name. The stack as a whole has an empty name."""
         return fnmatchcase(name, self.resource)
 
     def void(self, today: date) -> str | None:
-        """Return why it does not count on this day, or None if it counts."""
+        """Return why it is not valid on this day, or None if it is valid."""
         exception = f"The exception until {self.expires_on} ({self.reason})"
         if today > self.expires_on:
             return f"{exception} has expired."
         if self.expires_on - today > LONGEST:
-            return f"{exception} does not count yet: the latest last day is {today + LONGEST}."
+            return f"{exception} is not valid yet: the latest last day is {today + LONGEST}."
         return None
 
     def ends_soon(self, today: date) -> bool:
@@ -88,26 +88,26 @@ def granted(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
 
 
 def void(exceptions: Iterable[GrantedException], name: str, today: date) -> tuple[str, ...] | None:
-    """Return why the exceptions that cover a resource do not count, or None if one of them counts."""
+    """Return why the exceptions that cover a resource are not valid, or None if one of them is."""
     reasons = [exception.void(today) for exception in exceptions if exception.covers(name)]
     return None if None in reasons else tuple(reason for reason in reasons if reason)
 
 
 def longest(exceptions: Iterable[GrantedException], name: str, today: date) -> GrantedException | None:
-    """Return the exception that covers a resource the longest, or None if no exception that counts covers it."""
+    """Return the valid exception that covers a resource the longest, or None if there is none."""
     covering = [exception for exception in exceptions if exception.covers(name) and not exception.void(today)]
     return max(covering, key=lambda exception: exception.expires_on, default=None)
 
 
 def unknown_rules(policy_file: Mapping[str, object], rules: Iterable[About]) -> tuple[str, ...]:
-    """Return what is wrong with every name in a policy file that is not the name of a rule."""
+    """Return an error message for every name in a policy file that is not the name of a rule."""
     known = {about.id: about for about in rules}
     successors = {former: about.id for about in known.values() for former in about.replaces}
     messages: list[str] = []
     for name in sorted(policy_file.keys() - known.keys() - {_EVERY_RULE}):
         advice = "correct the name, or remove it if the rule is gone"
         if successor := successors.get(name):
-            advice = f"it is part of {successor} now; move its exceptions there, or remove them"
+            advice = f"it is now part of {successor}; move its exceptions there, or remove them"
         messages.append(f"expected the name of a rule, got {name!r}: {advice}")
     return tuple(messages)
 

@@ -1,4 +1,4 @@
-"""The rules as policies of a Pulumi policy pack: it converts the SDK's types, and writes the text of a finding."""
+"""The rules as policies of a Pulumi policy pack. Converts the SDK's types and formats findings."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,18 +37,18 @@ def _unknown_as_pulumi_knows_it() -> Generator[None]:
 
 
 def policies(rules: Iterable[Rule], today: Today) -> list[Policy]:
-    """Return the rules as Pulumi runs them, and the warning about exceptions that end soon."""
+    """Return the rules as Pulumi policies, and the warning about exceptions that end soon."""
     plan = _Plan()
     asked = [
         _resource_policy(rule, plan, today) if isinstance(rule, ResourceRule) else _stack_policy(rule, plan, today)
         for rule in rules
     ]
-    # The last one: it reports what the others noted.
+    # This policy comes last: it reports what the others noted.
     return [*asked, _ending_policy(plan, today)]
 
 
 def finding(about: About, message: str, void_exceptions: Iterable[str]) -> str:
-    """Return what a person reads below the title of the rule."""
+    """Return the description of the rule below its title."""
     return "\n".join(
         [
             message,
@@ -61,10 +61,10 @@ def finding(about: About, message: str, void_exceptions: Iterable[str]) -> str:
 
 
 class _Plan:
-    """What the program declares, as the policies of each resource saw it.
+    """What the program declares, as seen by the policies of each resource.
 
-    Policies of the stack run last, and get what the providers answered. A provider that is not configured yet, such as
-    that of a cluster that a first preview does not have, answers with empty objects.
+    Policies of the stack run last and receive the providers' answers. A provider that is not configured yet, such as
+    that of a cluster that does not exist in a first preview, answers with empty objects.
     """
 
     def __init__(self) -> None:
@@ -169,5 +169,5 @@ def _plain(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _name(urn: str | None) -> str:
-    # A name may contain `::`; the parts before it may not.
+    # A name may contain `::`, but the parts before it may not.
     return (urn or "").split("::", 3)[-1]

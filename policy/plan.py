@@ -1,8 +1,8 @@
 """The resources of a plan, and how rules read them.
 
-A preview does not know every value, such as the address of an account that is still to be made. An `Unknown` stands
-for such a value. A rule that reads one ends, and Pulumi reports that the rule could not run; `up` runs every rule
-again, with the values that are known by then, before it makes the resource.
+A preview does not know every value, such as the address of an account that does not exist yet. An `Unknown` represents
+such a value. A rule that reads one ends, and Pulumi reports that the rule could not run. `up` runs every rule again
+before it creates the resource, with the values that are known by then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ class NotKnownYetError(Exception):
 
 
 class Unknown:
-    """A value that a preview does not know. A rule can ask whether it is one, and nothing else."""
+    """A value that a preview does not know. A rule can only ask whether a value is unknown."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path

@@ -1,7 +1,7 @@
-"""What a rule of the policy pack is.
+"""Rules of the policy pack as a data type.
 
-A rule is a row of a table: which resources it looks at, what must hold of them, and what a person reads when it does
-not. Rules know nothing of Pulumi's policy SDK, so tests run them on plain values.
+A rule is a row of a table: the resources that it checks, the condition that they must satisfy, and the text that a
+person reads if they do not. Rules do not use Pulumi's policy SDK, so tests run them on plain values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from policy.plan import Declared, NotKnownYetError, at
 
 
 class Severity(StrEnum):
-    """How bad it is to break a rule."""
+    """Severity of a violation."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 class Level(StrEnum):
-    """What a violation does, unless the policy file of a stack says otherwise."""
+    """Effect of a violation, unless the policy file of a stack overrides it."""
 
     ADVISORY = "advisory"
     """It warns."""
@@ -42,21 +42,21 @@ class Violation:
 
 
 type Check = Callable[[Declared], Iterable[str]]
-"""Returns a message for everything that is wrong with a resource."""
+"""Yields a message for everything that is wrong with a resource."""
 type StackCheck = Callable[[Sequence[Declared]], Iterable[Violation]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a person reads about a rule."""
+    """Description of a rule for people."""
 
     id: str
     """Short name in kebab case. Policy files contain it, so it never changes."""
     severity: Severity
     title: str
-    """What must hold, as a sentence without its full stop."""
+    """The condition, as a sentence without its full stop."""
     why: str
-    """What happens otherwise."""
+    """The consequence of a violation."""
     fix: str
     """What to change in the stack file or the program."""
     link: str
@@ -64,7 +64,7 @@ class About:
     excusable: bool = True
     """Whether a policy file may contain exceptions from the rule."""
     replaces: tuple[str, ...] = ()
-    """Ids of earlier rules whose checks are part of this one now."""
+    """Ids of earlier rules whose checks are now part of this rule."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ def must_be_set(path: str) -> Check:
 
 
 def must_not_be(path: str, *refused: Any) -> Check:
-    """Return a check that a field has none of the refused values. None stands for a field that is not set."""
+    """Return a check that a field has none of the refused values. None represents a field that is not set."""
 
     def check(resource: Declared) -> Iterator[str]:
         found = at(resource.properties, *path.split("."))
@@ -143,5 +143,5 @@ def must_not_be(path: str, *refused: Any) -> Check:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a field in the words of a stack file."""
+    """Return the value of a field in the words of a stack file."""
     return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

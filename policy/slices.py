@@ -1,4 +1,4 @@
-"""The TPU slices of a plan, the jobs that run on them, and the queues that give out their chips."""
+"""The TPU slices of a plan, the jobs that run on them, and the queues that assign their chips."""
 
 import json
 from collections import Counter
@@ -23,14 +23,14 @@ _CONFIGURATION_FILE = "controller_manager_config.yaml"
 
 @dataclass(frozen=True)
 class TpuPool:
-    """A node pool, and the slice that it is."""
+    """A node pool and its slice."""
 
     resource: Declared
     shape: SliceShape
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of its nodes, including those that GKE sets."""
+        """Return the labels of its nodes, including those that GKE sets."""
         return {
             **(at(self.resource.properties, "nodeConfig", "labels") or {}),
             NODE_POOL_LABEL: at(self.resource.properties, "name"),
@@ -40,7 +40,7 @@ class TpuPool:
 
     @property
     def flex_start(self) -> bool:
-        """Whether its chips come by flex-start, queued or not."""
+        """Return whether its chips come by flex-start, queued or not."""
         return bool(at(self.resource.properties, "nodeConfig", "flexStart"))
 
     @property
@@ -49,22 +49,22 @@ class TpuPool:
 
     @property
     def spot(self) -> bool:
-        """Whether its chips are spot, or preemptible as spot used to be called."""
+        """Return whether its chips are spot, or preemptible, as spot used to be called."""
         return any(at(self.resource.properties, "nodeConfig", key) for key in ("spot", "preemptible"))
 
     @property
     def preemptible(self) -> bool:
-        """Whether Google may take its hosts back."""
+        """Return whether Google may take its hosts back."""
         return self.spot or self.flex_start
 
     @property
     def reservation_type(self) -> str | None:
-        """How it takes chips from reservations."""
+        """Return how it uses reservations."""
         return at(self.resource.properties, "nodeConfig", "reservationAffinity", "consumeReservationType")
 
     @property
     def on_demand(self) -> bool:
-        """Whether it is billed at the full price for as long as it exists."""
+        """Return whether it is billed at the full price for as long as it exists."""
         return not (self.preemptible or self.reservation_type == "SPECIFIC_RESERVATION")
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -74,7 +74,7 @@ class TpuPool:
 
 @dataclass(frozen=True)
 class SliceJob:
-    """A replicated job of a JobSet whose pods request chips: one Job for each slice, one pod for each host."""
+    """A replicated job of a JobSet whose pods request chips: one Job per slice, one pod per host."""
 
     resource: Declared
     """The JobSet."""
@@ -85,9 +85,10 @@ class SliceJob:
 
     @property
     def specification(self) -> Any:
-        """The trainer's specification: the only environment variable with a JSON object that has a key `training`.
+        """Return the trainer's specification: the only environment variable with a JSON object that has a key
+        `training`.
 
-        None for a program that is not the trainer.
+        Return None for a program that is not the trainer.
         """
         variables = (variable for container in every(self.pod, "containers") for variable in every(container, "env"))
         values = (_json(at(variable, "value") or "") for variable in variables)
@@ -110,10 +111,10 @@ def is_tpu(pool: Declared) -> bool:
 
 
 def shape(pool: Declared) -> SliceShape:
-    """Return the slice that a TPU pool is; without a topology it is a slice of a single host.
+    """Return the slice of a TPU pool. Without a topology it is a slice of a single host.
 
     Raises:
-        ValueError: GKE does not offer it; the message lists the nearest slices that it offers.
+        ValueError: GKE does not offer it. The message lists the nearest slices that it offers.
     """
     machine_type = at(pool.properties, "nodeConfig", "machineType")
     return _shape(machine_type, at(pool.properties, "placementPolicy", "tpuTopology"))
@@ -136,7 +137,7 @@ def slice_jobs(resources: Iterable[Declared]) -> list[SliceJob]:
 
 
 def flavors(resources: Iterable[Declared]) -> dict[str, list[TpuPool]]:
-    """Return the slices that each ResourceFlavor counts, by the name of the flavor."""
+    """Return the slices that each ResourceFlavor counts, by name of the flavor."""
     resources = list(resources)
     pools = tpu_pools(resources)
     labels = {
@@ -167,9 +168,9 @@ def given_out(resources: Iterable[Declared]) -> Counter[str]:
 
 
 def configurations(resources: Iterable[Declared]) -> list[Mapping[str, Any]]:
-    """Return Kueue's own configuration, once for each place in which the plan shows it.
+    """Return Kueue's own configuration, once for each place where the plan contains it.
 
-    The program passes it to the chart, and the engine shows policies the objects of the chart.
+    The program passes it to the chart, and the engine shows the chart's objects to policies.
     """
     return [yaml.safe_load(written) for written in _written(resources)]
 
@@ -206,13 +207,13 @@ def _tpu_pool(pool: Declared) -> TpuPool | None:
 
 @cache
 def _shape(machine_type: str, topology: str | None) -> SliceShape:
-    # Cached because every rule on slices looks up all slices of a plan.
+    # Cached, because every rule on slices looks up all slices of a plan.
     alone = (each.topology for each in all_shapes() if each.machine_type == machine_type and not each.multi_host)
     return shape_of(machine_type, topology or next(alone, ""))
 
 
 def _takes_chips(container: Any) -> bool:
-    # Kubernetes takes a limit without a request for a request.
+    # Kubernetes treats a limit without a request as a request.
     return any(quantity(at(container, "resources", kind, TPU_RESOURCE) or 0) for kind in ("requests", "limits"))
 
 

@@ -71,7 +71,7 @@ def prepare(report: Report) -> Programs:
 
 
 def prepare_one(program: Program, report: Report) -> Path:
-    """Path of the program, which is built if it is missing.
+    """Return the path of the program, which is built if it is missing.
 
     Raises:
         ProgramsError: no Go to build with, the build failed, or the cache folder cannot be written.
@@ -82,7 +82,7 @@ def prepare_one(program: Program, report: Report) -> Path:
 
 
 def prepare_copy(copy: Copy, report: Report) -> Path:
-    """Path of the data, which is copied from its Go module if it is missing.
+    """Return the path of the data, which is copied from its Go module if it is missing.
 
     Raises:
         ProgramsError: no Go to fetch it with, or the cache folder cannot be written.

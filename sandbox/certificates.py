@@ -59,7 +59,7 @@ class KeyPair:
 
 
 def authority(common_name: str, dns_names: Sequence[str] = ()) -> KeyPair:
-    """A new certificate authority."""
+    """Return a new certificate authority."""
     key, name = _new_key(), _name(common_name)
     builder = _builder(name, name, key, key)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -75,7 +75,7 @@ def signed(
     dns_names: Sequence[str] = (),
     addresses: Sequence[str] = (),
 ) -> KeyPair:
-    """A key pair for a server (`dns_names`, `addresses`) or a client (`common_name`, `organization`)."""
+    """Return a key pair for a server (`dns_names`, `addresses`) or a client (`common_name`, `organization`)."""
     key = _new_key()
     builder = _builder(_name(common_name, organization), issuer.certificate.subject, key, issuer.key)
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -113,7 +113,7 @@ def ensure(site: Site) -> None:
 
 
 def kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:
-    """A kubeconfig of one cluster and one user, as YAML."""
+    """Return a kubeconfig of one cluster and one user, as YAML."""
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
     content = {
         "apiVersion": "v1",

@@ -36,7 +36,7 @@ class SandboxError(RuntimeError):
 
 
 def running(site: Site) -> int | None:
-    """Pid of the site's daemon, or None."""
+    """Return the pid of the site's daemon, or None."""
     held = lock(site)
     try:
         held.acquire(timeout=0)
@@ -81,7 +81,7 @@ def start(site: Site, on_phase: Callable[[str], None]) -> None:
 
 
 def webhook_port_error(user: int, first_unprivileged_port: int) -> str | None:
-    """Why `user` may not listen where Kubernetes calls webhooks; None if the user may."""
+    """Return why `user` may not listen where Kubernetes calls webhooks; None if the user may."""
     if user == 0 or first_unprivileged_port <= WEBHOOK_PORT:
         return None
     return (
@@ -124,7 +124,7 @@ def _follow_start(site: Site, daemon: subprocess.Popen[bytes], log: Path, on_pha
 
 
 def lock(site: Site) -> FileLock:
-    """The lock that the daemon holds while it lives."""
+    """Return the lock that the daemon holds while it lives."""
     site.root.mkdir(parents=True, exist_ok=True)
     return FileLock(site.root / "daemon.lock", is_singleton=False)
 

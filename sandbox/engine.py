@@ -240,7 +240,7 @@ class Engine:
             administrator(self._site).patch(f"{BINDINGS}/{name}", {"spec": {"validationActions": [action]}})
 
     def resources(self) -> list[dict[str, Any]]:
-        """Resources in the state, except providers and the stack itself."""
+        """Return the resources in the state, except providers and the stack itself."""
         if not (self._site.root / "state").exists():
             return []
         state = self._stack().export_stack().deployment or {}
@@ -251,7 +251,7 @@ class Engine:
         ]
 
     def destroyable(self) -> bool:
-        """Whether the state holds cloud or cluster resources."""
+        """Return whether the state holds cloud or cluster resources."""
         return any(resource.get("custom") for resource in self.resources())
 
     def _stack(self) -> automation.Stack:
@@ -304,7 +304,7 @@ class Engine:
 
 
 def stack_in(site: Site, programs: Programs, name: str, program: Callable[[], None]) -> automation.Stack:
-    """The stack of that name in the sandbox's state, created if necessary, with a program for its operations."""
+    """Return the stack of that name in the sandbox's state, created if necessary, with a program for its operations."""
     options = automation.LocalWorkspaceOptions(
         work_dir=str(project_folder(site)),
         env_vars=environment(site),
@@ -323,7 +323,7 @@ def project_folder(site: Site) -> Path:
 
 
 def environment(site: Site) -> dict[str, str]:
-    """Variables by which Pulumi finds the sandbox's state, programs and certificates."""
+    """Return the variables by which Pulumi finds the sandbox's state, programs and certificates."""
     return {
         # Pulumi would write content types to files next to the state without replacing them atomically: a command that
         # reads the state while an `up` writes it would sometimes fail (EOF).
@@ -353,7 +353,8 @@ def _secret_key(name: str) -> str:
 
 
 def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The plain part of a configuration, and the keys of the rest: names in `secrets`, other sections as a whole."""
+    """Return the plain part of a configuration, and the keys of the rest: names in `secrets`, other sections as a
+    whole."""
     plain = {key: value for key, value in config.items() if hide_encrypted(value) == value}
     keys = [key for key in config if key not in plain]
     if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:

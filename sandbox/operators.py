@@ -50,7 +50,7 @@ class _Operator:
     available: bool = False
 
     def outdated(self, deployment: Json) -> bool:
-        """Whether the Deployment has changed since, or the process has ended."""
+        """Return whether the Deployment has changed since, or the process has ended."""
         changed = self.deployment["metadata"]["generation"] != deployment["metadata"]["generation"]
         return changed or not self.server.running()
 
@@ -129,7 +129,7 @@ class Operators:
         self._running[deployment["metadata"]["uid"]] = _Operator(deployment, server, health_url)
 
     def _program(self, name: str, deployment: Json) -> Path | None:
-        """The operator in the version that the Deployment declares."""
+        """Return the operator in the version that the Deployment declares."""
         try:
             return self._programs.operator(name, deployment["metadata"]["labels"].get(_VERSION_LABEL)).path
         except ProgramsError as error:
@@ -237,14 +237,15 @@ class Operators:
 
 
 def program_of(deployment: Json) -> str | None:
-    """The operator that the last path element of the Deployment's image names; None if it is another program."""
+    """Return the operator that the last path element of the Deployment's image names; None if it is another program."""
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     name = image.split("@")[0].rpartition("/")[2].partition(":")[0]
     return name if name in OPERATORS else None
 
 
 def awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
-    """Objects, besides the status, that the published Kubernetes plugin waits for, with their paths and in order.
+    """Return the objects, besides the status, that the published Kubernetes plugin waits for, with their paths and in
+    order.
 
     They are a ReplicaSet of the Deployment's revision and Endpoints of the Services.
     """
@@ -297,12 +298,12 @@ def _calls(webhook: Json, namespace: str, service: str) -> bool:
 
 
 def _insists_on_folder(settings: Json) -> bool:
-    """Whether the rotator insists on a fixed folder of the machine, as JobSet 0.12 does."""
+    """Return whether the rotator insists on a fixed folder of the machine, as JobSet 0.12 does."""
     return settings["apiVersion"].startswith("config.jobset.x-k8s.io/")
 
 
 def configuration(settings: Json, address: str, serving: Path) -> Json:
-    """The chart's configuration, with the Service's address in place of a pod's.
+    """Return the chart's configuration, with the Service's address in place of a pod's.
 
     Without leader election (there is one process, and an API pause must not end it), metrics port, the visibility
     server, which would write below `/`, and JobSet's certificate rotator (see `_insists_on_folder`).

@@ -119,7 +119,7 @@ class Copy:
 
 
 def chart_of(program: Program) -> Copy:
-    """The Helm chart of one of the OPERATORS."""
+    """Return the Helm chart of one of the OPERATORS."""
     return Copy(f"charts/{program.name}", program.module, program.version_of)
 
 
@@ -156,12 +156,12 @@ def cache_folder() -> Path:
 
 
 def version_of(program: Program) -> str:
-    """The program's version without the leading v."""
+    """Return the program's version without the leading v."""
     return module_version(program.module, program.version_of)
 
 
 def module_version(tool: str, go_module: str) -> str:
-    """Version of a Go module that `tools/TOOL/go.mod` requires, without the leading v."""
+    """Return the version of a Go module that `tools/TOOL/go.mod` requires, without the leading v."""
     text = (TOOLS / tool / "go.mod").read_text()
     match = re.search(rf"^(?:require)?\s*{re.escape(go_module)} v(\S+)( //.*)?$", text, re.MULTILINE)
     if match is None:
@@ -170,7 +170,7 @@ def module_version(tool: str, go_module: str) -> str:
 
 
 def build_flags(tool: str) -> tuple[str, ...]:
-    """Flags of `go build`, which are part of the cache folder's key because they change the result.
+    """Return the flags of `go build`, which are part of the cache folder's key because they change the result.
 
     Without DWARF, which the linker drops anyway, a build takes a seventh less CPU time.
     """
@@ -178,7 +178,7 @@ def build_flags(tool: str) -> tuple[str, ...]:
 
 
 def module_folder(tool: str) -> Path:
-    """Cache folder for the builds of `tools/TOOL`, keyed by its lock."""
+    """Return the cache folder for the builds of `tools/TOOL`, keyed by its lock."""
     digest = hashlib.sha256(" ".join(build_flags(tool)).encode())
     for name in ("go.mod", "go.sum"):
         digest.update((TOOLS / tool / name).read_bytes())
@@ -186,12 +186,12 @@ def module_folder(tool: str) -> Path:
 
 
 def cached_path(program: Program) -> Path:
-    """Path of the program once it is built."""
+    """Return the path of the program once it is built."""
     return module_folder(program.module) / "bin" / program.name
 
 
 def copied_path(copy: Copy) -> Path:
-    """Path of the folder or file once it is copied."""
+    """Return the path of the folder or file once it is copied."""
     return module_folder(copy.tool) / copy.name
 
 
@@ -217,7 +217,7 @@ class Programs:
         return self.paths[name]
 
     def operator(self, name: str, version: str | None) -> Operator:
-        """The operator of that name and version; `None` is the newest version.
+        """Return the operator of that name and version; `None` is the newest version.
 
         Raises:
             ProgramsError: the sandbox does not have it; the message says what to do.
@@ -237,7 +237,7 @@ class Programs:
 
 
 def found() -> Programs:
-    """The programs that are already built.
+    """Return the programs that are already built.
 
     Raises:
         ProgramsError: some are missing; the message names them and the command that builds them.
@@ -251,12 +251,12 @@ def found() -> Programs:
 
 
 def versions() -> dict[str, str]:
-    """Version of each program, without the leading v, from the `go.mod` that names it."""
+    """Return the version of each program, without the leading v, from the `go.mod` that names it."""
     return {program.name: version_of(program) for program in PROGRAMS}
 
 
 def existing(program: Program) -> Path | None:
-    """Path of the program in the cache folder or on PATH; None if it must be built."""
+    """Return the path of the program in the cache folder or on PATH; None if it must be built."""
     cached = cached_path(program)
     return cached if cached.is_file() else _on_path(program)
 

@@ -50,7 +50,7 @@ def lock_holder(site: Site, stack: str) -> Holder | None:
 
 
 def _runs_since(pid: int, moment: float) -> bool:
-    """Whether the process that had this pid at that moment is still running."""
+    """Return whether the process that had this pid at that moment is still running."""
     try:
         process = psutil.Process(pid)
         # After a restart of the machine another process may have the pid.
@@ -89,7 +89,7 @@ def _found(site: Site, resource: dict[str, Any], known: set[tuple[str, Any]]) ->
 
 
 def _in_cluster(site: Site, inputs: dict[str, Any]) -> str | None:
-    """The id that the Kubernetes provider gives an object, if the object exists."""
+    """Return the id that the Kubernetes provider gives an object, if the object exists."""
     metadata = inputs.get("metadata", {})
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if name is None:
@@ -103,7 +103,7 @@ def _in_cluster(site: Site, inputs: dict[str, Any]) -> str | None:
 
 
 def _in_cloud(site: Site, resource: dict[str, Any]) -> Iterator[str]:
-    """Ids of the cloud's resources that have every plain value of its inputs."""
+    """Yield the ids of the cloud's resources that have every plain value of its inputs."""
     wanted = {key: value for key, value in resource.get("inputs", {}).items() if isinstance(value, str)}
     for identifier, properties in Cloud(site.cloud).every(resource["type"]):
         if all(properties.get(key) == value for key, value in wanted.items()):

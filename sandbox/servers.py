@@ -42,7 +42,7 @@ def holds_within(seconds: float, condition: Callable[[], bool], poll_seconds: fl
 
 
 def log_end(log: Path, lines: int = _LOG_LINES_SHOWN) -> str:
-    """The last lines of a log, for an error message."""
+    """Return the last lines of a log, for an error message."""
     shown = log.read_text(errors="replace").splitlines()[-lines:]
     return "".join(["the end of ", str(log), ":", *(f"\n  {line}" for line in shown)])
 
@@ -110,7 +110,7 @@ class ServerProcess:
 
 
 def answers(url: str, pool: urllib3.PoolManager) -> bool:
-    """Whether an HTTP server of this machine answers `url` with 200. `pool` uses no proxy."""
+    """Return whether an HTTP server of this machine answers `url` with 200. `pool` uses no proxy."""
     try:
         return pool.request("GET", url, timeout=_PROBE_SECONDS, retries=False).status == 200
     except (urllib3.exceptions.HTTPError, OSError):

@@ -65,7 +65,7 @@ class Site:
 
     @property
     def gcs_options(self) -> dict[str, str]:
-        """Options with which gcsfs speaks to the local GCS server from outside of pods."""
+        """Return the options with which gcsfs speaks to the local GCS server from outside of pods."""
         return {"endpoint_url": self.gcs_url, "token": "anon", "project": "sandbox"}
 
     @property
@@ -78,7 +78,7 @@ class Site:
 
     @property
     def kubeconfig(self) -> Path:
-        """Kubeconfig of the cluster administrator, for people and for the sandbox itself."""
+        """Return the path of the kubeconfig of the cluster administrator, for people and for the sandbox itself."""
         return self.root / "kubeconfig"
 
     @property
@@ -87,22 +87,22 @@ class Site:
 
     @property
     def cloud(self) -> Path:
-        """One JSON file for each Google Cloud resource that exists here."""
+        """Return the folder with one JSON file for each Google Cloud resource that exists here."""
         return self.root / "cloud"
 
     @property
     def buckets(self) -> Path:
-        """Files of the GCS server."""
+        """Return the folder with the files of the GCS server."""
         return self.root / "buckets"
 
     @property
     def logs(self) -> Path:
-        """Logs of the sandbox's servers, and of pods in `pods/NAMESPACE_POD_UID/CONTAINER.log`."""
+        """Return the folder with the logs of servers, and of pods in `pods/NAMESPACE_POD_UID/CONTAINER.log`."""
         return self.root / "logs"
 
     @property
     def pods(self) -> Path:
-        """Working folders of running pods."""
+        """Return the folder with the working folders of running pods."""
         return self.root / "pods"
 
     @property
@@ -111,7 +111,7 @@ class Site:
 
     @property
     def servers(self) -> Path:
-        """Pids of the servers that the daemon keeps up, one file for each by its name."""
+        """Return the folder with the pids of servers, one file for each by its name."""
         return self.root / "servers"
 
     @property
@@ -119,16 +119,16 @@ class Site:
         return self.root / "daemon.pid"
 
     def pod_logs(self, folder: str) -> Path:
-        """Folder of a pod's logs, one file for each container. It outlives the pod."""
+        """Return the folder of a pod's logs, one file for each container. It outlives the pod."""
         return self.logs / "pods" / folder
 
     def pod_address(self, namespace: str, name: str) -> str:
-        """The loopback address of a pod: a hash of its name, so it is known before the pod exists."""
+        """Return the loopback address of a pod: a hash of its name, so it is known before the pod exists."""
         digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
         return f"127.{self.block}.{1 + digest[0] % 127}.{1 + digest[1] % 254}"
 
     def client_environment(self) -> dict[str, str]:
-        """Environment that makes Google client libraries, TensorStore and gcsfs use the local GCS server."""
+        """Return the environment that makes Google client libraries, TensorStore and gcsfs use the local GCS server."""
         return {
             "STORAGE_EMULATOR_HOST": self.gcs_url,
             "TENSORSTORE_GCS_HTTP_URL": self.gcs_url,
@@ -137,12 +137,12 @@ class Site:
 
 
 def pod_folder(namespace: str, name: str, uid: str) -> str:
-    """Name of a pod's folder in `pods` and `logs/pods`."""
+    """Return the name of a pod's folder in `pods` and `logs/pods`."""
     return f"{namespace}_{name}_{uid}"
 
 
 def load(root: Path) -> Site:
-    """The site that was created in `root`.
+    """Return the site that was created in `root`.
 
     Raises:
         FileNotFoundError: there is no sandbox in `root`.
@@ -152,7 +152,7 @@ def load(root: Path) -> Site:
 
 
 def from_environment() -> Site:
-    """The site named by `TPU_MULTISLICE_SANDBOX`.
+    """Return the site named by `TPU_MULTISLICE_SANDBOX`.
 
     Raises:
         RuntimeError: the variable is not set, so this is not a process of a sandbox.
@@ -164,7 +164,7 @@ def from_environment() -> Site:
 
 
 def create(root: Path) -> Site:
-    """The site in `root`, created on a free address block if it does not exist yet.
+    """Return the site in `root`, created on a free address block if it does not exist yet.
 
     Raises:
         RuntimeError: every block is in use.
@@ -180,7 +180,7 @@ def create(root: Path) -> Site:
 
 
 def taken_ports(site: Site) -> list[int]:
-    """Ports of the site's servers that are in use, in ascending order."""
+    """Return the ports of the site's servers that are in use, in ascending order."""
     ports = (site.etcd_port, site.etcd_peer_port, site.gcs_port, site.api_server_port, site.kubelet_port)
     return [port for port in sorted(ports) if not can_listen(site.address, port)]
 
@@ -195,7 +195,7 @@ def _free_block() -> int:
 
 
 def can_listen(address: str, port: int) -> bool:
-    """Whether the port of the address is free."""
+    """Return whether the port of the address is free."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -206,12 +206,12 @@ def can_listen(address: str, port: int) -> bool:
 
 
 def administrator(site: Site) -> ApiServer:
-    """A client of the site's API server with the administrator's certificate; nothing is sent yet."""
+    """Return a client of the site's API server with the administrator's certificate; nothing is sent yet."""
     return ApiServer(site.api_server_url, _pool(site, "admin"))
 
 
 def etcd(site: Site) -> urllib3.PoolManager:
-    """Connections to the site's etcd, with the only certificate that it accepts."""
+    """Return the connections to the site's etcd, with the only certificate that it accepts."""
     return _pool(site, "etcd")
 
 

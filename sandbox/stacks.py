@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, override
 
 from infra.kubernetes import ApiServer
-from infra.stacks import Stacks, StacksError, printed
+from infra.stacks import Stacks, StacksError, run_command
 from sandbox.programs import found
 from sandbox.site import administrator, load
 
@@ -34,7 +34,7 @@ class SandboxStacks(Stacks):
         from sandbox.engine import environment, project_folder
 
         variables = os.environ | environment(self.site)
-        return printed([self._pulumi, *arguments, "--non-interactive"], project_folder(self.site), variables)
+        return run_command([self._pulumi, *arguments, "--non-interactive"], project_folder(self.site), variables)
 
     @override
     def api(self, outputs: Mapping[str, Any]) -> ApiServer:

@@ -45,7 +45,7 @@ SINGLE_HOST = TpuWorker(("localhost",), worker_id=0, slice_id=0, slice_count=1, 
 
 
 def cluster_variables(worker: TpuWorker) -> dict[str, str]:
-    """Variables with the place of a TPU container among the others.
+    """Return the variables with the place of a TPU container among the others.
 
     On GKE the webhook sets them for multi-host slices, and the metadata server provides them to single hosts.
     """
@@ -60,7 +60,7 @@ def cluster_variables(worker: TpuWorker) -> dict[str, str]:
 
 
 def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, str]:
-    """Variables that the webhook adds on 7x, where several containers of a pod may share the host's chips."""
+    """Return the variables that the webhook adds on 7x, where several containers of a pod may share a host's chips."""
     addresses = (
         f"{hostname}:{FIRST_PROCESS_PORT + process % processes_per_host}"
         for process, hostname in enumerate(worker.slice_hostnames)
@@ -72,7 +72,7 @@ def process_variables(worker: TpuWorker, processes_per_host: int) -> dict[str, s
 
 
 def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
-    """Variables that the device plugin adds to a container with `chips` chips of a host of `shape`.
+    """Return the variables that the device plugin adds to a container with `chips` chips of a host of `shape`.
 
     Raises:
         ValueError: the device plugin does not allocate that many chips.
@@ -93,7 +93,7 @@ def device_plugin_variables(shape: SliceShape, chips: int) -> dict[str, str]:
 
 
 def cpu_devices(device_count: int, address: str) -> dict[str, str]:
-    """Variables that replace the chips of a host at `address` by `device_count` CPU devices.
+    """Return the variables that replace the chips of a host at `address` by `device_count` CPU devices.
 
     Compiled programs are not cached. When XLA loads one for CPUs, it loses the order between collectives inside loops
     and those outside (`ThunkSequenceSerDesProtobuf::FromProto` makes a communicator for each loop), and devices then
@@ -110,12 +110,12 @@ def cpu_devices(device_count: int, address: str) -> dict[str, str]:
 
 
 def requested_chips(container: Json) -> int:
-    """Number of chips that a container requests; 0 for a container without TPUs."""
+    """Return the number of chips that a container requests; 0 for a container without TPUs."""
     return int(container.get("resources", {}).get("limits", {}).get(TPU_RESOURCE, 0))
 
 
 def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, str]:
-    """Variables that GKE's webhook adds to the container's specification.
+    """Return the variables that GKE's webhook adds to the container's specification.
 
     It acts on Indexed Jobs of several pods with a subdomain; other TPU pods are single hosts. Init containers get
     nothing here, because GKE does not document that they do.
@@ -131,7 +131,7 @@ def webhook_variables(container: Json, pod: Pod, job: Json | None) -> dict[str, 
 
 
 def device_variables(container: Json, node: Json) -> dict[str, str]:
-    """Variables that the device plugin adds when the container is created.
+    """Return the variables that the device plugin adds when the container is created.
 
     Raises:
         ConfigError: the node's labels do not describe a slice that GKE offers, or the number of chips is not possible.
@@ -147,7 +147,7 @@ def device_variables(container: Json, node: Json) -> dict[str, str]:
 
 
 def cpu_variables(container: Json, node: Json, address: str) -> dict[str, str]:
-    """CPU devices in place of the chips of a container that `device_variables` accepts.
+    """Return CPU devices in place of the chips of a container that `device_variables` accepts.
 
     They override what the container declares, such as JAX's platform.
     """

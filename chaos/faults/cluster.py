@@ -146,7 +146,7 @@ def _runs_on(nodes: set[str], pod: Json) -> bool:
 
 
 def _as_registered(node: Json) -> Json:
-    """The Node as its kubelet first registers it, without what the cluster has added since."""
+    """Return the Node as its kubelet first registers it, without what the cluster has added since."""
     taints = [each for each in node["spec"].get("taints", []) if not each["key"].startswith(_SYSTEM_TAINTS)]
     return {
         "apiVersion": "v1",

@@ -45,7 +45,7 @@ def _repair(target: Target) -> None:
 
 
 def _says(target: Target, job: str, text: str) -> bool:
-    """Whether the cause in a failure record of the job contains the text."""
+    """Return whether the cause in a failure record of the job contains the text."""
     records = target.folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 

@@ -55,7 +55,7 @@ def between_saves(
     anytime: bool = False,
     job: Mapping[str, object] | None = None,
 ) -> Fault:
-    """A fault that strikes a paced job after its first save and before its second."""
+    """Return a fault that strikes a paced job after its first save and before its second."""
     return Fault(name, what, strike, expected, at_step=BETWEEN_SAVES, anytime=anytime, job=job or {}, edit=PACED)
 
 
@@ -70,7 +70,7 @@ def event_of_kill(job: str, *hosts: str) -> str:
 
 
 def preempted(name: str) -> Expected:
-    """The job of that name receives SIGTERM: it saves, leaves a record, and the restart does not count."""
+    """Return what is expected if job `name` receives SIGTERM: it saves, leaves a record, and the restart does not count."""
     endings = frozenset({"PREEMPTED"})
     return Expected(charged=0, endings=endings, culprit=f"{name}-slice-", cause="SIGTERM", lost_steps=0)
 

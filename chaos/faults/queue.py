@@ -47,7 +47,7 @@ def asking(target: Target, job: str) -> Generator[None]:
 
 
 def has_pods(target: Target, job: str) -> bool:
-    """Whether the rival of `job` was admitted."""
+    """Return whether the rival of `job` was admitted."""
     return bool(target.pods(_name(job)))
 
 

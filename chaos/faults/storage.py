@@ -245,7 +245,7 @@ def _stop_for_a_while(target: Target, job: str) -> None:
 
 
 def _saved(target: Target, job: str, step: int) -> float:
-    """Time when the leader recorded the save of `step`; 0: not yet."""
+    """Return the time when the leader recorded the save of `step`; 0: not yet."""
     saves = target.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
@@ -265,7 +265,7 @@ def _fill(target: Target, job: str) -> None:
 
 
 def _logged(target: Target, job: str, words: str) -> bool:
-    """Whether a pod of the job wrote these words."""
+    """Return whether a pod of the job wrote these words."""
     logs = (target.site.logs / "pods").glob(f"{NAMESPACE}_{job}-*/*.log")
     return any(words in log.read_text(errors="replace") for log in logs)
 

@@ -60,7 +60,7 @@ class Sabotage:
     """Delay before the deed."""
 
     def concerns(self, environment: Mapping[str, str]) -> bool:
-        """Whether the process with this environment is such a host in that attempt."""
+        """Return whether the process with this environment is such a host in that attempt."""
         attempt = environment.get("JOB_RESTART_ATTEMPT")
         return own_name(environment) in self.hosts and (self.start is None or attempt == str(self.start))
 
@@ -143,7 +143,7 @@ class _Loader(SourceFileLoader):
 
 
 def wrapped(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
-    """The function, changed to misbehave in the calls that `what` describes."""
+    """Return the function, changed to misbehave in the calls that `what` describes."""
     count = _Count(what)
 
     @functools.wraps(function)
@@ -179,7 +179,7 @@ class _Count:
     calls: int = 0
 
     def due(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-        """Whether this call misbehaves."""
+        """Return whether this call misbehaves."""
         if self.what.about and self.what.about not in repr((arguments, named)):
             return False
         self.calls += 1
@@ -188,7 +188,7 @@ class _Count:
 
 
 def _on_node_of(host: str, environment: Mapping[str, str]) -> bool:
-    """Whether this process runs on the node on which that host first ran, which the host records."""
+    """Return whether this process runs on the node on which that host first ran, which the host records."""
     from etils import epath
 
     from workloads.spec import JOB_SPEC_VARIABLE, NODE_VARIABLE

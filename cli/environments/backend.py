@@ -15,7 +15,7 @@ from typing import Any, override
 
 from cli.environments.files import POLICY, Files
 from cli.sandbox_folder import lock_sandbox
-from infra.stacks import Stacks, StacksError, understood
+from infra.stacks import Stacks, StacksError, explain_parse_errors
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.stacks import SandboxStacks
@@ -48,13 +48,13 @@ class Backend:
 
     def names(self) -> Sequence[str]:
         """Return the names of all stacks of the project."""
-        with understood("stack ls"):
+        with explain_parse_errors("stack ls"):
             return [stack["name"].rpartition("/")[2] for stack in json.loads(self._stacks.ask("stack", "ls", "--json"))]
 
     def updates(self, name: str) -> Sequence[Update]:
         """Return the updates of a stack, newest first."""
         history = self._stacks.ask("stack", "history", "--json", f"--page-size={_MOST_UPDATES}", "--stack", name)
-        with understood("stack history"):
+        with explain_parse_errors("stack history"):
             return [
                 Update(each["kind"], each["result"], datetime.fromisoformat(each["startTime"]), _plain(each["config"]))
                 for each in json.loads(history)
@@ -67,7 +67,7 @@ class Backend:
     def resources(self, name: str) -> Sequence[str]:
         """Return the resources of a stack, without components and providers."""
         exported = self._stacks.ask("stack", "export", "--stack", name)
-        with understood("stack export"):
+        with explain_parse_errors("stack export"):
             state = json.loads(exported)["deployment"] or {}
             return [
                 f"{resource['type']} {resource['urn'].rpartition('::')[2]}"

@@ -119,7 +119,7 @@ class Verdict(Spec):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The verdict as text. The first line is the outcome."""
+        """Return the verdict as text. The first line is the outcome."""
         if self.outcome == "paused":
             return (self._headline(),)
         details = [

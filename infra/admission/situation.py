@@ -36,7 +36,7 @@ class FlavorQuota(Spec):
 
     @property
     def kept(self) -> int:
-        """Chips that the queue does not lend."""
+        """Return the chips that the queue does not lend."""
         return 0 if self.lending_limit is None else max(0, self.nominal - self.lending_limit)
 
 
@@ -60,7 +60,7 @@ class Queue(Spec):
 
     @property
     def stopped(self) -> bool:
-        """Whether it admits nothing."""
+        """Return whether it admits nothing."""
         return self.stop_policy != "None"
 
 
@@ -104,7 +104,7 @@ class Workload(Spec):
 
     @cached_property
     def usage(self) -> Chips:
-        """Chips that it has quota of."""
+        """Return the chips that it has quota of."""
         return chips_of(self.pod_sets, self.admission.flavors) if self.admission else {}
 
 

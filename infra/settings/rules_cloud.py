@@ -1,4 +1,4 @@
-"""Rules of place and slices: region, zones, addresses, what GKE offers, and the size of the system nodes."""
+"""Rules for location and slices: region, zones, addresses, what GKE offers, and the size of the system nodes."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,28 +12,28 @@ from infra.settings.stack import Draft, Section, Shapes, join_names
 from infra.tpu import BLOCK_GENERATION, FLEX_START_GENERATIONS, all_shapes, interpret, nearest_with_flex_start, resolve
 
 type _Ranges = Mapping[str, IPv4Network]
-"""The ranges that the stack uses, by setting."""
+"""Address ranges that the stack uses, by setting."""
 
 SUBNET_OVERHEAD = 4
-"""Addresses of each subnet that Google Cloud keeps (https://cloud.google.com/vpc/docs/subnets)."""
+"""Number of addresses of each subnet that Google Cloud reserves (https://cloud.google.com/vpc/docs/subnets)."""
 CONTROL_PLANE_ADDRESSES = 1
 """The endpoint of the control plane is in the subnet of the nodes."""
 SPARE_SYSTEM_NODES = 1
-"""An upgrade of the system pool makes a new node before it removes an old one."""
+"""Additional nodes in an upgrade of the system pool, which creates a new node before it removes an old one."""
 
 _ADDRESS_BITS = 32
 _PREFIXES = {"nodes": (8, 29), "pods": (9, 21), "services": (16, 27), "second_nodes": (8, 29)}
-"""Widest and narrowest range that GKE accepts, by setting
+"""Prefix of the widest and the narrowest range that GKE accepts, by setting
 (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing)."""
 _PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "240.0.0.0/4")))
 """Private blocks in which a subnet may be (https://cloud.google.com/vpc/docs/subnets#valid-ranges)."""
 _CONTROLLERS = 2
 _SHARE = 2
-"""The controllers may take one part in so many of a machine; the rest is for GKE's own pods."""
+"""The controllers may use one in this many parts of a machine. The rest is for GKE's own pods."""
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of place, addresses, system nodes, placement and environment."""
+    """Yield the errors of location, addresses, system nodes, placement and environment."""
     yield from _zones(draft)
     yield from _authorized_networks(draft)
     yield from _encryption_key(draft)
@@ -47,7 +47,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
 
 
 def check_offered(path: str, group: Section) -> FieldError | None:
-    """Return the error of a group whose slices do not exist, or are written in other words than GKE's."""
+    """Return the error of a group whose slices do not exist, or are not written in GKE's terms."""
     generation, topology, machine_type = (group.get(key) for key in ("generation", "topology", "machine_type"))
     if not isinstance(generation, str) or not isinstance(topology, str | int):
         return None
@@ -61,12 +61,12 @@ def check_offered(path: str, group: Section) -> FieldError | None:
         shape = resolve(*understood, machine_type)
     except ValueError as error:
         return FieldError(path, "a slice that GKE offers", got, str(error), other)
-    fix = f"write it so: {shape.accelerator_type} has {shape.chips} chips on {shape.hosts} hosts"
+    fix = f"write it as GKE does: {shape.accelerator_type} has {shape.chips} chips on {shape.hosts} hosts"
     return FieldError(path, "a slice that GKE offers", got, fix, other) if other else None
 
 
 def check_slices(name: str, draft: Draft) -> Iterator[FieldError]:
-    """Yield the errors of one slice group that GKE offers: its capacity and its second network."""
+    """Yield the errors of a slice group that GKE offers: its capacity and its second network."""
     yield from _capacity(f"slices.{name}.capacity", draft.slices[name])
     yield from _second_network(name, draft)
 
@@ -77,7 +77,7 @@ def _capacity(path: str, group: SliceGroup) -> Iterator[FieldError]:
         nearest = nearest_with_flex_start(shape)
         yield FieldError(
             path,
-            f"on-demand, spot or a reservation, since Compute Engine has flex-start only for"
+            f"on-demand, spot or a reservation, since Compute Engine offers flex-start only for"
             f" {', '.join(FLEX_START_GENERATIONS)}",
             f"{capacity.kind} for {shape.generation}",
             f"write spot, or choose {nearest.generation} {nearest.topology}",
@@ -111,7 +111,7 @@ def _second_network(name: str, draft: Draft) -> Iterator[FieldError]:
         if name in job.slices.groups and not job.host_network:
             yield FieldError(
                 path,
-                "a job on the network of its hosts, since pods on their own network never see the second interface",
+                "a job on the network of its hosts, since pods on their own network cannot use the second interface",
                 f"job {job.name} without host_network",
                 f"write {job_path}.host_network: true or remove it",
             )
@@ -133,9 +133,9 @@ def _authorized_networks(draft: Draft) -> Iterator[FieldError]:
         if IPv4Network(cidr).prefixlen == 0:
             yield FieldError(
                 f"cluster.authorized_networks.{name}",
-                "the network of people who use the cluster",
-                f"{cidr}, which is everyone",
-                "narrow it, or remove it and use the DNS endpoint, which any network reaches",
+                "the network of the people who use the cluster",
+                f"{cidr}, which is every address",
+                "narrow it, or remove it and use the DNS endpoint, which is reachable from any network",
             )
 
 
@@ -156,14 +156,14 @@ def _sizes(ranges: _Ranges) -> Iterator[FieldError]:
     for name, network in ranges.items():
         widest, narrowest = _PREFIXES[name]
         if not widest <= network.prefixlen <= narrowest:
-            expected = f"a range from /{narrowest} to /{widest}, the sizes that GKE takes"
+            expected = f"a range from /{narrowest} to /{widest}, the sizes that GKE accepts"
             yield FieldError(f"network.{name}", expected, str(network), "choose a prefix between them")
         if not any(network.subnet_of(block) for block in _PRIVATE):
             yield FieldError(
                 f"network.{name}",
                 f"a part of one of the private blocks {', '.join(map(str, _PRIVATE))}",
                 str(network),
-                "choose a private range: other people's addresses on the internet could not be reached any more",
+                "choose a private range: with this one, other people's addresses on the internet become unreachable",
             )
 
 
@@ -199,7 +199,7 @@ def _fits(ranges: _Ranges, name: str, needed: int, what: str) -> Iterator[FieldE
 
 
 def pod_block(pods_per_node: int) -> int:
-    """Return the addresses that a node has for its pods: twice as many as it may have pods, as a power of two.
+    """Return the number of addresses of a node's pods: twice its maximum number of pods, rounded up to a power of two.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
     """
@@ -207,12 +207,12 @@ def pod_block(pods_per_node: int) -> int:
 
 
 def pod_addresses(hosts: int, system_nodes: int) -> int:
-    """Return the addresses that the pods of so many TPU hosts and system nodes take."""
+    """Return the number of addresses that the pods of these TPU hosts and system nodes use."""
     return hosts * pod_block(SLICE_PODS_PER_NODE) + system_nodes * pod_block(SYSTEM_PODS_PER_NODE)
 
 
 def narrowest_prefix(addresses: int) -> int:
-    """Return the length of the prefix of the smallest range with so many addresses."""
+    """Return the prefix length of the smallest range with this many addresses."""
     return _ADDRESS_BITS - (addresses - 1).bit_length()
 
 
@@ -242,14 +242,14 @@ def _placement(draft: Draft) -> Iterator[FieldError]:
     if placement == "topology-aware" and on_request:
         yield FieldError(
             "scheduling.placement",
-            f"exclusive-topology, since nodes of {join_names(on_request)} come on request and Kueue counts what exists",
+            f"exclusive-topology, since nodes of {join_names(on_request)} do not exist yet when Kueue counts",
             placement,
             f"write exclusive-topology, or another capacity for {join_names(on_request)}",
         )
 
 
 def _environment(draft: Draft) -> Iterator[FieldError]:
-    """Yield what would keep an environment from ending, or harm others."""
+    """Yield what would keep an environment from ending, or affect other stacks."""
     if draft.environment is None or draft.cluster is None:
         return
     if draft.cluster.deletion_protection:
@@ -261,8 +261,8 @@ def _environment(draft: Draft) -> Iterator[FieldError]:
             yield FieldError(
                 f"slices.{name}.capacity",
                 "capacity that no other stack needs: on-demand, spot, flex-start or queued",
-                f"the reservation {group.capacity.reserved}, which others count on",
-                "make the environment from a stack without reserved chips",
+                f"the reservation {group.capacity.reserved}, which others rely on",
+                "create the environment from a stack without reserved chips",
             )
     prefix = f"{draft.cluster.name}-"
     for name, team in draft.teams.items():
@@ -270,7 +270,7 @@ def _environment(draft: Draft) -> Iterator[FieldError]:
         if not team.namespace.startswith(prefix):
             yield FieldError(
                 f"teams.{name}.namespace",
-                f"a name that begins with {prefix}, or pods of the project's other clusters would have the same rights",
+                f"a name that begins with {prefix}; otherwise pods of other clusters of the project get its rights",
                 repr(team.namespace),
                 f"write {prefix}{team.namespace}",
             )

@@ -1,4 +1,4 @@
-"""Rules of jobs that run a program of your own, on every host or through Pathways."""
+"""Rules for jobs that run a program of your own, on every host or through Pathways."""
 
 from collections.abc import Iterator
 
@@ -19,9 +19,9 @@ from infra.settings.stack import Draft, join_names
 from infra.tpu import SliceShape, all_shapes
 
 _FREE = ("HOME", "PATH", "TMPDIR")
-"""Variables of the container that its stack file may change."""
+"""Variables of the container that the stack file may change."""
 _FREE_PREFIXES = ("JAX_", "XLA_", "LIBTPU_", "LD_", "PYTHON")
-"""Prefixes of variables that a program reads when it starts. Here the program is the user's."""
+"""Prefixes of variables that a program reads at start-up. Here the program is the user's."""
 _TAKEN_FOLDERS = ("/tmp", "/dev/shm")
 _TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 
@@ -29,7 +29,7 @@ _TAKEN_TREES = (DATASETS_FOLDER, "/dev", "/proc", "/sys", "/var/run/secrets")
 def check_container(path: str, job: ContainerJob, draft: Draft, shape: SliceShape | None) -> Iterator[FieldError]:
     """Yield the errors of one job, on slices of `shape` if that is known."""
     if job.check_slices and job.backend == "pathways":
-        expected = "false next to backend: pathways, whose servers hold the chips"
+        expected = "false together with backend: pathways, whose servers hold the chips"
         yield FieldError(f"{path}.check_slices", expected, "true", "remove it")
     yield from _variables(path, job, draft)
     for name, port in job.ports.items():
@@ -61,12 +61,12 @@ def _variables(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldErro
             yield FieldError(f"{path}.env.{name}", expected, repr(name), "remove it, or set it within the program")
         elif name in secrets:
             expected = "a variable that is set once"
-            yield FieldError(f"{path}.env.{name}", expected, "a secret of that name too", "remove one of them")
+            yield FieldError(f"{path}.env.{name}", expected, "also a secret of that name", "remove one of them")
 
 
 def _rights(path: str, job: ContainerJob, draft: Draft) -> Iterator[FieldError]:
-    """Yield rights that an admission policy refuses: with the host's network it fixes the security context of all pods
-    of the team."""
+    """Yield rights that an admission policy refuses: if a job uses the host's network, the policy fixes the security
+    context of all pods of the team."""
     others = [other for other, found in draft.readable_jobs if found.team == job.team and found.host_network]
     wanted = {"run_as_user": job.run_as_user is not None, "privileged": job.privileged}
     for name in (name for name, is_set in wanted.items() if is_set and others):
@@ -86,7 +86,7 @@ def _folders(path: str, job: ContainerJob) -> Iterator[FieldError]:
             fix = "choose another; /tmp can be written to without a volume"
             yield FieldError(place, expected, volume.path, fix)
         if other := seen.get(volume.path):
-            expected = f"a folder that {other} does not have"
+            expected = f"a folder that {other} does not use"
             yield FieldError(place, expected, volume.path, "choose another, or remove one")
         seen[volume.path] = name
 
@@ -142,7 +142,7 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
         if by_pathways:
             yield FieldError(
                 f"{path}.backend",
-                "direct: the trainer is one program on every host, and by Pathways one program drives all hosts",
+                "direct: the trainer is one program on every host, whereas with Pathways one program drives all hosts",
                 job.backend,
                 "remove it, or write a job of kind container with a program that calls pathwaysutils.initialize()",
             )
@@ -168,14 +168,16 @@ def check_pathways(path: str, job: Job, draft: Draft, shape: SliceShape | None) 
 
 def _runtime(path: str, job: ContainerJob) -> Iterator[FieldError]:
     for name in sorted(job.env.keys() & set(PATHWAYS_VARIABLES)):
-        expected = "a variable that is not how JAX finds the proxy of Pathways"
+        expected = "a variable other than those with which JAX finds the proxy of Pathways"
         yield FieldError(f"{path}.env.{name}", expected, repr(name), "remove it, or set it within the program")
     for name, port in job.ports.items():
         if port in PATHWAYS_PORTS:
-            expected = f"a port other than {', '.join(map(str, PATHWAYS_PORTS))}, where the servers of Pathways answer"
+            expected = (
+                f"a port other than {', '.join(map(str, PATHWAYS_PORTS))}, on which the servers of Pathways listen"
+            )
             yield FieldError(f"{path}.ports.{name}", expected, str(port), "choose another")
     if job.slices.min_count is not None:
-        expected = "no fewer slices than count, for the resource manager waits for all of them"
+        expected = "no fewer slices than count, because the resource manager waits for all of them"
         yield FieldError(f"{path}.slices.min_count", expected, str(job.slices.min_count), "remove it")
 
 

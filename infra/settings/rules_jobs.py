@@ -1,4 +1,4 @@
-"""Rules of jobs of any kind, of training jobs, and of secrets."""
+"""Rules for jobs of any kind, training jobs, and secrets."""
 
 from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError
@@ -28,13 +28,13 @@ from workloads.spec import (
 )
 
 _LONGEST_LABEL = 63
-"""Kueue puts the name of a job's queue on its pods as a label
+"""Maximum length of a queue's name. Kueue puts it on the job's pods as a label
 (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set)."""
 _ANY_DATA = TokenFileSpec(source="token-file", path="gs://bucket/tokens", held_out_fraction=0.01)
 _NOT_SHOWN = "something else, which is not shown here"
-"""No error shows a value of a secret, not even one that is in the file in plain text."""
+"""No error shows the value of a secret, even if it is in the file in plain text."""
 _SET = f"pulumi config set --secret --path 'tpu-multislice:{SECRETS}.NAME'"
-_REVOKE = "if it was in the file in plain text, revoke it: it is in the file's history"
+_REVOKE = "if it was in the file in plain text, revoke it, because it is in the file's history"
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
@@ -56,7 +56,9 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
         fix = "shorten one of them: the job's queue is named after both"
         yield FieldError(path, expected, f"{len(job.queue) - 1}", fix)
     if job.host_network and draft.datasets and draft.datasets.mount:
-        expected = f"no mount with {path}.host_network: such pods act as their node, and Cloud Storage FUSE as the pod"
+        expected = (
+            f"no mount with {path}.host_network: such pods act as their node, but Cloud Storage FUSE acts as the pod"
+        )
         fix = "remove one of them; a trainer reads gs:// paths without a mount"
         yield FieldError("datasets.mount", expected, "both", fix)
     if unknown := sorted(set(job.secrets or ()) - set(draft.secrets)):
@@ -80,7 +82,7 @@ def _job(path: str, job: Job, draft: Draft, shapes: Shapes) -> Iterator[FieldErr
 
 
 def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
-    """Yield the errors of what a job refers to, even if something else of the job could not be read."""
+    """Yield the errors of a job's references, even if something else in the job could not be read."""
     team, slices = entry.written.get("team"), entry.written.get("slices")
     if isinstance(team, str) and draft.written_teams and team not in draft.written_teams:
         expected, meant = f"one of the teams {join_names(draft.written_teams)}", nearest(team, draft.written_teams)
@@ -102,7 +104,7 @@ def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
 
 
 def _orders(draft: Draft) -> Iterator[FieldError]:
-    """Yield the jobs whose order of groups no queue can have: a team has one queue, with one order of flavors."""
+    """Yield jobs whose order of groups no queue can have: a team has one queue with one order of flavors."""
     for team in draft.written_teams:
         wishes: list[tuple[str, ...]] = []
         for path, job in draft.readable_jobs:
@@ -144,7 +146,7 @@ def _fallback(path: str, job: Job, groups: Mapping[str, SliceGroup], shape: Slic
                 place,
                 f"groups of {shape.generation} {shape.topology} on {shape.machine_type}, as {job.slices.group}",
                 f"{name} of {group.generation} {group.topology} on {group.shape.machine_type}",
-                "remove it there: the job is made for one shape of slice",
+                "remove it there: the job is rendered for one shape of slice",
             )
 
 
@@ -162,7 +164,7 @@ def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldEr
 
 
 def _preset(entry: DraftJob) -> Iterator[FieldError]:
-    """Yield the error of an unknown preset, even if something else of the job could not be read."""
+    """Yield the error of an unknown preset, even if something else in the job could not be read."""
     preset = entry.written.get("preset")
     if isinstance(preset, str) and preset not in preset_names():
         expected = f"one of the presets {', '.join(preset_names())}"
@@ -170,16 +172,16 @@ def _preset(entry: DraftJob) -> Iterator[FieldError]:
 
 
 def _training(path: str, job: TrainingJob, shape: SliceShape | None, secrets: Collection[str]) -> Iterator[FieldError]:
-    """Yield the errors of a training job, on slices of `shape` if that is known. The stack has these `secrets`."""
+    """Yield the errors of a training job, on slices of `shape` if that is known. `secrets` are those of the stack."""
     if job.preset in preset_names():
         preset = load_preset(job.preset)
         if not (job.data or preset.data):
-            expected = f"what to train on, since the preset {job.preset} has no data of its own"
+            expected = f"data to train on, since the preset {job.preset} has no data of its own"
             fix = f"add {path}.data to the stack file; docs/data.md says how to make a token folder"
             yield FieldError(f"{path}.data", expected, "nothing", fix)
         yield from _sections(path, job, shape, preset)
     place, written = f"{path}.allow_changes", {f"optimizer.{name}" for name in job.optimizer}
-    # A change of the preset must not reach a run because its job once allowed one of the stack file.
+    # A changed preset must not affect a run because its job once allowed a change in the stack file.
     for name in sorted({*job.allow_changes} - written):
         fix = f"set {path}.{name}, or remove the name here"
         yield FieldError(place, f"a setting of {path}.optimizer", name, fix)
@@ -226,7 +228,7 @@ def _adapters(path: str, job: TrainingJob, preset: Preset) -> Iterator[FieldErro
 
 
 def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iterator[FieldError]:
-    # Sizes are judged even if there is no data yet.
+    # Sizes are checked even if there is no data yet.
     with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     try:
         assemble(with_data, shape, preset, storage_root="gs://bucket")
@@ -239,7 +241,7 @@ def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iter
 
 
 def misplaced_secrets(raw: Mapping[str, object]) -> Iterator[FieldError]:
-    """Yield the secrets that are in a section other than `secrets`; `raw` has the stack file's values by section."""
+    """Yield the secrets in a section other than `secrets`. `raw` contains the stack file's values by section."""
     for section, value in raw.items():
         if section != SECRETS:
             for path in _marks(section, value):
@@ -247,7 +249,7 @@ def misplaced_secrets(raw: Mapping[str, object]) -> Iterator[FieldError]:
                     path,
                     "a plain value, since plans, bills and the job's files show it",
                     "a Pulumi secret",
-                    f"set it in plain (pulumi config set --plaintext); what the job is to get in secret: {_SET}",
+                    f"set it in plain text (pulumi config set --plaintext); for secrets of the job: {_SET}",
                 )
 
 

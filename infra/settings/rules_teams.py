@@ -1,4 +1,4 @@
-"""Rules of teams and money: namespaces, members, quotas, prices and the budget."""
+"""Rules for teams and money: namespaces, members, quotas, prices and the budget."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from infra.settings.stack import Draft, Shapes, join_names
 
 _RESERVED_NAMESPACES = frozenset({"default", KUEUE_NAMESPACE, JOBSET_NAMESPACE})
 _DECIMALS = 4
-"""Decimals of amounts and hours that are compared, so that no rounding error breaks a budget."""
+"""Number of decimals of amounts and hours in comparisons, so that no rounding error exceeds a budget."""
 
 
 def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
@@ -26,7 +26,7 @@ def check(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
         yield from _limits(f"teams.{name}", team, single=len(draft.written_teams) == 1)
         yield from _sharing(f"teams.{name}", team, fair=draft.scheduling.fair_sharing)
     if not draft.teams.keys() < draft.written_teams.keys():
-        # What a team lends is not known yet if its section has an error.
+        # What a team lends is unknown if its section has an error.
         yield from _reaches(draft, shapes)
 
 
@@ -39,7 +39,7 @@ def _namespaces(draft: Draft) -> Iterator[FieldError]:
             yield FieldError(path, expected, repr(namespace), "choose another; this one is taken")
         elif namespace in owners:
             expected = "a namespace that no other team has"
-            yield FieldError(path, expected, repr(namespace), f"team {owners[namespace]} has it already")
+            yield FieldError(path, expected, repr(namespace), f"choose another; team {owners[namespace]} has this one")
         owners[namespace] = name
 
 
@@ -96,7 +96,7 @@ def _sharing(path: str, team: Team, *, fair: bool) -> Iterator[FieldError]:
     if preempts and team.preemption.reclaim == "never":
         yield FieldError(
             f"{path}.preemption.reclaim",
-            "lower-priority or any, since Kueue lets no team preempt others that may not reclaim its own chips",
+            "lower-priority or any, since in Kueue only a team that may reclaim its own chips can preempt others",
             "never",
             "change it or remove while_borrowing",
         )
@@ -111,7 +111,7 @@ def _reaches(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
 
 
 def _reach(path: str, job: Job, teams: Mapping[str, Team], group: str, needed: int) -> Iterator[FieldError]:
-    """Compare with the most that Kueue lets the team use of a group: its own chips, and those that others lend it."""
+    """Compare with the most that Kueue lets the team use of a group: its own chips, and those that other teams lend."""
     quota, expected = f"teams.{job.team}.quota.{group}", f"at least the {needed} chips of job {job.name}"
     own = teams[job.team].quota.get(group)
     if own is None:
@@ -132,8 +132,8 @@ def _lendable(share: Quota) -> int:
 
 
 def check_money(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of `prices` and `budget`, except for its last day: that must not stop a destroy, so
-    `infra.readiness` judges it."""
+    """Yield the errors of `prices` and `budget`. The budget's last day is checked in `infra.readiness`, because it must
+    not stop a destroy."""
     for name in draft.prices.usd_per_chip_hour:
         if draft.written_slices and name not in draft.written_slices:
             expected = f"one of the slice groups {join_names(draft.written_slices)}"
@@ -155,7 +155,7 @@ def _unpriced(draft: Draft, cloud: Cloud, shapes: Shapes) -> Iterator[FieldError
         if draft.slices[name].capacity.full_price and rate.usd_per_chip_hour is None:
             yield FieldError(
                 f"prices.usd_per_chip_hour.{name}",
-                f"USD that a chip hour costs you, since {rate.source}",
+                f"your price of a chip-hour in USD, since {rate.source}",
                 "nothing",
                 f"write prices.usd_per_chip_hour: {{{name}: USD}}, or another capacity",
             )
@@ -167,7 +167,7 @@ def _per_hour(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Itera
     yield from _unknown("usd_per_hour", amount.unknown)
     if amount.usd_per_hour > limit:
         parts = ", ".join(f"{name} {usd:.2f}" for name, usd in costs.items() if usd is not None)
-        expected = f"slices that cost at most {limit:.2f} USD per hour when all are there"
+        expected = f"slices that cost at most {limit:.2f} USD per hour when all of them exist"
         fix = "lower the count of a slice group or raise the budget"
         yield FieldError("budget.usd_per_hour", expected, f"{amount.usd_per_hour:.2f} ({parts})", fix)
 
@@ -179,15 +179,15 @@ class _Priced:
     path: str
     job: Job
     usd_per_hour: float
-    """On the most expensive of its groups."""
+    """US dollars per hour on the most expensive of its groups."""
 
     @property
     def usd(self) -> float:
-        """Cost of all its hours; 0 if it has no limit."""
+        """Return the cost of all its hours; 0 if it has no limit."""
         return (self.job.max_hours or 0) * self.usd_per_hour
 
     def affordable_hours(self, usd: float) -> float:
-        """Return a legal `max_hours` that costs no more than `usd`; 0 if there is none."""
+        """Return a valid `max_hours` that costs no more than `usd`; 0 if there is none."""
         return max(0, min(floor(round(usd / self.usd_per_hour * 100, _DECIMALS)) / 100, HOURS_PER_YEAR))
 
 
@@ -202,7 +202,7 @@ def _total(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Iterator
             priced.append(_Priced(path, job, max(known)))
     yield from _unknown("usd_total", list(unknown))
     for path, each in {each.path: each for each in priced}.items():
-        # The runs of a sweep have one section, and so one max_hours.
+        # The runs of a sweep share one section, and so one max_hours.
         runs = sum(other.path == path for other in priced)
         left = limit - sum(other.usd for other in priced if other.path != path)
         yield from _endless(each, left / runs)
@@ -211,14 +211,14 @@ def _total(draft: Draft, cloud: Cloud, limit: float, shapes: Shapes) -> Iterator
 
 
 def _endless(priced: _Priced, left: float) -> Iterator[FieldError]:
-    """Yield the error of a job without `max_hours`; `left` is what the others leave of the budget."""
+    """Yield the error of a job without `max_hours`. `left` is the rest of the budget after all other jobs."""
     if priced.job.max_hours is None:
         hours = priced.affordable_hours(left)
         yield FieldError(
             "budget.usd_total",
             "a job that is stopped before it costs more, since an estimate of its steps would not stop it",
             f"{'a job' if priced.path == 'job' else f'job {priced.job.name}'} without max_hours",
-            f"write {priced.path}.max_hours: {hours:g}, which {left:.2f} USD pay at {priced.usd_per_hour:.2f} USD"
+            f"write {priced.path}.max_hours: {hours:g}, which {left:.2f} USD pay for at {priced.usd_per_hour:.2f} USD"
             " per hour"
             if hours
             else "raise the budget",
@@ -247,7 +247,7 @@ def _slices(slices: JobSlices) -> str:
 
 def _unknown(setting: str, groups: Sequence[str]) -> Iterator[FieldError]:
     if groups:
-        fix = f"write what a chip hour costs you: {', '.join(f'prices.usd_per_chip_hour.{name}' for name in groups)}"
+        fix = f"write your price of a chip-hour: {', '.join(f'prices.usd_per_chip_hour.{name}' for name in groups)}"
         yield FieldError(
             f"budget.{setting}", "a price of every slice group that it limits", f"none of {join_names(groups)}", fix
         )

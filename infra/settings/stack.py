@@ -1,4 +1,4 @@
-"""A whole stack file: the draft that the rules judge, and the `Settings` that the rest of the program uses."""
+"""A whole stack file: the draft that the rules check, and the `Settings` that the rest of the program uses."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ type Shapes = Mapping[str, SliceShape]
 """Shapes of the slice groups that GKE offers, by group."""
 
 _LEAST_HEAD_LIMIT = Resources(millicores=4000, memory_mib=16 * 1024)
-"""Enough for a program that only starts work on the hosts of slices."""
+"""Default size of a head, sufficient for a program that only starts work on the hosts of slices."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class DraftJob:
     """Path of its section: `jobs.NAME`, or `job` in the short form."""
     written: Section
     job: AnyJob | None
-    """`None` if it could not be read."""
+    """The job. `None` if it could not be read."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """The sections of a stack file. Those that could not be read are `None` or missing."""
+    """The sections of a stack file. Sections that could not be read are `None` or missing."""
 
     cloud: Cloud | None
     cluster: Cluster | None
     slices: Mapping[str, SliceGroup]
-    """The valid ones."""
+    """Valid sections."""
     written_slices: Mapping[str, Section]
-    """All of them, so that a job may name a group that has an error of its own."""
+    """Names of all sections, so that a job may refer to a group that has an error."""
     teams: Mapping[str, Team]
     written_teams: Mapping[str, Section]
     jobs: tuple[DraftJob, ...]
@@ -69,13 +69,13 @@ class Draft:
 
     @property
     def readable_jobs(self) -> Iterator[tuple[str, AnyJob]]:
-        """The jobs that could be read, each with the path of its section."""
+        """Return the jobs that could be read, each with the path of its section."""
         return ((entry.path, entry.job) for entry in self.jobs if entry.job)
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return names as text for an error."""
-    return ", ".join(sorted(names)) or "(there are none)"
+    """Return the names as text for an error."""
+    return ", ".join(sorted(names)) or "(none)"
 
 
 class Settings(Options):
@@ -86,11 +86,11 @@ class Settings(Options):
     slices: Mapping[str, SliceGroup]
     teams: Mapping[str, Team]
     image: Image | None = None
-    """The trainer's image, in which functions run as well. A stack without jobs, or with container jobs only, does not
-    need one."""
+    """The trainer's image, in which functions also run. Not needed by a stack without jobs, or with container jobs
+    only."""
     jobs: Mapping[str, TrainingJob | ContainerJob]
     """Jobs by name. A single training job may be written as `job` instead, a mapping with the same keys and its `name`.
-    `{}` makes a stack without jobs: a cluster with queues, to which others submit."""
+    `{}` defines a stack without jobs: a cluster with queues, to which others submit."""
     datasets: Datasets | None = None
     network: Network = Network()
     scheduling: Scheduling = Scheduling()
@@ -99,18 +99,20 @@ class Settings(Options):
     environment: Environment | None = None
     monitoring: Monitoring = Monitoring()
     secrets: Mapping[str, InstanceOf[Hidden]] = {}
-    """Environment variables of the jobs' pods by name, for tokens of a data hub or an experiment tracker:
-    `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may hold a secret. A changed
-    value reaches the job at its next start, an added or removed name replaces the job; see `docs/backends.md`."""
+    """Environment variables of the jobs' pods, by name, for tokens of a data hub or an experiment tracker. Set them
+    with `pulumi config set --secret --path 'tpu-multislice:secrets.NAME'`. No other section may contain a secret. A
+    changed value reaches the job at its next start; an added or removed name replaces the job. See
+    `docs/backends.md`."""
 
     @property
     def checkpoint_bucket(self) -> str:
-        """Name of the bucket. Bucket names are unique in all of Google Cloud."""
+        """Return the name of the bucket. Bucket names are unique in all of Google Cloud."""
         return f"{self.cloud.project}-{self.cluster.name}-checkpoints"
 
     @property
     def written_folders(self) -> Mapping[str, Sequence[str]]:
-        """Folders of the checkpoint bucket that pods write to, by namespace; those of pods on their hosts' network."""
+        """Return the folders of the checkpoint bucket that pods write to, by namespace, and by `ON_HOSTS` for host
+        networks."""
         teams = {name: [team_folder(team.namespace)] for name, team in self.teams.items()}
         for name, job in self.jobs.items():
             teams[job.team].append(name)
@@ -120,18 +122,19 @@ class Settings(Options):
 
     @property
     def resource_labels(self) -> Mapping[str, str]:
-        """Labels of everything that is billed. Never empty: GKE ignores that the last label of a pool is removed."""
+        """Return the labels of all billed resources. Never empty, because GKE ignores the removal of a pool's last
+        label."""
         of_environment = self.environment.labels if self.environment else {}
         return {"managed-by": "tpu-multislice", **self.labels, **of_environment}
 
     @property
     def second_network(self) -> bool:
-        """Whether hosts of any slice group use their second network interface."""
+        """Return whether hosts of any slice group use their second network interface."""
         return any(group.second_network for group in self.slices.values())
 
     @property
     def mounted_bucket(self) -> str | None:
-        """Bucket with training data that pods see as a folder."""
+        """Return the bucket with training data that pods see as a folder."""
         return self.datasets.bucket if self.datasets and self.datasets.mount else None
 
     @property
@@ -144,12 +147,13 @@ class Settings(Options):
 
     @property
     def host_network_teams(self) -> frozenset[str]:
-        """Teams with a job whose pods use the network of their host."""
+        """Return the teams with a job whose pods use the network of their host."""
         return frozenset(job.team for job in self.jobs.values() if job.host_network)
 
     @property
     def pod_levels(self) -> Mapping[str, PodLevel]:
-        """Pod Security level of each team's namespace: the strictest that admits the pods of all its jobs."""
+        """Return the Pod Security level of each team's namespace: the strictest that admits the pods of all its
+        jobs."""
         strictest_last = get_args(PodLevel)[::-1]
         needed = {(job.team, job.pod_level) for job in self.jobs.values()} | {
             (name, "restricted") for name in self.teams
@@ -158,7 +162,8 @@ class Settings(Options):
 
     @property
     def head_limits(self) -> Mapping[str, Resources]:
-        """Most that a pod without chips may request, by team: the size of the largest head of its Pathways jobs."""
+        """Return the largest requests of a pod without chips, by team: the size of the largest head of its Pathways
+        jobs."""
         heads = {name: [_LEAST_HEAD_LIMIT] for name in self.teams}
         for job in self.jobs.values():
             if isinstance(job, ContainerJob) and job.pathways:

@@ -1,6 +1,6 @@
-"""Values of a stack file: texts with a pattern, and the mark that stands for a secret.
+"""Value types of a stack file: texts that must match a pattern, and the placeholder of a secret.
 
-Secrets go from Pulumi to the cluster in `infra.jobs` only. Wherever settings are read, `Hidden` says that there is one.
+Secrets pass from Pulumi to the cluster only in `infra.jobs`. Everywhere else settings contain `Hidden` in their place.
 """
 
 import re
@@ -24,7 +24,7 @@ _LABEL_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 def _matching(pattern: str | re.Pattern[str], expected: str) -> AfterValidator:
-    """Return the check that a whole text matches; `expected` says what it must be."""
+    """Return a check that the whole text matches a pattern. `expected` describes a valid text."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -35,7 +35,7 @@ def _matching(pattern: str | re.Pattern[str], expected: str) -> AfterValidator:
 
 
 def _name(length: int) -> AfterValidator:
-    """Return the check of a name that becomes the name of Kubernetes and Google Cloud objects."""
+    """Return the check of a name that is used for Kubernetes and Google Cloud objects."""
     expected = f"a name of at most {length} lower-case letters, digits and hyphens that begins with a letter"
     return _matching(rf"(?=.{{1,{length}}}$){_NAME.pattern}", expected)
 
@@ -68,7 +68,7 @@ def _labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     if bad:
         raise ValueError(
             "keys and values of at most 63 lower-case letters, digits, hyphens and underscores, keys beginning with a"
-            f" letter (not so: {', '.join(bad)})"
+            f" letter (invalid: {', '.join(bad)})"
         )
     return labels
 
@@ -78,7 +78,7 @@ PortName = Annotated[
     str,
     _matching(
         r"(?=.*[a-z])(?!.*--)[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?",
-        "the name of a port, of at most 15 lower-case letters, digits and single hyphens, one letter at least",
+        "the name of a port, of at most 15 lower-case letters, digits and single hyphens, with at least one letter",
     ),
 ]
 MountPath = Annotated[str, _absolute_path("a folder, such as /var/cache")]
@@ -87,12 +87,12 @@ HttpPath = Annotated[str, _matching(r"/[\x21-\x7e]*", "the path of a request, su
 VolumeName = Annotated[str, _name(40)]
 ProjectName = Annotated[str, _name(30)]
 ClusterName = Annotated[str, _name(20)]
-"""Short because the bucket's name holds the project (at most 30 characters) and this."""
+"""Short, because the bucket's name consists of the project (at most 30 characters) and this name."""
 GroupName = Annotated[str, _name(30)]
-"""Node pools add an index; their names have at most 40 characters."""
+"""Node pools add an index. Their names have at most 40 characters."""
 TeamName = Annotated[str, _name(40)]
 JobName = Annotated[str, _name(26)]
-"""The coordinator's name holds it twice, and is a label of at most 63 characters."""
+"""The coordinator's name contains it twice, and is a label of at most 63 characters."""
 DnsLabel = Annotated[str, _name(63)]
 BucketName = Annotated[
     str, _matching(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", "the name of a bucket, without gs:// and without folders")
@@ -133,12 +133,12 @@ Email = Annotated[
         "an address of Google's directory in lower case, such as person@example.com",
     ),
 ]
-"""In lower case because RBAC takes an address with other letters for another person."""
+"""In lower case, because RBAC treats an address with other letters as another person."""
 SecurityGroup = Annotated[
     str,
     _matching(
         r"gke-security-groups@[a-z0-9-]+(\.[a-z0-9-]+)+",
-        "gke-security-groups@ and your domain, the only name that GKE takes",
+        "gke-security-groups@ and your domain, the only name that GKE accepts",
     ),
 ]
 Instant = Annotated[str, AfterValidator(_instant)]
@@ -148,7 +148,7 @@ Labels = Annotated[Mapping[str, str], AfterValidator(_labels)]
 
 @dataclass(frozen=True)
 class Hidden:
-    """Stands for a text that Pulumi keeps as a secret."""
+    """Placeholder for a text that Pulumi keeps as a secret."""
 
     def __repr__(self) -> str:
         return "[secret]"
@@ -163,7 +163,7 @@ def encrypted(value: object) -> bool:
 
 
 def hide_encrypted(value: object) -> object:
-    """Return what a stack file says, with `HIDDEN` in place of each encrypted text."""
+    """Return the content of a stack file with `HIDDEN` in place of each encrypted text."""
     if encrypted(value):
         return HIDDEN
     if isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""Rules on chips: what they cost, how the jobs on them save and end, and which queues give them out.
+"""Rules on chips: their cost, how the jobs on them save and end, and which queues assign them.
 
 Settings that contradict each other never reach a plan, because `infra.settings` refuses them. What the program renders
-from settings is compared with golden files. The rules here are for settings that are legal and expensive, and for
-node pools, jobs and queues that somebody adds to the program.
+from settings is compared with golden files. The rules here are for settings that are valid but expensive, and for node
+pools, jobs and queues that someone adds to the program.
 """
 
 import re
@@ -16,7 +16,7 @@ from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, 
 _MOST_ON_DEMAND_CHIPS = 256
 """A pod of v6e or v5e, which costs about 500,000 US dollars a month for v6e."""
 _MOST_MINUTES_LOST = 60
-"""Work between two saves, which is billed and done again after a preemption."""
+"""Minutes of work between two saves, which are billed and repeated after a preemption."""
 _LEAST_GRACE_SECONDS = 30
 _LEAST_PATIENCE_HOURS = 24
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
@@ -61,7 +61,7 @@ def _ends(resources: Sequence[Declared]) -> Iterator[Violation]:
     expires = any(at(stash, "expires_on") or at(stash, "expires_at") for stash in stashes)
     for job in slice_jobs(resources):
         deadline = at(job.resource.properties, "metadata", "labels", MAX_TIME_LABEL)
-        # Only the trainer notices by itself that it hangs.
+        # Only the trainer detects its own hangs.
         endless = job.runs_on(on_demand if job.specification else pools)
         if endless and deadline is None and not expires:
             message = f"expected label {MAX_TIME_LABEL} or a day on which the stack expires, got neither"
@@ -203,8 +203,8 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.MEDIUM,
         level=Level.ADVISORY,
         title="A job on demand has an end, and so has a program of your own on any chips",
-        why="A job that hangs or does not get better holds its chips until a person looks. The trainer notices a hang"
-        " by itself; other programs may not.",
+        why="A job that hangs or does not improve holds its chips until a person looks. The trainer detects its own"
+        " hangs; other programs may not.",
         fix="Set job.max_hours or budget.expires_on.",
         link="https://kueue.sigs.k8s.io/docs/concepts/workload/",
         check=_ends,

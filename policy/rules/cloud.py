@@ -1,4 +1,4 @@
-"""Rules on what Google Cloud holds besides the cluster: grants, firewalls, buckets and images."""
+"""Rules on Google Cloud resources outside the cluster: grants, firewalls, buckets and images."""
 
 from collections.abc import Iterator, Sequence
 
@@ -54,7 +54,7 @@ def _kind(resource: Declared) -> str:
 def _not_public(grant: Declared) -> Iterator[str]:
     properties = grant.properties
     for member in (properties.get("member"), *(properties.get("members") or ())):
-        # The address of an account that the program makes is not known yet.
+        # The address of an account that the program creates is not known yet.
         if is_known(member) and member in ("allUsers", "allAuthenticatedUsers"):
             yield f"expected members that you know, got {member} with {properties.get('role')}"
 
@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         id="no-keys",
         severity=Severity.HIGH,
         title="There are no downloaded keys",
-        why="A key works from anywhere until somebody revokes it, and Pulumi's state contains it.",
+        why="A key works from anywhere until someone revokes it, and Pulumi's state contains it.",
         fix="Use workload identity in the cluster, and workload identity federation in CI.",
         link="https://cloud.google.com/iam/docs/best-practices-for-managing-service-account-keys",
         checks=dict.fromkeys(_KEYS, _refused),

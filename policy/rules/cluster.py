@@ -1,4 +1,4 @@
-"""Rules on clusters and their node pools: who reaches them, what their machines may do, and how they are kept."""
+"""Rules on clusters and their node pools: access, permissions of machines, and maintenance."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ def _control_plane(cluster: Declared) -> Iterator[str]:
 
 
 def _own_account(pool: Declared) -> Iterator[str]:
-    # The address of an account that the program makes is not known yet.
+    # The address of an account that the program creates is not known yet.
     account = at(pool.properties, "nodeConfig", "serviceAccount")
     if account is None or (is_known(account) and (account == "default" or account.endswith(_DEFAULT_ACCOUNT))):
         yield f"expected a service account for these nodes, got {account or 'nothing'}, Google's default account"
@@ -93,7 +93,7 @@ def _protected(cluster: Declared) -> Iterator[str]:
 
 
 def _repaired(pool: Declared) -> Iterator[str]:
-    # Compute Engine refuses repairs for flex-start, whose nodes end by themselves.
+    # Compute Engine refuses repairs for flex-start, whose nodes end after a set time.
     if not at(pool.properties, "nodeConfig", "flexStart"):
         yield from must_be("management.autoRepair", True, unset=True)(pool)
 
@@ -267,7 +267,7 @@ RULES: tuple[Rule, ...] = (
         severity=Severity.LOW,
         level=Level.ADVISORY,
         title="The cluster runs only images that Binary Authorization admits",
-        why="A digest says which image runs, but not that somebody you trust has built it.",
+        why="A digest says which image runs, but not that someone you trust has built it.",
         fix="Set binaryAuthorization.evaluationMode to PROJECT_SINGLETON_POLICY_ENFORCE.",
         link="https://cloud.google.com/binary-authorization/docs/overview",
         checks={CLUSTER: must_not_be("binaryAuthorization.evaluationMode", None, "DISABLED")},

@@ -1,6 +1,6 @@
-"""Rules on pods, in whichever object declares them.
+"""Rules on pods, whatever object declares them.
 
-Namespaces enforce most of what `confined-pods` asks. The rule reports it before any chips are bought.
+Namespaces enforce most of what `confined-pods` requires. The rule reports it before any chips are bought.
 """
 
 import re
@@ -136,7 +136,7 @@ def _confined(pod: Part, container: Part) -> Iterator[str]:
 
 
 def _setting(pod: Part, container: Part, name: str) -> Any:
-    """Return what holds for a container: its own setting, or else that of its pod."""
+    """Return the effective value for a container: its own setting, or else that of its pod."""
     own = at(container, "securityContext", name)
     return at(pod, "securityContext", name) if own is None else own
 

@@ -80,7 +80,7 @@ class Leases:
 
 
 def is_silent(node: Json) -> bool:
-    """Whether the node's machine is cut off."""
+    """Return whether the node's machine is cut off."""
     return SILENT_ANNOTATION in node["metadata"].get("annotations", {})
 
 

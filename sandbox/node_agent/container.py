@@ -45,7 +45,7 @@ class PodNames:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hosts_file(self, pod: Pod) -> Path:
-        """Path of the pod's hosts file."""
+        """Return the path of the pod's hosts file."""
         return self.site.pods / pod.folder_name / "hosts"
 
     def update(self, pod: Pod) -> None:
@@ -78,13 +78,13 @@ class PodNames:
 
 
 def own_lines(pod: Pod, address: str) -> str:
-    """A pod's own names. Its `localhost` is its own address, so pods do not collide there."""
+    """Return a pod's own names. Its `localhost` is its own address, so pods do not collide there."""
     own = full_names(pod) if pod.subdomain else []
     return f"{address}\t{' '.join([*own, pod.hostname])}\n{address}\tlocalhost\n"
 
 
 def peer_lines(site: Site, pods: Iterable[Pod]) -> str:
-    """One line for each name; when a pod was replaced, the newest pod has it."""
+    """Return one line for each name; when a pod was replaced, the newest pod has it."""
     by_age = sorted(pods, key=lambda pod: (pod.metadata["creationTimestamp"], not pod.deleting))
     newest = {(pod.hostname, pod.subdomain): pod for pod in by_age if pod.subdomain and not pod.ended}
     return "".join(
@@ -93,7 +93,7 @@ def peer_lines(site: Site, pods: Iterable[Pod]) -> str:
 
 
 def full_names(pod: Pod) -> list[str]:
-    """Names by which cluster DNS resolves a pod with a subdomain, longest first."""
+    """Return the names by which cluster DNS resolves a pod with a subdomain, longest first."""
     short = f"{pod.hostname}.{pod.subdomain}"
     in_namespace = f"{short}.{pod.namespace}"
     return [f"{in_namespace}.svc.{CLUSTER_DOMAIN}", f"{in_namespace}.svc", in_namespace, short]
@@ -162,7 +162,7 @@ def container_plan(container: Json, around: Surroundings, machine: Machine, fold
 
 
 def log_file(site: Site, folder_name: str, container: str) -> Path:
-    """Path of a container's log."""
+    """Return the path of a container's log."""
     return site.pod_logs(folder_name) / f"{container}.log"
 
 
@@ -200,7 +200,7 @@ def _webhook_variables(container: Json, pod: Pod, api: ApiServer) -> dict[str, s
 
 
 def _image_variables(machine: Machine, pod: Pod, folder: Path) -> dict[str, str]:
-    """The environment that an image would bring, and the addresses of the local object storage."""
+    """Return the environment that an image would bring, and the addresses of the local object storage."""
     for place in ("home", "tmp"):
         (folder / place).mkdir(exist_ok=True)
     return {

@@ -61,7 +61,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def declared_variables(container: Json, around: Surroundings, injected: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the container's specification, over those that a webhook `injected` into it.
+    """Return the variables of the container's specification, over those that a webhook `injected` into it.
 
     Raises:
         ConfigError: a required reference points to nothing, or is of a kind that is not offered here.
@@ -77,7 +77,7 @@ def declared_variables(container: Json, around: Surroundings, injected: Mapping[
 
 
 def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
-    """Program and arguments of the container.
+    """Return the program and arguments of the container.
 
     Raises:
         ConfigError: the container relies on its image's entry point.
@@ -91,7 +91,7 @@ def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
 
 
 def field_value(path: str, around: Surroundings) -> str:
-    """Value of a fieldRef to `path`.
+    """Return the value of a fieldRef to `path`.
 
     Raises:
         ConfigError: no such field is offered here.
@@ -114,7 +114,7 @@ def field_value(path: str, around: Surroundings) -> str:
 
 
 def container_mounts(container: Json, around: Surroundings, folder: Path) -> list[Mount]:
-    """The mounts of a container. Volumes are folders in `folder`, made when they are first used.
+    """Return the mounts of a container. Volumes are folders in `folder`, made when they are first used.
 
     Contents are written once: a later change of a ConfigMap is not seen, and tokens are not renewed. `medium: Memory`
     is a folder like any other.
@@ -163,7 +163,7 @@ def _key_value(kind: str, reference: Json, lookup: Lookup) -> str | None:
 
 
 def _object_data(kind: str, name: str, reference: Json, lookup: Lookup) -> Mapping[str, bytes]:
-    """Data of the ConfigMap or Secret; empty if it does not exist and is optional."""
+    """Return the data of the ConfigMap or Secret; empty if it does not exist and is optional."""
     data = lookup(kind, name)
     if data is None and not reference.get("optional"):
         raise ConfigError(f"{kind.removesuffix('s')} {name!r} not found")

@@ -69,7 +69,7 @@ class LogTimes:
         return found.st_size
 
     def lines(self, file: BinaryIO, path: Path, until: int, *, ended: bool) -> Iterator[tuple[int, bytes]]:
-        """Lines from the file's position up to `until`, each with its time, no two with the same.
+        """Yield the lines from the file's position up to `until`, each with its time, no two with the same.
 
         An incomplete last line is left for later, unless the log has `ended`.
         """
@@ -207,7 +207,7 @@ class Wanted:
 
 
 def log_blocks(path: Path, times: LogTimes, wanted: Wanted, continues: Callable[[], bool]) -> Iterator[bytes]:
-    """The wanted lines of a log until its end, or longer while it `continues`."""
+    """Yield the wanted lines of a log until its end, or longer while it `continues`."""
     tail_lines = wanted.tail_lines
     with path.open("rb") as file:
         while True:

@@ -32,7 +32,7 @@ class Pod:
 
     @cached_property
     def status(self) -> Json:
-        """The status that was last reported; empty at first."""
+        """Return the status that was last reported; empty at first."""
         return self.manifest.get("status", {})
 
     @property
@@ -45,7 +45,7 @@ class Pod:
 
     @property
     def uid(self) -> str:
-        """Identity of the object: a pod that replaces it has another one."""
+        """Return the identity of the object: a pod that replaces it has another one."""
         return self.metadata["uid"]
 
     @property
@@ -58,27 +58,27 @@ class Pod:
 
     @property
     def path(self) -> str:
-        """Path of the object in the API."""
+        """Return the path of the object in the API."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     @property
     def folder_name(self) -> str:
-        """Name of its two folders, one for working files and one for logs."""
+        """Return the name of its two folders, one for working files and one for logs."""
         return pod_folder(self.namespace, self.name, self.uid)
 
     @property
     def node(self) -> str:
-        """Node that the pod is bound to; the node agent sees only bound pods."""
+        """Return the node that the pod is bound to; the node agent sees only bound pods."""
         return self.spec["nodeName"]
 
     @property
     def hostname(self) -> str:
-        """Host name that the pod's processes see."""
+        """Return the host name that the pod's processes see."""
         return self.spec.get("hostname") or self.name
 
     @property
     def subdomain(self) -> str | None:
-        """Subdomain by which other pods resolve it, if it has one."""
+        """Return the subdomain by which other pods resolve it, if it has one."""
         return self.spec.get("subdomain")
 
     @property
@@ -91,33 +91,33 @@ class Pod:
 
     @property
     def container_statuses(self) -> list[Json]:
-        """Reported statuses of all its containers, init containers first."""
+        """Return the reported statuses of all its containers, init containers first."""
         return [*self.status.get("initContainerStatuses", []), *self.status.get("containerStatuses", [])]
 
     @property
     def grace_seconds(self) -> int:
-        """How long a process may take to end after SIGTERM."""
+        """Return how long a process may take to end after SIGTERM."""
         asked = self.metadata.get("deletionGracePeriodSeconds")
         return self.spec["terminationGracePeriodSeconds"] if asked is None else asked
 
     @property
     def deleting(self) -> bool:
-        """Whether the API server has been asked to delete it."""
+        """Return whether the API server has been asked to delete it."""
         return "deletionTimestamp" in self.metadata
 
     @property
     def ended(self) -> bool:
-        """Whether it was reported as Succeeded or Failed."""
+        """Return whether it was reported as Succeeded or Failed."""
         return self.status.get("phase") in ("Succeeded", "Failed")
 
     @property
     def started(self) -> bool:
-        """Whether a process of this pod was ever reported."""
+        """Return whether a process of this pod was ever reported."""
         return any({"running", "terminated"} & status.get("state", {}).keys() for status in self.container_statuses)
 
     @property
     def owner_job(self) -> str | None:
-        """Name of the Job that made this pod."""
+        """Return the name of the Job that made this pod."""
         owners: list[Json] = self.metadata.get("ownerReferences") or []
         return next((owner["name"] for owner in owners if owner["kind"] == "Job"), None)
 
@@ -144,22 +144,22 @@ NOT_STARTED: Json = {"waiting": {"reason": "PodInitializing"}}
 
 
 def timestamp(moment: datetime) -> str:
-    """A time as Kubernetes writes it, in whole seconds."""
+    """Return a time as Kubernetes writes it, in whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def waiting(reason: str, message: str) -> Json:
-    """State of a container that cannot be started yet."""
+    """Return the state of a container that cannot be started yet."""
     return {"waiting": {"reason": reason, "message": message}}
 
 
 def running(started: datetime) -> Json:
-    """State of a container that runs."""
+    """Return the state of a container that runs."""
     return {"running": {"startedAt": timestamp(started)}}
 
 
 def terminated(code: int, started: datetime, finished: datetime) -> Json:
-    """State after an exit with the code of `Popen`: below 0 it is a signal, which becomes 128 + n."""
+    """Return the state after an exit with the code of `Popen`: below 0 it is a signal, which becomes 128 + n."""
     times = {"startedAt": timestamp(started), "finishedAt": timestamp(finished)}
     if code < 0:
         by = {"exitCode": 128 - code, "signal": -code, "message": f"ended by {signal.Signals(-code).name}"}
@@ -168,20 +168,20 @@ def terminated(code: int, started: datetime, finished: datetime) -> Json:
 
 
 def unstartable(message: str, moment: datetime) -> Json:
-    """State of a container whose program could not be executed."""
+    """Return the state of a container whose program could not be executed."""
     times = {"startedAt": timestamp(moment), "finishedAt": timestamp(moment)}
     return {"terminated": {"exitCode": 128, "reason": "StartError", "message": message, **times}}
 
 
 def lost(moment: datetime) -> Json:
-    """State of a container that ran when the node agent was last seen and does not run any more."""
+    """Return the state of a container that ran when the node agent was last seen and does not run any more."""
     message = "The container could not be located when the pod was terminated"
     reason = {"exitCode": LOST_EXIT_CODE, "reason": "ContainerStatusUnknown", "message": message}
     return {"terminated": {**reason, "finishedAt": timestamp(moment)}}
 
 
 def exit_code(state: Json) -> int | None:
-    """Exit code of a container in this state; None while it has not ended."""
+    """Return the exit code of a container in this state; None while it has not ended."""
     return state.get("terminated", {}).get("exitCode")
 
 
@@ -204,7 +204,7 @@ class PodReport:
 
 
 def pod_status(report: PodReport, now: datetime) -> Json:
-    """The status to patch in."""
+    """Return the status to patch in."""
     pod = report.pod
     inits = _statuses(pod.init_containers, report)
     containers = _statuses(pod.containers, report)

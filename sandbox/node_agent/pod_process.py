@@ -104,7 +104,7 @@ class PodProcess:
 
     @property
     def pid(self) -> int:
-        """Id of the main process, and of its group."""
+        """Return the id of the main process, and of its group."""
         return self._process.pid
 
     def signal(self, number: signal.Signals) -> None:
@@ -192,7 +192,7 @@ class Probing:
                 return
 
     def _keeps_passing(self, probe: Json, *, once: bool) -> bool:
-        """Whether the probe passes until the container ends; with `once`, whether it passes at all."""
+        """Return whether the probe passes until the container ends; with `once`, whether it passes at all."""
         failures = 0
         self._ended.wait(probe.get("initialDelaySeconds", 0))
         while not self._ended.is_set():
@@ -232,7 +232,7 @@ class Probing:
             late.cancel()
 
     def _port(self, port: Any) -> int:
-        """A port by its number, or by its name among those of the container."""
+        """Return a port by its number, or by its name among those of the container."""
         named = {each.get("name"): each["containerPort"] for each in self._container.get("ports", [])}
         return named.get(port, port)
 

@@ -90,7 +90,7 @@ class PodWorker:
         self._released.set()
 
     def runs(self, container: str) -> bool:
-        """Whether the container has been started and the pod has not ended."""
+        """Return whether the container has been started and the pod has not ended."""
         return not self._final and container in self._states
 
     def _live(self) -> None:

@@ -40,7 +40,7 @@ does not answer would block the deletion of every namespace."""
 
 
 async def construct(request: ConstructRequest, programs: Programs, version: str) -> ConstructResponse:
-    """The component of a chart, without children while an input is unknown."""
+    """Return the component of a chart, without children while an input is unknown."""
     # Dependencies, which the engine already knows, would make the SDK wrap each value.
     values = {key: value.with_dependencies(()) for key, value in request.inputs.items()}
     inputs = reveal(plain_object(PropertyValue.marshal_map(values)))
@@ -54,7 +54,7 @@ async def construct(request: ConstructRequest, programs: Programs, version: str)
 
 
 def render(inputs: Json, default_name: str, programs: Programs) -> list[Json]:
-    """The objects of the chart with the program's values, without hooks.
+    """Return the objects of the chart with the program's values, without hooks.
 
     Raises:
         Refusal: the sandbox has no such chart or version, or Helm refuses the values.
@@ -111,7 +111,7 @@ def _is_kept(manifest: Json) -> bool:
 
 
 def _without_prose(manifest: Json) -> Json:
-    """A CustomResourceDefinition without the descriptions in its schemas; other objects unchanged.
+    """Return a CustomResourceDefinition without the descriptions in its schemas; other objects unchanged.
 
     The descriptions would be three quarters of what the engine writes at every step.
     """
@@ -129,7 +129,7 @@ def _without_prose(manifest: Json) -> Json:
 
 
 def local_charts(programs: Programs, folder: Path) -> Transform:
-    """A transform for the published plugin that replaces each chart of the program by the sandbox's, copied to
+    """Return a transform for the published plugin that replaces each chart of the program by the sandbox's, copied to
     `folder`."""
 
     def transform(args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:

@@ -32,7 +32,7 @@ class Cloud:
         return json.loads(path.read_text())["properties"] if path.exists() else None
 
     def every(self, resource_type: str) -> Iterator[tuple[str, Json]]:
-        """Id and properties of each resource of a type."""
+        """Yield the id and properties of each resource of a type."""
         for path in sorted(self.folder.glob(f"{_slug(resource_type)}-*.json")):
             record = json.loads(path.read_text())
             yield record["id"], record["properties"]
@@ -52,7 +52,8 @@ class Cloud:
         self._path(resource_type, resource_id).unlink(missing_ok=True)
 
     def stock_outs(self) -> frozenset[str]:
-        """Names of the node pools that Google has no machines for, which are the lines of the file `stock-out`."""
+        """Return the names of the node pools that Google has no machines for, which are the lines of the file
+        `stock-out`."""
         path = self.folder / "stock-out"
         return frozenset(path.read_text().split()) if path.exists() else frozenset()
 
@@ -95,7 +96,7 @@ class ResourceType:
     answers: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
     def differences(self, before: Json, after: Json) -> Iterator[Change]:
-        """Changes that an update must make, without values that the cloud computes when the program sets none.
+        """Yield the changes that an update must make, without values that the cloud computes if the program sets none.
 
         The plugin treats an unset number or switch as 0 or false.
         """
@@ -106,7 +107,7 @@ class ResourceType:
                 yield change
 
     def is_replaced_by(self, change: Change, before: Json, after: Json) -> bool:
-        """Whether this change from `before` to `after` needs a new resource."""
+        """Return whether this change from `before` to `after` needs a new resource."""
         if change.path in self.replaces_when_off:
             return at(before, change.path) is True
         if change.path in self.blocks and change.kind != "UPDATE":
@@ -119,7 +120,7 @@ class ResourceType:
         )
 
     def settled(self, before: Json, given: Json) -> Json:
-        """The properties that an update from `before` to `given` results in."""
+        """Return the properties that an update from `before` to `given` results in."""
         for path in self.inert:
             given = with_value(given, path, at(before, path))
         for path in (*self.computed, *self.kept):
@@ -128,7 +129,7 @@ class ResourceType:
         return given
 
     def answered(self, properties: Json) -> Json:
-        """The properties as the cloud keeps them, which may differ from their declaration."""
+        """Return the properties as the cloud keeps them, which may differ from their declaration."""
         for cause, values in self.answers.items():
             if at(properties, cause):
                 for path, value in values.items():
@@ -141,7 +142,7 @@ def _holds(whole: Json, path: str, inner: str) -> bool:
 
 
 def row(resource_type: str) -> ResourceType:
-    """The row of a type, or a general one."""
+    """Return the row of a type, or a general one."""
     if resource_type in _table():
         return _table()[resource_type]
     plural = f"{resource_type.rpartition(':')[2]}s"
@@ -149,7 +150,7 @@ def row(resource_type: str) -> ResourceType:
 
 
 def filled(template: Any, facts: Json) -> Any:
-    """`template` with `{names}` replaced.
+    """Return `template` with `{names}` replaced.
 
     Raises:
         Refusal: a name has no value, so a required field is not set.

@@ -39,7 +39,7 @@ class Kind:
     namespaced: bool
 
     def path(self, namespace: str | None, name: str = "") -> str:
-        """Path of one object, or of the collection."""
+        """Return the path of one object, or of the collection."""
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"{self.group_path}{scope}/{self.plural}/{name}".rstrip("/")
 
@@ -54,7 +54,7 @@ class Cluster:
 
     @classmethod
     def connect(cls, kubeconfig: str, context: str | None) -> "Cluster":
-        """The cluster of a kubeconfig's content or path. Its credential plugin runs whenever a token expires.
+        """Return the cluster of a kubeconfig's content or path. Its credential plugin runs whenever a token expires.
 
         Raises:
             UnreachableError: the API server does not answer, or the kubeconfig does not name one.
@@ -78,7 +78,7 @@ class Cluster:
         return cls(server)
 
     def kind(self, api_version: str, kind: str) -> Kind:
-        """Where `kind` is served. The API server is asked once, and again while it does not serve the kind.
+        """Return where `kind` is served. The API server is asked once, and again while it does not serve the kind.
 
         Raises:
             UnknownKindError: it is not served.
@@ -99,7 +99,7 @@ class Cluster:
 
 
 def is_path(kubeconfig: str) -> bool:
-    """Whether the text names a kubeconfig file instead of being one."""
+    """Return whether the text names a kubeconfig file instead of being one."""
     return "\n" not in kubeconfig and not kubeconfig.startswith("{")
 
 

@@ -62,7 +62,7 @@ class Effect:
         """
 
     def observe(self, properties: Json) -> Json | None:
-        """The properties as they really are; None when the resource is gone."""
+        """Return the properties as they really are; None when the resource is gone."""
         return properties
 
     def update(self, old: Json, new: Json) -> None:
@@ -221,7 +221,7 @@ class BucketEffect(Effect):
             yield from (item["name"] for item in items)
 
     def _call(self, method: str, path: str, body: Json | None = None) -> Json | None:
-        """One call of the storage API; None when the bucket or object does not exist."""
+        """Call the storage API and return the answer; None if the bucket or object does not exist."""
         content = None if body is None else json.dumps(body)
         url = f"{self.site.gcs_url}/storage/v1/b{path}"
         try:
@@ -240,7 +240,7 @@ def _machine(node: Json) -> str:
 
 
 def _node_patch(live: Json, before: Json, after: Json) -> Json:
-    """The patch of a Node for a change of its pool. It leaves labels and taints of other owners alone."""
+    """Return the patch of a Node for a change of its pool. It leaves labels and taints of other owners alone."""
     labels: dict[str, Any] = {key: None for key in before["metadata"]["labels"]} | after["metadata"]["labels"]
     ours = {taint["key"] for taint in [*before["spec"]["taints"], *after["spec"]["taints"]]}
     others = [taint for taint in live["spec"].get("taints", []) if taint["key"] not in ours]
@@ -262,5 +262,5 @@ def _path(kind: Json) -> str:
 
 
 def _last(cluster: str) -> str:
-    """The name at the end of a cluster's id, or the name itself."""
+    """Return the name at the end of a cluster's id, or the name itself."""
     return cluster.rpartition("/")[2]

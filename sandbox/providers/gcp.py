@@ -132,7 +132,7 @@ class GcpPlugin(Plugin):
         return self._effects.get(type_of(urn), Effect())
 
     def _completed(self, kind: ResourceType, given: Json) -> tuple[str, Json]:
-        """Id of the resource, and its properties with those that the cloud computes."""
+        """Return the id of the resource, and its properties with those that the cloud computes."""
         facts = self._facts() | given
         if "cluster" in given and "/" not in given["cluster"]:
             facts["cluster_id"] = filled("projects/{project}/locations/{location}/clusters/{cluster}", facts)
@@ -142,7 +142,7 @@ class GcpPlugin(Plugin):
         return resource_id, merged(outputs, given)
 
     def _facts(self) -> Json:
-        """Values that templates may use besides the inputs."""
+        """Return the values that templates may use besides the inputs."""
         here = self._site
         places = {key: self.config[key] for key in ("project", "region", "zone") if key in self.config}
         location = places.get("zone", places.get("region"))
@@ -169,7 +169,7 @@ class GcpPlugin(Plugin):
 
 
 def _as_data_source(properties: Json) -> Json:
-    """A resource in the form of the SDK's `get_cluster`: every block as a list, under the plural of its name."""
+    """Return a resource in the form of the SDK's `get_cluster`: every block as a list, under the plural of its name."""
     shown: Json = {}
     for key, item in properties.items():
         is_block = isinstance(item, dict) and key not in _MAPS
@@ -184,7 +184,7 @@ def _plural(name: str) -> str:
 
 
 def _project_number(project: str) -> str:
-    """A number like Google's, the same for the same project."""
+    """Return a number like Google's, the same for the same project."""
     return str(10**11 + int(hashlib.sha256(project.encode()).hexdigest(), 16) % (9 * 10**11))
 
 

@@ -63,7 +63,7 @@ def _write_script(path: Path, text: str) -> None:
 
 
 def _credential_plugin(site: Site) -> str:
-    """A script that prints an ExecCredential with the administrator's token, in place of Google's plugin.
+    """Return a script that prints an ExecCredential with the administrator's token, in place of Google's plugin.
 
     The kubeconfig of a GKE cluster names it; kubectl and the kubernetes plugin run it.
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
@@ -76,7 +76,7 @@ def _credential_plugin(site: Site) -> str:
 
 
 def published_plugin() -> Path | None:
-    """Path of the published plugin in the SDK's version; None if it is not selected.
+    """Return the path of the published plugin in the SDK's version; None if it is not selected.
 
     Raises:
         ProgramsError: it is selected, and Pulumi has not installed it.

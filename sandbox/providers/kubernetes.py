@@ -43,7 +43,7 @@ class Declared:
     manager: str
 
     def state(self, live: Json) -> Json:
-        """The live object as the engine keeps it."""
+        """Return the live object as the engine keeps it."""
         return manifests.remembered(manifests.state(live, self.inputs), self.manager)
 
 
@@ -161,7 +161,7 @@ class KubernetesPlugin(Plugin):
         return self._connected
 
     def _unreachable(self) -> str:
-        """Why the cluster is unreachable; empty when it is reachable."""
+        """Return why the cluster is unreachable; empty when it is reachable."""
         try:
             self._cluster()
         except UnreachableError as error:
@@ -169,7 +169,7 @@ class KubernetesPlugin(Plugin):
         return ""
 
     def _is_gone_with_its_cluster(self, resource: Resource, complaint: str) -> bool:
-        """Whether the object leaves the state because its cluster is unreachable.
+        """Return whether the object leaves the state because its cluster is unreachable.
 
         Raises:
             Refusal: the cluster is unreachable, and the option for this is not set.
@@ -192,7 +192,7 @@ class KubernetesPlugin(Plugin):
         return kind.path(namespace or self.config.get("namespace", "default"), "" if collection else name)
 
     def _is_served(self, manifest: Json) -> bool:
-        """Whether the API server is reachable and serves the object's kind."""
+        """Return whether the API server is reachable and serves the object's kind."""
         try:
             self._path(manifest)
         except (UnknownKindError, UnreachableError):
@@ -227,7 +227,7 @@ class KubernetesPlugin(Plugin):
                 raise
 
     def _update(self, declared: Declared, *, preview: bool) -> Json:
-        """The live object after the update, or as it would be in a preview.
+        """Return the live object after the update, or as it would be in a preview.
 
         Raises:
             ApiError: the object does not exist, or the API server refuses.
@@ -252,7 +252,7 @@ class KubernetesPlugin(Plugin):
             raise ApiError(error.status, error.reason, message) from None
 
     def _refused(self, urn: str, declared: Declared, error: ApiError) -> Refusal:
-        """The error for a failed update; if the object exists, the engine retries the update next time."""
+        """Return the error for a failed update; if the object exists, the engine retries the update next time."""
         live = self._cluster().server.find(self._path(declared.inputs))
         if live is None:
             return Refusal(f'update of resource "{urn}" failed: {error}\nunable to get cluster state: {error}')
@@ -260,7 +260,7 @@ class KubernetesPlugin(Plugin):
         return NotReady(f"{message}: {error}", declared.id, declared.state(live))
 
     def _awaited(self, declared: Declared, live: Json, timeout_seconds: float) -> Json:
-        """The state once the object meets the condition that its inputs wait for."""
+        """Return the state once the object meets the condition that its inputs wait for."""
         inputs = declared.inputs
         unmet = manifests.requirement(reveal(inputs))
         if unmet is None:
@@ -281,7 +281,7 @@ class KubernetesPlugin(Plugin):
 
 
 def _with_managers(live: Json, entries: list[Json]) -> list[Json]:
-    """The patch that sets these managed fields, unless the object has changed since."""
+    """Return the patch that sets these managed fields, unless the object has changed since."""
     values = {"resourceVersion": live["metadata"]["resourceVersion"], "managedFields": entries}
     return [{"op": "replace", "path": f"/metadata/{field}", "value": value} for field, value in values.items()]
 

@@ -36,33 +36,33 @@ _MUTABLE = {"ConfigMap": ("enableConfigMapMutable", ()), "Secret": ("enableSecre
 
 
 def fixed_paths(kind: str, options: Json) -> tuple[str, ...]:
-    """Paths whose change needs a new object; `options` are the provider's configuration."""
+    """Return the paths whose change needs a new object; `options` are the provider's configuration."""
     option, fixed_still = _MUTABLE.get(kind, ("", ()))
     mutable = options.get(option) in (True, "true")
     return (*_IDENTITY, *(fixed_still if mutable else _IMMUTABLE.get(kind, ())))
 
 
 def key(manifest: Json) -> tuple[str | None, str]:
-    """Namespace, if it has one, and name."""
+    """Return the namespace, if it has one, and name."""
     metadata = manifest["metadata"]
     return metadata.get("namespace"), metadata["name"]
 
 
 def of(resource: Resource) -> Json:
-    """The inputs, or for an object that is being imported what its id and type tell."""
+    """Return the inputs, or for an object that is being imported what follows from its id and type."""
     namespace, _, name = resource.id.rpartition("/")
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return merged({**type_fields(resource.urn), "metadata": metadata}, resource.inputs)
 
 
 def type_fields(urn: str) -> Json:
-    """`apiVersion` and `kind` of the resource's type."""
+    """Return `apiVersion` and `kind` of the resource's type."""
     _, api_version, kind = type_of(urn).split(":")
     return {"apiVersion": api_version.removeprefix("core/"), "kind": kind}
 
 
 def with_secrets(manifest: Json) -> Json:
-    """A Secret with its content concealed and in the form that the API server keeps; other objects unchanged."""
+    """Return a Secret with its content concealed and in the form that the API server keeps; other objects unchanged."""
     if manifest["kind"] != "Secret" or not manifest.keys() & {"data", "stringData"}:
         return manifest
     texts = reveal(manifest.get("stringData", {}))
@@ -74,7 +74,7 @@ def with_secrets(manifest: Json) -> Json:
 
 
 def state(live: Json, inputs: Json) -> Json:
-    """The object as the engine keeps it, without the API server's bookkeeping."""
+    """Return the object as the engine keeps it, without the API server's bookkeeping."""
     # The engine writes its whole state at every step, so the large schemas of Kueue's kinds are left out.
     left_out = ("spec",) if live["kind"] == "CustomResourceDefinition" else ()
     metadata = {name: item for name, item in live["metadata"].items() if name != "managedFields"}
@@ -83,13 +83,13 @@ def state(live: Json, inputs: Json) -> Json:
 
 
 def as_written(live: Json) -> Json:
-    """A live object in the form of inputs, for an object that no program has written yet."""
+    """Return a live object in the form of inputs, for an object that no program has written yet."""
     metadata = {name: item for name, item in live["metadata"].items() if name not in SERVER_METADATA}
     return {**{name: item for name, item in live.items() if name != "status"}, "metadata": metadata}
 
 
 def still_there(live: Json | None, state: Json) -> str:
-    """Why an object that is being deleted still exists; empty when it is gone or another one has its name."""
+    """Return why an object that is being deleted still exists; empty when it is gone or another one has its name."""
     if live is None or live["metadata"]["uid"] != state["metadata"]["uid"]:
         return ""
     finalizers = live["metadata"].get("finalizers") or []
@@ -115,17 +115,17 @@ _TAKEN_OVER = (
 
 
 def manager_of(state: Json) -> str:
-    """The manager that the state names, or a new one."""
+    """Return the manager that the state names, or a new one."""
     return state.get(_STATE_KEY) or f"{CREATOR}-{secrets.token_hex(4)}"
 
 
 def remembered(state: Json, manager: str) -> Json:
-    """The state with the name of the object's own manager."""
+    """Return the state with the name of the object's own manager."""
     return {**state, _STATE_KEY: manager}
 
 
 def taken_over(live: Json, manager: str) -> list[Json] | None:
-    """The managed fields of `live` after `manager` took over what is its own; None when there is nothing to take
+    """Return the managed fields of `live` after `manager` took over what is its own; None when there is nothing to take
     over."""
     entries: list[Json] = live["metadata"].get("managedFields") or []
     taken = [entry for entry in entries if _is_taken_over(entry)]
@@ -138,7 +138,7 @@ def taken_over(live: Json, manager: str) -> list[Json] | None:
 
 
 def forced(inputs: Json, live: Json, *, preview: bool) -> bool:
-    """Whether an update takes fields from their owners instead of ending in a conflict.
+    """Return whether an update takes fields from their owners instead of ending in a conflict.
 
     A preview takes over nothing, so it forces the fields that an update would have taken over from the creator.
     """
@@ -168,7 +168,7 @@ class WaitTimeoutError(Refusal):
 
 
 def requirement(inputs: Json) -> Unmet | None:
-    """The condition for which a creation or update waits; None if it waits for nothing.
+    """Return the condition for which a creation or update waits; None if it waits for nothing.
 
     Without an annotation only Deployment, Namespace and CustomResourceDefinition are awaited; the published provider
     awaits more kinds.
@@ -186,7 +186,7 @@ def requirement(inputs: Json) -> Unmet | None:
 
 
 def annotations_of(manifest: Json) -> dict[str, str]:
-    """The annotations of an object, empty when it has none."""
+    """Return the annotations of an object, empty when it has none."""
     return manifest.get("metadata", {}).get("annotations") or {}
 
 
@@ -205,7 +205,7 @@ def poll(unmet: Callable[[], str], timeout_seconds: float) -> None:
 
 
 def select(path: str, value: Any) -> list[Any]:
-    """The values at a JSONPath of names, `[0]` and `[*]`.
+    """Return the values at a JSONPath of names, `[0]` and `[*]`.
 
     Raises:
         Refusal: the path has another step.

@@ -48,7 +48,7 @@ class Pool:
 
 
 def nodes(pool: Pool, site: Site) -> list[Json]:
-    """The Nodes of the pool with their status, in the order of their names."""
+    """Return the Nodes of the pool with their status, in the order of their names."""
     return [
         _node(pool, zone, index, site)
         for zone_index, zone in enumerate(pool.zones)
@@ -57,7 +57,7 @@ def nodes(pool: Pool, site: Site) -> list[Json]:
 
 
 def allocatable(machine_type: str) -> tuple[int, int]:
-    """Millicores and MiB that GKE leaves to pods.
+    """Return the millicores and MiB that GKE leaves to pods.
 
     Reservations as documented on https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
     """
@@ -163,8 +163,8 @@ _DECISIVE = ("nodeConfig", "placementPolicy", "nodeCount", "initialNodeCount", "
 
 
 def is_decided(properties: Json, cluster: Json | None) -> bool:
-    """Whether a preview knows everything that the rules need; the zones may be those of a cluster that does not exist
-    yet."""
+    """Return whether a preview knows everything that the rules need; the zones may be those of a cluster that does not
+    exist yet."""
     zones_known = cluster is not None or "nodeLocations" in properties or _is_zone(properties.get("location", ""))
     return zones_known and not any(has_unknown(properties.get(key)) for key in _DECISIVE)
 
@@ -184,7 +184,7 @@ def require_valid(properties: Json, cluster: Json, policy: Json | None) -> None:
 
 
 def pool_of(properties: Json, cluster: Json, policy: Json | None) -> Pool:
-    """The pool that these properties describe, of any size.
+    """Return the pool that these properties describe, of any size.
 
     Raises:
         Refusal: GKE offers no such slice.
@@ -206,7 +206,7 @@ def pool_of(properties: Json, cluster: Json, policy: Json | None) -> Pool:
 
 
 def zones(properties: Json, cluster: Json) -> tuple[str, ...]:
-    """The zones that the pool has nodes in."""
+    """Return the zones that the pool has nodes in."""
     location = str(properties.get("location", cluster["location"]))
     named = properties.get("nodeLocations") or cluster.get("nodeLocations")
     if named:

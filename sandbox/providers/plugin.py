@@ -87,21 +87,21 @@ class Plugin(ABC):
         """Shows the user a warning about a resource; does nothing until the plugin is served."""
 
     def check_config(self, config: Json) -> Json:
-        """The provider's configuration as the state keeps it."""
+        """Return the provider's configuration as the state keeps it."""
         return config
 
     def diff_config(self, old: Json, new: Json) -> list[str]:
-        """Keys of the configuration whose change replaces the provider, and so all its resources."""
+        """Return the keys of the configuration whose change replaces the provider, and so all its resources."""
         del old, new
         return []
 
     @abstractmethod
     def check(self, urn: str, old: Json, new: Json, seed: bytes) -> Json:
-        """The inputs to continue with: `new`, with a name if it has none."""
+        """Return the inputs to continue with: `new`, with a name if it has none."""
 
     @abstractmethod
     def diff(self, old: Resource, new: Json) -> Diff:
-        """Changes that an update from `old` to the inputs `new` makes."""
+        """Return the changes that an update from `old` to the inputs `new` makes."""
 
     @abstractmethod
     def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
@@ -109,7 +109,7 @@ class Plugin(ABC):
 
     @abstractmethod
     def read(self, resource: Resource) -> tuple[Json, Json] | None:
-        """Inputs and state of the existing resource; None when it is gone."""
+        """Return the inputs and state of the existing resource; None when it is gone."""
 
     @abstractmethod
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
@@ -129,12 +129,12 @@ class Plugin(ABC):
 
 
 def type_of(urn: str) -> str:
-    """The resource type in a URN, without its parents' types."""
+    """Return the resource type in a URN, without its parents' types."""
     return urn.split("::")[2].rpartition("$")[2]
 
 
 def name_of(urn: str) -> str:
-    """The program's own name for the resource."""
+    """Return the program's own name for the resource."""
     return urn.split("::", 3)[3]
 
 
@@ -186,7 +186,7 @@ class _Servicer(ProviderServicer):
         self._threads = ThreadPoolExecutor(_PARALLEL_CALLS)
 
     async def _answer(self, context: Any, call: Callable[[], Any]) -> Any:
-        """The result of `call`; a refusal ends the request with its message unchanged."""
+        """Return the result of `call`; a refusal ends the request with its message unchanged."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except NotReady as error:
@@ -291,5 +291,5 @@ def _diff_response(diff: Diff, ignored: Iterable[str]) -> provider_pb2.DiffRespo
 
 
 def _properties(paths: Iterable[str]) -> list[str]:
-    """The top-level properties of the paths."""
+    """Return the top-level properties of the paths."""
     return sorted({re.split(r"[.\[]", path)[0] for path in paths})

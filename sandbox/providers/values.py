@@ -37,12 +37,12 @@ class Change:
     kind: Literal["ADD", "DELETE", "UPDATE"]
 
     def is_under(self, path: str) -> bool:
-        """Whether the change is at `path` or below it."""
+        """Return whether the change is at `path` or below it."""
         return self.path == path or self.path.startswith((f"{path}.", f"{path}["))
 
 
 def reveal(value: Any) -> Any:
-    """`value` with every secret in plain text, for the API that receives it."""
+    """Return `value` with every secret in plain text, for the API that receives it."""
     match value:
         case Secret(inner):
             return reveal(inner)
@@ -55,7 +55,7 @@ def reveal(value: Any) -> Any:
 
 
 def conceal(value: Any, like: Any) -> Any:
-    """`value` with a secret wherever `like` has one."""
+    """Return `value` with a secret wherever `like` has one."""
     match value, like:
         case _, Secret():
             return Secret(reveal(value))
@@ -68,7 +68,7 @@ def conceal(value: Any, like: Any) -> Any:
 
 
 def has_unknown(value: Any) -> bool:
-    """Whether some part of `value` is not known yet."""
+    """Return whether some part of `value` is not known yet."""
     match reveal(value):
         case dict(items):
             return any(map(has_unknown, items.values()))
@@ -79,7 +79,7 @@ def has_unknown(value: Any) -> bool:
 
 
 def merged(base: Json, over: Json) -> Json:
-    """Both objects merged; where both have a value that is not an object, `over` wins."""
+    """Return both objects merged; where both have a value that is not an object, `over` wins."""
     result = dict(base)
     for key, item in over.items():
         old = result.get(key)
@@ -88,7 +88,7 @@ def merged(base: Json, over: Json) -> Json:
 
 
 def at(value: Json, path: str) -> Any:
-    """The value at a path of names, None if it does not exist."""
+    """Return the value at a path of names, None if it does not exist."""
     found: Any = value
     for key in path.split("."):
         found = found.get(key) if isinstance(found, dict) else None
@@ -96,7 +96,7 @@ def at(value: Json, path: str) -> Any:
 
 
 def with_value(value: Json, path: str, wanted: Any) -> Json:
-    """`value` with `wanted` at a path of names; None removes the value. Unchanged if a parent is missing."""
+    """Return `value` with `wanted` at a path of names; None removes the value. Unchanged if a parent is missing."""
     key, _, rest = path.partition(".")
     if rest:
         inner = value.get(key)
@@ -106,12 +106,12 @@ def with_value(value: Json, path: str, wanted: Any) -> Json:
 
 
 def unknown_leaves(value: Any) -> Any:
-    """The same structure of objects with every leaf unknown."""
+    """Return the same structure of objects with every leaf unknown."""
     return {key: unknown_leaves(item) for key, item in value.items()} if isinstance(value, dict) else UNKNOWN
 
 
 def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
-    """Differences from `old` to `new`, leaf by leaf; whole objects where only one side has them."""
+    """Yield the differences from `old` to `new`, leaf by leaf; whole objects where only one side has them."""
     match reveal(old), reveal(new):
         case before, _ if before is _MISSING:
             yield Change(path, "ADD")
@@ -130,7 +130,7 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
 
 
 def pruned(live: Any, like: Any, applied: Any = None) -> Any:
-    """The part of the `live` value that the inputs `like` declare, without defaults and what controllers added.
+    """Return the part of the `live` value that the inputs `like` declare, without defaults and what controllers added.
 
     `applied` is the API's answer when `like` was sent: a leaf that is still the same, or the same quantity, is returned
     as it was written.
@@ -173,7 +173,7 @@ _SECRET = "1b47061264138c4ac30d75fd1eb44270"
 
 
 def plain(value: struct_pb2.Value) -> Any:
-    """A value off the wire. Nulls in objects are dropped: to every API here they mean unset."""
+    """Return a value read from the wire. Nulls in objects are dropped: to every API here they mean unset."""
     match value.WhichOneof("kind"):
         case "struct_value":
             fields = value.struct_value.fields
@@ -193,12 +193,12 @@ def plain(value: struct_pb2.Value) -> Any:
 
 
 def plain_object(struct: struct_pb2.Struct) -> Json:
-    """An object off the wire."""
+    """Return an object read from the wire."""
     return {key: item for key, value in struct.fields.items() if (item := plain(value)) is not None}
 
 
 def wire(value: Any) -> struct_pb2.Value:
-    """A value for the wire."""
+    """Return a value for the wire."""
     match value:
         case Secret(inner):
             fields = {_SIGNATURE: struct_pb2.Value(string_value=_SECRET), "value": wire(inner)}
@@ -218,5 +218,5 @@ def wire(value: Any) -> struct_pb2.Value:
 
 
 def wire_object(value: Json) -> struct_pb2.Struct:
-    """An object for the wire."""
+    """Return an object for the wire."""
     return struct_pb2.Struct(fields={key: wire(item) for key, item in value.items()})

@@ -19,7 +19,7 @@ def test_an_exception_counts_until_the_end_of_its_last_day() -> None:
 def test_an_exception_counts_from_a_year_before_its_last_day() -> None:
     assert void([GRANTED], "slices-trillium-0", LAST_DAY - LONGEST) is None
     assert void([GRANTED], "slices-trillium-0", date(2026, 1, 29)) == (
-        "The exception until 2027-01-31 (An old partner.) does not count yet: the latest last day is 2027-01-30.",
+        "The exception until 2027-01-31 (An old partner.) is not valid yet: the latest last day is 2027-01-30.",
     )
 
 
@@ -49,5 +49,5 @@ def test_a_name_that_is_no_rule_is_reported_with_the_rule_that_it_became() -> No
     exceptions = {"exceptions": []}
     policy_file = {name: exceptions for name in ("all", ENDING.id, "no-keys", "named-rights", "no-kesy")}
     merged, misspelt = unknown_rules(policy_file, (ENDING, *ALL_RULES))
-    assert "got 'named-rights': it is part of no-cluster-admin now" in merged
+    assert "got 'named-rights': it is now part of no-cluster-admin" in merged
     assert "got 'no-kesy': correct the name" in misspelt
