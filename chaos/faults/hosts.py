@@ -70,7 +70,7 @@ def event_of_kill(job: str, *hosts: str) -> str:
 
 
 def preempted(name: str) -> Expected:
-    """Return what is expected if job `name` receives SIGTERM: it saves, leaves a record, and the restart does not count."""
+    """Return the expectation for job `name` with SIGTERM: it saves, leaves a record, and the restart does not count."""
     endings = frozenset({"PREEMPTED"})
     return Expected(charged=0, endings=endings, culprit=f"{name}-slice-", cause="SIGTERM", lost_steps=0)
 
