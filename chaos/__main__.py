@@ -10,7 +10,7 @@ from pathlib import Path
 from chaos import report
 from chaos.faults import CATALOGUE
 from chaos.long_run import Plan, long_run
-from chaos.target import Fault, Target, opened
+from chaos.target import Fault, Target, open_target
 from chaos.trial import Result, carry_out, from_json, long_run_to_json, to_json
 from sandbox.daemon import CHECKOUT
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    with opened(folder) as target:
+    with open_target(folder) as target:
         if options.random:
             holds = _randomly(target, options)
         else:

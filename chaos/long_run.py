@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chaos.faults import CATALOGUE
 from chaos.target import END_SECONDS, Fault, Target, comes_with_the_job
-from chaos.trial import LongRun, Strike, result, tried
+from chaos.trial import LongRun, Strike, result, run_action
 from chaos.verdict import Expected, Observed, broken
 from workloads.report.goodput import goodput, lost_steps
 from workloads.report.history import Start
@@ -73,12 +73,12 @@ def draws(seed: int) -> Iterator[Draw]:
 
 def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
     """Run the job of `plan` without a fault, then with faults; `say` receives lines of progress."""
-    undisturbed = _submitted(target, plan, "undisturbed")
+    undisturbed = _submit(target, plan, "undisturbed")
     target.wait_for_end(undisturbed, 60 * plan.minutes + END_SECONDS)
     steady = target.observed(undisturbed, 0.0).losses
     target.remove(undisturbed)
     say(f"{len(steady)} steps without a fault")
-    job = _submitted(target, plan, f"random-{plan.seed}")
+    job = _submit(target, plan, f"random-{plan.seed}")
     began = time.time()
     strikes: list[Strike] = []
 
@@ -86,7 +86,7 @@ def long_run(target: Target, plan: Plan, say: Callable[[str], None]) -> LongRun:
         strike_at_random(target, job, plan, strikes, say)
         target.wait_for_end(job, 60 * plan.minutes + END_SECONDS)
 
-    failed = tried(run)
+    failed = run_action(run)
     last = strikes[-1].time if strikes else began
     seen = target.observed(job, last)
     history = target.history(job)
@@ -136,7 +136,7 @@ def lost_by_start(starts: Sequence[Start]) -> Mapping[int, int]:
     return Counter(number for number, _ in lost_steps(starts))
 
 
-def _submitted(target: Target, plan: Plan, name: str) -> str:
+def _submit(target: Target, plan: Plan, name: str) -> str:
     target.submit(Fault(name, name, strike=comes_with_the_job, expected=Expected(), job=plan.job))
     return name
 

@@ -33,7 +33,7 @@ TAKE_STEP = "workloads.training.step:CompiledProgram.step"
 """The trainer's function that takes a step, for sabotage."""
 
 
-def _as_rendered(_: Json) -> None:
+def _keep_rendered(_: Json) -> None:
     """Change nothing."""
 
 
@@ -65,7 +65,7 @@ class Fault:
     """Prepares what the job needs, before it is submitted."""
     anytime: bool = False
     """Whether it can strike any running job at any time, so that random runs draw it too."""
-    edit: Callable[[Json], None] = _as_rendered
+    edit: Callable[[Json], None] = _keep_rendered
     """Changes the rendered JobSet before it is submitted, such as the environment of its pods."""
 
 
@@ -226,7 +226,7 @@ class Target:
         Raises:
             NotInTime: it does not hold within `seconds`.
         """
-        if not holds_within(seconds, lambda: _tried(holds), _POLL_SECONDS):
+        if not holds_within(seconds, lambda: _try(holds), _POLL_SECONDS):
             pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self._all_pods()]
             raise NotInTime(f"expected {what} within {seconds:.0f} s; pods: {pods}")
 
@@ -241,7 +241,7 @@ class Target:
 
 
 @contextmanager
-def opened(root: Path) -> Generator[Target]:
+def open_target(root: Path) -> Generator[Target]:
     """Yield a target in a new sandbox in `root`, stopped afterwards. The job of its stack has ended without a fault."""
     site = create(root / "sandbox")
     found = builds.prepare(lambda _: None)
@@ -257,7 +257,7 @@ def opened(root: Path) -> Generator[Target]:
         daemon.stop(site)
 
 
-def _tried(holds: Callable[[], bool]) -> bool:
+def _try(holds: Callable[[], bool]) -> bool:
     try:
         return holds()
     except UNREACHABLE:

@@ -102,7 +102,7 @@ def long_run_to_json(run: LongRun) -> str:
 
 def _lines(value: Any, depth: int) -> str:
     """JSON with a line for each item of the containers down to `depth`, except containers that fit in one line."""
-    whole = json.dumps(_rounded(value), ensure_ascii=False, separators=(",", ":"))
+    whole = json.dumps(_round(value), ensure_ascii=False, separators=(",", ":"))
     if depth == 0 or len(whole) <= _SHORT_CHARACTERS or not isinstance(value, dict | list):
         return whole
     inner = depth - 1
@@ -111,14 +111,14 @@ def _lines(value: Any, depth: int) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(key)}:{_lines(item, inner)}" for key, item in value.items()) + "\n}"
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     match value:
         case float():
             return round(value, 3)
         case dict():
-            return {key: _rounded(item) for key, item in value.items()}
+            return {key: _round(item) for key, item in value.items()}
         case list():
-            return [_rounded(item) for item in value]
+            return [_round(item) for item in value]
         case _:
             return value
 
@@ -152,9 +152,9 @@ def carry_out(target: Target, fault: Fault) -> Result:
         seen = target.observed(fault.name, struck)
         verdict = broken(fault.expected, seen, steady_losses(target), SAVE_EVERY)
 
-    failed = (*tried(run), *tried(judge))
+    failed = (*run_action(run), *run_action(judge))
     ended = time.time()
-    left = tried(lambda: target.remove(fault.name))
+    left = run_action(lambda: target.remove(fault.name))
     return result(fault, seen, (*failed, *verdict, *left), (began, struck, ended))
 
 
@@ -185,7 +185,7 @@ def steady_losses(target: Target) -> Mapping[int, float]:
     return target.observed(STEADY, 0.0).losses
 
 
-def tried(action: Callable[[], None]) -> tuple[str, ...]:
+def run_action(action: Callable[[], None]) -> tuple[str, ...]:
     """Run `action`; return a sentence about the error that stopped it, if any."""
     try:
         action()

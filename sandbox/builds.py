@@ -118,12 +118,12 @@ def build(missing: Sequence[Program], copies: Sequence[Copy], report: Report) ->
             seconds = time.monotonic() - started
             report(BuildProgress(program.name, index, len(missing), seconds, state))
 
-        with _writable_cache(), _locked(module_folder(program.module), progress):
+        with _writable_cache(), _lock(module_folder(program.module), progress):
             if not cached_path(program).is_file():
                 _build(program, progress)
         progress("built")
     for copy in copies:
-        with _writable_cache(), _locked(module_folder(copy.tool), lambda _: None):
+        with _writable_cache(), _lock(module_folder(copy.tool), lambda _: None):
             _copy_data(copy)
 
 
@@ -148,7 +148,7 @@ def _writable_cache() -> Generator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
+def _lock(folder: Path, progress: Callable[[str], None]) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / "lock")
     while True:

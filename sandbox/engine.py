@@ -22,7 +22,7 @@ import yaml
 from pulumi import automation
 
 from infra.kubernetes import UNREACHABLE
-from infra.settings.values import SECRETS, encrypted, hide_encrypted
+from infra.settings.values import SECRETS, hide_encrypted, is_encrypted
 from sandbox.daemon import CHECKOUT, SandboxError
 from sandbox.programs import Programs
 from sandbox.providers.charts import local_charts
@@ -54,18 +54,18 @@ def with_second_try[Done](operation: Callable[[OnEvent], Done], on_event: OnEven
         nonlocal declared
         resource, diagnostic = event.resource_pre_event, event.diagnostic_event
         declared = declared or (resource is not None and resource.metadata.type != STACK_TYPE)
-        if not (diagnostic and _unreached(diagnostic.message)):
+        if not (diagnostic and _is_unreached(diagnostic.message)):
             on_event(event)
 
     try:
         return operation(noting)
     except automation.CommandError as error:
-        if declared or not _unreached(str(error)):
+        if declared or not _is_unreached(str(error)):
             raise
     return operation(on_event)
 
 
-def _unreached(message: str) -> bool:
+def _is_unreached(message: str) -> bool:
     return any(text in message for text in _UNREACHED)
 
 
@@ -269,7 +269,7 @@ class Engine:
         self._copy_stack_file(project / "stacks" / self._stack_file.name)
         name = self._stack_file.name.removeprefix("Pulumi.").removesuffix(".yaml")
         stack = stack_in(self._site, self._programs, name, self.program)
-        _, encrypted_keys = _parted(self._written()["config"])
+        _, encrypted_keys = _split(self._written()["config"])
         given = {_secret_key(name): value for name, value in self._secrets.items()}
         if concealed := dict.fromkeys(encrypted_keys, STAND_IN) | given:
             values = {key: automation.ConfigValue(value, secret=True) for key, value in concealed.items()}
@@ -281,7 +281,7 @@ class Engine:
 
     def _copy_stack_file(self, target: Path) -> None:
         content = {key: value for key, value in self._written().items() if key not in _ENCRYPTION}
-        content["config"], _ = _parted(content["config"])
+        content["config"], _ = _split(content["config"])
         if target.exists():
             # The engine wrote its salt there and cannot read its own state with another one.
             earlier = yaml.safe_load(target.read_text())
@@ -352,13 +352,13 @@ def _secret_key(name: str) -> str:
     return f'{_SECRETS}["{name}"]'
 
 
-def _parted(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _split(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the plain part of a configuration, and the keys of the rest: names in `secrets`, other sections as a
     whole."""
     plain = {key: value for key, value in config.items() if hide_encrypted(value) == value}
     keys = [key for key in config if key not in plain]
     if isinstance(names := config.get(_SECRETS), dict) and _SECRETS in keys:
-        plain[_SECRETS] = {name: value for name, value in names.items() if not encrypted(value)}
+        plain[_SECRETS] = {name: value for name, value in names.items() if not is_encrypted(value)}
         keys += [_secret_key(name) for name in names if name not in plain[_SECRETS]]
         keys.remove(_SECRETS)
     return plain, keys

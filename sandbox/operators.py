@@ -152,7 +152,7 @@ class Operators:
         folder, serving = self._folder(name), self._serving(name)
         if not (folder / "ca.crt").exists():
             ca = certificates.authority(f"{name}-ca", [f"{name}-ca"])
-            server = certificates.signed(ca, f"{service}.{namespace}.svc", dns_names=[f"{service}.{namespace}.svc"])
+            server = certificates.sign(ca, f"{service}.{namespace}.svc", dns_names=[f"{service}.{namespace}.svc"])
             certificates.write(server, folder, "tls")
             certificates.write(ca, folder, "ca")
         serving.mkdir(exist_ok=True)
@@ -229,7 +229,7 @@ class Operators:
             ],
         }
         services = self._api.request("GET", f"/api/v1/namespaces/{metadata['namespace']}/services")["items"]
-        for path, manifest in awaited(deployment, services):
+        for path, manifest in list_awaited(deployment, services):
             self._api.request("PATCH", path, manifest, _AS_SANDBOX, APPLY_PATCH)
         # Changing the annotation by another path would be a new generation.
         path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}/status"
@@ -243,7 +243,7 @@ def program_of(deployment: Json) -> str | None:
     return name if name in OPERATORS else None
 
 
-def awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
+def list_awaited(deployment: Json, services: Iterable[Json]) -> list[tuple[str, Json]]:
     """Return the objects, besides the status, that the published Kubernetes plugin waits for, with their paths and in
     order.
 

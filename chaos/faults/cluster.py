@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from chaos.faults.hosts import GONE, at_least, between_saves, preempted
-from chaos.sabotage import sabotaged
+from chaos.sabotage import add_sabotages
 from chaos.target import BETWEEN_SAVES, Fault, Target
 from chaos.verdict import UNDISTURBED, Expected
 from infra import names
@@ -43,11 +43,11 @@ def _scale(target: Target, name: str, replicas: int) -> None:
     path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/deployments/{metadata['name']}"
     target.api.patch(path, {"spec": {"replicas": replicas}})
     target.wait(
-        f"{replicas} replicas of {name}", lambda: _settled(_deployment(target, name), replicas), _SCALED_SECONDS
+        f"{replicas} replicas of {name}", lambda: _has_settled(_deployment(target, name), replicas), _SCALED_SECONDS
     )
 
 
-def _settled(deployment: Json, replicas: int) -> bool:
+def _has_settled(deployment: Json, replicas: int) -> bool:
     status = deployment["status"]
     seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
     return seen and status.get("availableReplicas", 0) == replicas
@@ -138,14 +138,14 @@ def _replace(target: Target, nodes: Sequence[Json]) -> None:
         )
     finally:
         for node in nodes:
-            target.api.request("POST", names.NODES, _as_registered(node))
+            target.api.request("POST", names.NODES, _initial_node(node))
 
 
 def _runs_on(nodes: set[str], pod: Json) -> bool:
     return pod["spec"].get("nodeName") in nodes and pod["status"].get("phase") in ("Pending", "Running")
 
 
-def _as_registered(node: Json) -> Json:
+def _initial_node(node: Json) -> Json:
     """Return the Node as its kubelet first registers it, without what the cluster has added since."""
     taints = [each for each in node["spec"].get("taints", []) if not each["key"].startswith(_SYSTEM_TAINTS)]
     return {
@@ -220,7 +220,7 @@ NODES = (
         _cut_off,
         UNDISTURBED,
         at_step=BETWEEN_SAVES,
-        edit=sabotaged(at_least(_STEP_SECONDS)),
+        edit=add_sabotages(at_least(_STEP_SECONDS)),
     ),
     between_saves(
         "machine-lost",

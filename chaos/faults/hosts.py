@@ -4,7 +4,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 
-from chaos.sabotage import Deed, Sabotage, sabotaged, with_variables
+from chaos.sabotage import Deed, Sabotage, add_sabotages, with_variables
 from chaos.target import (
     BETWEEN_SAVES,
     NAMESPACE,
@@ -40,7 +40,7 @@ def at_least(seconds: float) -> Sabotage:
     return Sabotage("delay", TAKE_STEP, (LEADER,), calls=(SAVE_EVERY + 1, STEPS), seconds=seconds)
 
 
-PACED = sabotaged(at_least(seconds=1.5))
+PACED = add_sabotages(at_least(seconds=1.5))
 """Edit of a job that is slow enough to be struck where it should be, because a step is seen up to two seconds after it
 was done. On the fastest machine too, the first save is complete when a fault strikes between the saves, and the steps
 that are left take 18 s. A queue evicts within two or three."""
@@ -70,7 +70,7 @@ def event_of_kill(job: str, *hosts: str) -> str:
 
 
 def preempted(name: str) -> Expected:
-    """Return what is expected if job `name` receives SIGTERM: it saves, leaves a record, and the restart does not count."""
+    """Return the expected end if job `name` receives SIGTERM: it saves, leaves a record, and the restart is free."""
     endings = frozenset({"PREEMPTED"})
     return Expected(charged=0, endings=endings, culprit=f"{name}-slice-", cause="SIGTERM", lost_steps=0)
 
@@ -80,16 +80,16 @@ def _send(number: signal.Signals, *hosts: str) -> Callable[[Target, str], None]:
     return lambda target, job: target.send(number, job, *hosts)
 
 
-def _killed(name: str, what: str, *hosts: str) -> Fault:
+def _kill_fault(name: str, what: str, *hosts: str) -> Fault:
     expected = Expected(endings=GONE, event=event_of_kill(name, *hosts))
     return between_saves(name, what, _send(signal.SIGKILL, *hosts), expected, anytime=True)
 
 
 HOSTS = (
-    _killed("follower-killed", "a host that leads nothing is killed", "slice-1-1"),
-    _killed("leader-killed", "the leading host is killed", LEADER),
-    _killed("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
-    _killed("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
+    _kill_fault("follower-killed", "a host that leads nothing is killed", "slice-1-1"),
+    _kill_fault("leader-killed", "the leading host is killed", LEADER),
+    _kill_fault("slice-killed", "all hosts of a slice are killed", "slice-1-0", "slice-1-1"),
+    _kill_fault("two-hosts-killed", "a host of each slice is killed at once", "slice-0-1", "slice-1-0"),
     between_saves(
         "host-preempted",
         "a host receives SIGTERM, as a spot machine does",
@@ -147,7 +147,7 @@ STARTS = (
         _see_late,
         UNDISTURBED,
         at_step=1,
-        edit=sabotaged(
+        edit=add_sabotages(
             Sabotage(
                 "delay", "workloads.training.host:run_host", ("slice-1-0", "slice-1-1"), (1, 1), seconds=_LATE_SECONDS
             )
@@ -177,7 +177,7 @@ STARTS = (
 
 
 def _at(step: int, deed: Deed, function: str = _READ_ROWS) -> Callable[[dict[str, object]], None]:
-    return sabotaged(Sabotage(deed, function, (_FAILING_HOST,), (step, step)))
+    return add_sabotages(Sabotage(deed, function, (_FAILING_HOST,), (step, step)))
 
 
 TRAINER = (
@@ -198,7 +198,7 @@ TRAINER = (
         Expected(starts=1, charged=0, lost_steps=0, warning=f"host host-slow-{_FAILING_HOST}"),
         at_step=_STEP,
         job={"training": {"compare_hosts_every_steps": 8}},
-        edit=sabotaged(Sabotage("delay", _READ_ROWS, (_FAILING_HOST,), (9, 16), seconds=1.0)),
+        edit=add_sabotages(Sabotage("delay", _READ_ROWS, (_FAILING_HOST,), (9, 16), seconds=1.0)),
     ),
     Fault(
         "step-not-finite",

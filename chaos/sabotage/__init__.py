@@ -70,18 +70,18 @@ def own_name(environment: Mapping[str, str]) -> str:
     return f"slice-{environment.get('MEGASCALE_SLICE_ID')}-{environment.get('TPU_WORKER_ID')}"
 
 
-def described(environment: Mapping[str, str]) -> list[Sabotage]:
+def read_sabotages(environment: Mapping[str, str]) -> list[Sabotage]:
     """Sabotages of the process with this environment."""
-    found = [_parsed(facts) for facts in json.loads(environment[VARIABLE])]
+    found = [_parse(facts) for facts in json.loads(environment[VARIABLE])]
     return [each for each in found if each.concerns(environment)]
 
 
-def _parsed(facts: dict[str, Any]) -> Sabotage:
+def _parse(facts: dict[str, Any]) -> Sabotage:
     values: dict[str, Any] = {**facts, "hosts": tuple(facts["hosts"]), "calls": tuple(facts["calls"])}
     return Sabotage(**values)
 
 
-def sabotaged(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
+def add_sabotages(*what: Sabotage) -> Callable[[dict[str, Any]], None]:
     """Edit for `Fault.edit`: pods whose Python first imports `sitecustomize` of this folder."""
     folder = Path(__file__).parent
     return with_variables(
@@ -111,7 +111,7 @@ _A_BIT = 1 << 20
 
 def install(environment: Mapping[str, str]) -> None:
     """Wrap the functions that the environment describes when they are imported."""
-    if what := described(environment):
+    if what := read_sabotages(environment):
         sys.meta_path.insert(0, _Finder(what))
 
 
@@ -139,10 +139,10 @@ class _Loader(SourceFileLoader):
         for each in self._what:
             *owners, name = each.function.partition(":")[2].split(".")
             owner = functools.reduce(getattr, owners, module)
-            setattr(owner, name, wrapped(getattr(owner, name), each))
+            setattr(owner, name, wrap(getattr(owner, name), each))
 
 
-def wrapped(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
+def wrap(function: Callable[..., Any], what: Sabotage) -> Callable[..., Any]:
     """Return the function, changed to misbehave in the calls that `what` describes."""
     count = _Count(what)
 

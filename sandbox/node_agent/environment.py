@@ -194,14 +194,14 @@ def _files(volume: Json, around: Surroundings) -> Mapping[str, bytes]:
     for key, kind in (("configMap", "configmaps"), ("secret", "secrets")):
         if reference := volume.get(key):
             name = reference.get("name") or reference["secretName"]
-            return _selected(_object_data(kind, name, reference, around.lookup), reference)
+            return _select(_object_data(kind, name, reference, around.lookup), reference)
     if source := volume.get("serviceAccountToken"):
         return {source["path"]: around.token(source).encode()}
     kinds = ", ".join(key for key in volume if key != "name")
     raise ConfigError(f"volume {volume['name']!r} of kind {kinds} is not offered here; use emptyDir or configMap")
 
 
-def _selected(data: Mapping[str, bytes], reference: Json) -> Mapping[str, bytes]:
+def _select(data: Mapping[str, bytes], reference: Json) -> Mapping[str, bytes]:
     items: list[Json] | None = reference.get("items")
     if items is None:
         return data

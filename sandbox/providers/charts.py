@@ -141,12 +141,12 @@ def local_charts(programs: Programs, folder: Path) -> Transform:
         chart = programs.operator(name, inputs.get("version")).chart
         copy = folder / chart.parent.parent.name / name
         if not copy.is_dir():
-            shutil.copytree(chart, copy, ignore=_not_served)
+            shutil.copytree(chart, copy, ignore=_find_unserved)
         return pulumi.ResourceTransformResult({**inputs, "chart": str(copy)}, args.opts)
 
     return transform
 
 
-def _not_served(folder: str, names: list[str]) -> list[str]:
+def _find_unserved(folder: str, names: list[str]) -> list[str]:
     paths = [path for name in names if (path := Path(folder) / name).suffix == ".yaml"]
     return [path.name for path in paths if any(f"kind: {kind}\n" in path.read_text() for kind in NOT_SERVED)]

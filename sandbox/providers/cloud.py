@@ -149,14 +149,14 @@ def row(resource_type: str) -> ResourceType:
     return ResourceType(f"projects/{{project}}/{plural}/{{name}}", ("name", "project", "location", "region"), "name")
 
 
-def filled(template: Any, facts: Json) -> Any:
+def fill(template: Any, facts: Json) -> Any:
     """Return `template` with `{names}` replaced.
 
     Raises:
         Refusal: a name has no value, so a required field is not set.
     """
     if isinstance(template, dict):
-        return {key: filled(item, facts) for key, item in template.items()}
+        return {key: fill(item, facts) for key, item in template.items()}
     try:
         return str(template).format_map(facts)
     except KeyError as error:
