@@ -1,7 +1,7 @@
 """The sandbox's own certificate authority and every key pair that it signs.
 
-All keys are made once per sandbox and kept, so tokens and kubeconfigs survive a restart. Only the sandbox's owner may
-read them: every server listens on loopback, where other users of the machine reach it too.
+All keys are created once per sandbox and kept, so tokens and kubeconfigs survive a restart. Only the sandbox's owner
+may read them, because every server listens on loopback, where other users of the machine can also reach it.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The stand-in `gcp` plugin: Google Cloud as a folder of records, with real Nodes and buckets behind them."""
+"""The sandbox's `gcp` plugin: Google Cloud as a folder of records, with real Nodes and buckets behind them."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from sandbox.providers.values import conceal, has_unknown, merge, prune, reveal,
 from sandbox.site import Site, administrator
 
 _MAPS = ("labels", "metadata", "resourceLabels", "resourceManagerTags")
-"""Objects of a cluster that are maps, not blocks."""
+"""Fields of a cluster that are maps, not blocks."""
 
 
 class GcpPlugin(Plugin):
@@ -86,7 +86,7 @@ class GcpPlugin(Plugin):
     @override
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         if not self.diff(old, new).changes:
-            return old.state  # As in the published plugin, a half-made resource stays as it is.
+            return old.state  # As in the published plugin, a half-made resource is left unchanged.
         kind = row(old.type)
         before = reveal(old.state)
         given = kind.settled(before, merge(kind.defaults, reveal(new)))

@@ -1,4 +1,4 @@
-"""The stand-in `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
+"""The sandbox's `kubernetes` plugin: objects in a real API server, by create, server-side apply and delete.
 
 As in the published provider, a create never takes over an object, and an update never creates one. Updates are
 server-side apply, except for CustomResourceDefinitions, which are replaced. A refused webhook call is not retried.

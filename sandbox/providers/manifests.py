@@ -1,4 +1,4 @@
-"""Kubernetes objects: as a program writes them and the API server keeps them, their field managers, their readiness.
+"""Kubernetes objects as a program writes them and as the API server stores them; field managers and readiness.
 
 Pure: `sandbox.providers.kubernetes` calls the API server.
 """
@@ -125,7 +125,7 @@ def remember_manager(state: Json, manager: str) -> Json:
 
 
 def taken_over(live: Json, manager: str) -> list[Json] | None:
-    """Return the managed fields of `live` after `manager` took over what is its own; None when there is nothing to take
+    """Return the managed fields of `live` after `manager` took over its own fields; None if there are none to take
     over."""
     entries: list[Json] = live["metadata"].get("managedFields") or []
     taken = [entry for entry in entries if _is_taken_over(entry)]
@@ -160,11 +160,11 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.05, 1.0
 
 type Unmet = Callable[[Json], str]
-"""Says what an object still lacks; empty when it is ready."""
+"""Returns what an object still lacks; empty if it is ready."""
 
 
 class WaitTimeoutError(Refusal):
-    """An object did not become ready in time."""
+    """Raised when an object did not become ready in time."""
 
 
 def requirement(inputs: Json) -> Unmet | None:

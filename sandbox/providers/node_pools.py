@@ -1,6 +1,6 @@
-"""Which node pools GKE accepts, in the words of its API, and their Nodes, labelled and sized as GKE does it. Pure.
+"""Node pools that GKE accepts or refuses, in the words of its API, and their Nodes, labelled and sized as in GKE. Pure.
 
-The texts are those that people report from live clusters, or our own where no report exists. The rules are in the
+The texts are those that people report from live clusters, or our own where no report exists. The rules are based on the
 tables of accelerators and capacity. The node agent keeps the Nodes ready.
 """
 
@@ -30,7 +30,7 @@ _KERNEL_SHARE = 0.016
 
 @dataclass(frozen=True)
 class Pool:
-    """The properties of a node pool that its Nodes show."""
+    """The properties of a node pool that are visible in its Nodes."""
 
     cluster: str
     name: str
