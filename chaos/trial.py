@@ -1,4 +1,4 @@
-"""One fault carried out: submit a job, wait, strike, wait, judge; and the record of that, as a file keeps it."""
+"""Injects one fault: submit a job, wait, strike, wait, and check the result. Defines the record in the results file."""
 
 import json
 import subprocess
@@ -15,13 +15,13 @@ from workloads.spec.base import Spec
 
 
 class Result(Spec):
-    """The outcome of one fault; times in seconds since the epoch."""
+    """The outcome of one fault. Times are in seconds since the epoch."""
 
     fault: str
     what: str
     """Description of the fault."""
     broken: tuple[str, ...]
-    """Sentences about what did not hold; empty if everything held."""
+    """Sentences about failed checks. Empty if all checks passed."""
     ended_as: str
     """Terminal state of the JobSet."""
     endings: tuple[str, ...]
@@ -29,7 +29,7 @@ class Result(Spec):
     record: str
     """Host and cause of the first failure record; empty if no record exists."""
     charged: int
-    """Restarts that counted toward `max_restarts`."""
+    """Number of restarts that counted toward `max_restarts`."""
     lost_steps: int
     recovery_seconds: float | None
     began: float
@@ -42,7 +42,7 @@ class Result(Spec):
 
     @property
     def holds(self) -> bool:
-        """Return whether everything held."""
+        """Return whether all checks passed."""
         return not self.broken
 
 
@@ -65,7 +65,7 @@ class LongRun(Spec):
 
     @property
     def steps(self) -> int:
-        """Return the number of steps that count, each of them once."""
+        """Return the number of steps that count, without repetitions."""
         return sum(len(start) for start in self.result.curve) - self.result.lost_steps
 
 
@@ -127,13 +127,13 @@ def from_json(text: str) -> tuple[Result, ...]:
     """Return the results in a file.
 
     Raises:
-        ValidationError: the file holds something else.
+        ValidationError: the file contains something else.
     """
     return _RESULTS.validate_json(text)
 
 
 def carry_out(target: Target, fault: Fault) -> Result:
-    """Strike a new job with `fault` and wait for its end. The job is removed, its files stay."""
+    """Inject `fault` into a new job and wait for its end. The job is removed, and its files are kept."""
     began = struck = time.time()
     seen, verdict = Observed(), ("expected a verdict, got none",)
 
@@ -186,7 +186,7 @@ def steady_losses(target: Target) -> Mapping[int, float]:
 
 
 def run_action(action: Callable[[], None]) -> tuple[str, ...]:
-    """Run `action`; return a sentence about the error that stopped it, if any."""
+    """Run `action`. Return a sentence about the error that stopped it, if any."""
     try:
         action()
     except Exception as error:  # noqa: BLE001 - whatever a strike runs into, the other trials are still to come

@@ -1,4 +1,4 @@
-"""Faults of the cluster: nodes deleted, cut off or lost, and servers and controllers that are down."""
+"""Faults of the cluster: deleted, disconnected or lost nodes, and servers and controllers that are down."""
 
 import os
 import signal
@@ -114,10 +114,10 @@ _SYSTEM_TAINTS = "node.kubernetes.io/"
 _UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}.items()
 _HOST = "slice-1-1"
 _PODS_GONE_SECONDS = 150
-"""Longer than Kubernetes waits before it removes pods whose node is gone (kubernetes/pkg/controller/podgc)."""
+"""Seconds, longer than Kubernetes waits before it removes pods of a deleted node (kubernetes/pkg/controller/podgc)."""
 _NOTICED_SECONDS = 120
 _STEP_SECONDS = 8.0
-"""The remaining steps take 112 s, which is longer than Kubernetes takes to give up a silent node and evict its pods."""
+"""The remaining steps take 112 s, longer than Kubernetes takes to give up a silent node and evict its pods."""
 
 
 def _node_of(target: Target, job: str) -> Json:
@@ -126,7 +126,7 @@ def _node_of(target: Target, job: str) -> Json:
 
 
 def _replace(target: Target, nodes: Sequence[Json]) -> None:
-    """Delete the Nodes, and create them again when nothing runs on them, as GKE's repair does."""
+    """Delete the Nodes, and create them again when nothing runs on them, like GKE's repair."""
     names = {_name(node) for node in nodes}
     for name in names:
         target.api.delete(f"{names.NODES}/{name}", {})
@@ -226,7 +226,7 @@ NODES = (
         "machine-lost",
         "a machine is lost without a signal, and GKE replaces it",
         _lose_machine,
-        # The other hosts end first and cannot tell yet whether their peer's machine or its program failed.
+        # The other hosts end first and do not know yet whether their peer's machine or its program failed.
         Expected(charged=1, endings=GONE, recovery_seconds=240),
     ),
 )

@@ -14,7 +14,7 @@ _SECOND = "second-writer"
 _ONE_SLICE = {"slices": {"group": "trillium", "count": 1}}
 """One slice of two, so that the other one is free."""
 _OTHER_SHAPE = 1e-4
-"""Tolerance of losses, because sums are made in another order than on two slices."""
+"""Tolerance of losses, because sums are computed in a different order than on two slices."""
 _WAIT_SECONDS = 240
 _HOSTS = ("slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1")
 _WRONG_PRODUCTS = add_sabotages(
@@ -45,7 +45,7 @@ def _repair(target: Target) -> None:
 
 
 def _says(target: Target, job: str, text: str) -> bool:
-    """Return whether the cause in a failure record of the job contains the text."""
+    """Return whether the cause in any failure record of the job contains the text."""
     records = target.folder(job).glob("failures/*/*.json")
     return any(text in json.loads(record.read_text())["cause"] for record in records)
 

@@ -1,4 +1,4 @@
-"""Faults of host processes: they die, hang, receive SIGTERM, begin badly, or fail inside the trainer."""
+"""Faults of host processes: they die, hang, receive SIGTERM, start in a bad environment, or fail inside the trainer."""
 
 import signal
 import socket
@@ -19,11 +19,11 @@ from chaos.verdict import UNDISTURBED, Expected
 from sandbox.tpu_environment import JAX_COORDINATOR_PORT
 
 LEADER = "slice-0-0"
-"""Host that runs JAX's coordination service. Every step waits for its slowest host, this one included."""
+"""Host that runs JAX's coordination service. Every step waits for its slowest host, including this one."""
 GONE = frozenset({"KILLED", "PEER_LOST"})
 """Endings of an attempt in which a host is killed. Neither that host nor those that JAX aborts leave a record."""
 HANGS_SOON = {"training": {"step_timeout_minutes": 0.25}, "grace_seconds": 15}
-"""Settings of a job with a host that stops: a restart waits for the host as long as its grace period."""
+"""Settings of a job with a stopped host. A restart waits for the host for its grace period."""
 
 _LATE_SECONDS = 30.0
 _CREATED_SECONDS = 60
@@ -41,9 +41,9 @@ def at_least(seconds: float) -> Sabotage:
 
 
 PACED = add_sabotages(at_least(seconds=1.5))
-"""Edit of a job that is slow enough to be struck where it should be, because a step is seen up to two seconds after it
-was done. On the fastest machine too, the first save is complete when a fault strikes between the saves, and the steps
-that are left take 18 s. A queue evicts within two or three."""
+"""Edit that makes a job slow enough for a fault at a given step, because a step is seen up to two seconds after it was
+done. Even on the fastest machine the first save is complete when a fault strikes between the saves, and the remaining
+steps take 18 s. A queue evicts within two or three seconds."""
 
 
 def between_saves(
@@ -120,7 +120,7 @@ HOSTS = (
 
 
 def _take_port(target: Target, job: str) -> None:
-    """Listen on the leader's port before it does, until it has reported that."""
+    """Listen on the leader's port before the leader does, until it has reported that."""
     leader = f"{job}-{LEADER}-"
 
     def names() -> list[str]:

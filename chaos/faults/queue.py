@@ -95,7 +95,7 @@ def _manifest(name: str) -> Json:
 
 _QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"
 _STAYS_SECONDS = 5
-"""Ten times as long as Kueue needs to act on a change."""
+"""Seconds, ten times as long as Kueue needs to act on a change."""
 _GONE_SECONDS = 90
 
 

@@ -25,7 +25,7 @@ from workloads.data.encoders import BYTES, load_encoder
 from workloads.data.prepare import Request, prepare
 
 _WRITER = "slice-0-1"
-"""Holds the first replica, which is the one that is written, as the leader does. The leader also writes record and
+"""Host that has the first replica, which is the one that is written, like the leader. The leader also writes record and
 commit."""
 _SECOND = 2 * SAVE_EVERY
 _ARRAYS_ARE_WRITTEN_SECONDS = 2.0
@@ -97,7 +97,7 @@ SAVES = (
 
 _STOPPED_HOST = "slice-1-1"
 _SETTLED_SECONDS = 5.0
-"""Saves that are in progress end within this time while all hosts wait for one, or never."""
+"""Seconds within which running saves end while all hosts wait for one host; otherwise they never end."""
 _SKIPPED_SECONDS = 180
 
 KINDS = {
@@ -107,7 +107,7 @@ KINDS = {
     "structure of the state": "state/_METADATA",
     "record": "record/metadata",
 }
-"""Files without which a checkpoint is not what was saved."""
+"""Files that a checkpoint needs in order to be complete."""
 SIDE_FILES = (
     "_CHECKPOINT_METADATA",
     "commit_success.txt",
@@ -135,7 +135,7 @@ def _empty(path: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # In place, because the server keeps its metadata with the file, and reads the size again.
+    # In place, because the server keeps its metadata with the file, and rereads the size.
     with path.open("r+b") as file:
         file.truncate(0)
         file.write(data)
@@ -226,7 +226,7 @@ FILES = (
 
 
 _STILL_SECONDS = 15.0
-"""The second save falls into this time."""
+"""Seconds that include the second save."""
 _SAVED_SECONDS = 60
 _FAILED_SECONDS = 180
 _SERVER = "fake-gcs-server"
@@ -247,7 +247,7 @@ def _stop_for_a_while(target: Target, job: str) -> None:
 
 
 def _time_saved(target: Target, job: str, step: int) -> float:
-    """Return the time when the leader recorded the save of `step`; 0: not yet."""
+    """Return the time when the leader recorded the save of `step`; 0 if it has not yet."""
     saves = target.history(job).events("CheckpointSaved")
     return max((event.time for event in saves if event.facts["step"] == step), default=0.0)
 
@@ -298,7 +298,7 @@ STORE = (
         _fill,
         # The failure cannot be recorded in the store either; the pods' logs show it.
         Expected(endings=frozenset({"KILLED"}), lost_steps=2 * SAVE_EVERY, recovery_seconds=180),
-        # Writers retry for minutes; a step that takes so long counts as a hang.
+        # Writers retry for minutes. A step that takes so long counts as a hang.
         job={"training": {"step_timeout_minutes": 0.75}, "grace_seconds": 15},
     ),
     replace(

@@ -1,7 +1,7 @@
-"""A host of a job that misbehaves from within, without a hook in the trainer for it.
+"""Makes a host of a job misbehave from within, without a hook in the trainer.
 
-A fault puts the description of what goes wrong into the pods' environment. Their Python reads it as it starts and wraps
-the functions when their module is imported. This loads nothing heavy, because it runs before the trainer.
+A fault puts the description of the misbehaviour into the pods' environment. Their Python reads it at start-up and wraps
+the functions when their module is imported. This module imports nothing heavy, because it runs before the trainer.
 """
 
 import functools
@@ -30,8 +30,8 @@ Deed = Literal["delay", "raise", "exhaust", "not-finite", "flip", "misproduct", 
 
     delay       nothing else
     raise       raises a ValueError
-    exhaust     asks a device for more memory than there is
-    not-finite  works on weights of which the host's own are not finite, and returns the right ones
+    exhaust     asks a device for more memory than it has
+    not-finite  uses weights whose part on this host is not finite, and returns the right weights
     flip        returns weights with one flipped bit
     misproduct  returns wrong products
     kill        the kernel kills the process
@@ -49,15 +49,15 @@ class Sabotage:
     hosts: tuple[str, ...]
     """Named `slice-S-H`."""
     calls: tuple[int, int]
-    """The first and the last call that misbehave, counted from 1 in each process."""
+    """Numbers of the first and the last call that misbehave, counted from 1 in each process."""
     about: str = ""
     """Text that the arguments of a call must contain for the call to count."""
     start: int | None = 0
-    """Number of restarts before the attempt; None: any attempt."""
+    """Number of restarts before the attempt; None for any attempt."""
     node_of: str = ""
-    """Host whose first node makes calls misbehave, in any attempt; empty: calls misbehave on any node."""
+    """Host whose first node makes calls misbehave, in any attempt. Empty if calls misbehave on any node."""
     seconds: float = 0.0
-    """Delay before the deed."""
+    """Delay in seconds before the action."""
 
     def concerns(self, environment: Mapping[str, str]) -> bool:
         """Return whether the process with this environment is such a host in that attempt."""
