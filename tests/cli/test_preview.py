@@ -113,7 +113,7 @@ def test_what_was_asked_wrongly_is_told_before_an_engine_starts(asked: Asked, me
 @pytest.mark.parametrize(
     ("policy_file", "message"),
     [
-        ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is part of no-cluster-admin now"),
+        ('{"named-rights": {"exceptions": []}}', "got 'named-rights': it is now part of no-cluster-admin"),
         ("{", "must be JSON"),
         ("[]", r"settings by the name of a rule, got \[\]"),
     ],

@@ -50,7 +50,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
     ({**RESERVED, "project": "p" * 31}, {}, "capacity.project", "a name of at most 30 lower-case letters"),
     ({**RESERVED, "block": ""}, IRONWOOD, "capacity.block", NAME),
     ({**RESERVED, "sub_block": "s"}, IRONWOOD, "capacity", "a block that contains the sub_block"),
-    ({**RESERVED, "block": "b"}, CUBES, "capacity", "those of 7x alone have blocks, got a block for v5p; remove block"),
+    ({**RESERVED, "block": "b"}, CUBES, "capacity", "only those of 7x have blocks, got a block for v5p; remove block"),
     (
         {**RESERVED, "block": "b", "sub_block": "s"},
         IRONWOOD,
@@ -67,7 +67,7 @@ _REFUSED: list[tuple[object, Values, str, str]] = [
         FLEX,
         {"generation": "v4", "topology": "4x4x4"},
         "capacity",
-        "on-demand, spot or a reservation, since Compute Engine has flex-start for v5p, v6e, 7x alone,"
+        "on-demand, spot or a reservation, since Compute Engine offers flex-start only for v5p, v6e, 7x,"
         " got flex-start for v4; write spot, or choose v5p 4x4x4",
     ),
     (FLEX, {"generation": "v5e", "topology": "4x4"}, "capacity", "for v5e; write spot, or choose v6e 4x4"),

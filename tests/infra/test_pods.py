@@ -199,7 +199,7 @@ def test_a_priority_changes_in_place_unless_kueue_owns_the_node_selector(
 
 def test_slices_by_request_and_slices_for_waiting_pods_do_not_mix(values: Values) -> None:
     (fault,) = told(with_capacities(values, FLEX, QUEUED, slices=1))
-    assert "got second (queued) beside first (flex-start); remove one" in fault
+    assert "got second (queued) and first (flex-start); remove one" in fault
 
 
 def test_every_group_of_a_fallback_has_the_slices_and_their_shape(values: Values) -> None:

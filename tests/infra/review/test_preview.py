@@ -45,7 +45,7 @@ def test_changes_are_counted_by_what_is_done_and_to_what() -> None:
     ("difference", "verdict"),
     [
         ({}, "passes"),
-        ({"changes": (change("delete", POOL, "a"),)}, "passes, but takes resources away: read the next table"),
+        ({"changes": (change("delete", POOL, "a"),)}, "passes, but removes resources: read the next table"),
         ({"findings": (finding("few", "advisory", None),)}, "passes"),
         ({"findings": (finding("few", "mandatory", None),) * 2}, "REFUSED: 1 mandatory rule broken"),
         ({"errors": ("no quota",)}, "REFUSED: the engine cannot execute this plan"),

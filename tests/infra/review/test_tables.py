@@ -48,7 +48,7 @@ def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
 def test_the_difference_to_what_is_deployed_is_signed() -> None:
     values = own("dev")
     before = bill(parse(values), {}, None)
-    assert "The same as what is deployed." in told(values, replace(NOTHING, deployed=before))
+    assert "Same cost as the deployed stack." in told(values, replace(NOTHING, deployed=before))
     values["slices"]["trillium"]["count"] = 3
     assert "+$9.72 an hour at once, +$9.72 at most; trillium 16 to 24 chips (+$9.72 an hour)" in " ".join(
         told(values, replace(NOTHING, deployed=before)).split("\n")
@@ -162,7 +162,7 @@ def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() 
 def test_the_other_way_to_compile_is_shown_with_what_it_costs_and_saves() -> None:
     other = Alternative(compile="quick", fits=True, seconds=2.75, compile_cpu_seconds=40.0)
     text = " ".join(told_of_chips(fitting(SETTINGS).model_copy(update={"alternative": other})).split())
-    assert "With compile: quick, 40 s of processor instead of" in text
+    assert "With compile: quick, 40 s of CPU time instead of" in text
     assert "ESTIMATED step 2.750 s instead of 2.500 s" in text
 
 

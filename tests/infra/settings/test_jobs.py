@@ -83,7 +83,7 @@ def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
     ("change", "path", "words"),
     [
         ({"job": {"name": "other"}}, "job", "either jobs or, for one training job, job, got both"),
-        ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without any"),
+        ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without jobs"),
         ({"jobs": {"Big": CONTAINER}}, "jobs.Big", "at most 26 lower-case letters, digits and hyphens"),
         ({"jobs": {"a": "b"}}, "jobs.a", "got 'b'; change jobs.a in the stack file"),
         ({"jobs": {"a": CONTAINER | {"name": "a"}}}, "jobs.a.name", "no name, since a is the job's name, got 'a'"),
@@ -116,7 +116,7 @@ def test_a_fault_is_told_with_the_path_of_the_job(several: Values, change: Value
 
 def test_the_short_form_is_of_a_training_job_alone(two_teams: Values) -> None:
     values = two_teams | {"job": {**CONTAINER, "name": "serve"}}
-    assert "a training job, for job stands for one, got 'container'" in told(values)["job.kind"]
+    assert "a training job, the only kind that job may have, got 'container'" in told(values)["job.kind"]
 
 
 def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
@@ -135,7 +135,7 @@ def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
     )
     del several["jobs"]["serve"]["max_hours"]
     several["budget"]["usd_total"] = 8640 + 216 + 360
-    assert "write jobs.serve.max_hours: 5, which 360.00 USD pay at 72.00 USD" in told(several)["budget.usd_total"]
+    assert "write jobs.serve.max_hours: 5, which 360.00 USD pay for at 72.00 USD" in told(several)["budget.usd_total"]
 
 
 def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -> None:
@@ -151,9 +151,7 @@ def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -
     values["jobs"] = {"one": wanting("c", "b"), "two": wanting("b", "a")}
     assert list(parse(values).teams["research"].quota) == ["c", "b", "a"]
     values["jobs"]["whim"] = wanting("a", "c")
-    assert (
-        "an order that goes with that of the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
-    )
+    assert "an order of groups that fits the other jobs of team research" in told(values)["jobs.whim.slices.fallback"]
 
 
 @hypothesis_settings(deadline=None)

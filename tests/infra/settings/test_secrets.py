@@ -87,7 +87,7 @@ def test_a_name_that_yaml_takes_for_a_number_is_refused_like_any_other(values: V
 )
 def test_a_secret_in_another_section_is_refused_by_its_key_alone(values: Values, section: str, inner: str) -> None:
     values[section][inner] = CANARY
-    with pytest.raises(SettingsError, match=rf"^.*1 fault.*\n.*{section}: .* got a Pulumi secret") as raised:
+    with pytest.raises(SettingsError, match=rf"^.*1 error.*\n.*{section}: .* got a Pulumi secret") as raised:
         _loaded(values, section)
     assert CANARY not in str(raised.value)
     values[section][inner] = ENCRYPTED

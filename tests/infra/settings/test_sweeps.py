@@ -140,7 +140,7 @@ def test_a_review_says_that_the_runs_are_behind_each_other_and_what_all_cost(val
     made = tables(review("test", parse(swept(values, max_hours=2)), NOTHING))
     (notes,) = [table.notes for table in made if table.title == "Price"]
     (said,) = [note for note in notes if note.startswith("study: ")]
-    assert "6 runs, queued one after the other for team research; together at most $" in said
+    assert "6 runs, queued one after another for team research; together at most $" in said
 
 
 def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Values) -> None:
