@@ -167,7 +167,7 @@ def test_a_fault_says_where_what_was_expected_what_came_and_what_to_do(
     spoil(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    told = [str(fault) for fault in raised.value.faults if fault.path == path]
+    told = [str(fault) for fault in raised.value.errors if fault.path == path]
     assert any(words in line for line in told), raised.value
 
 
@@ -183,9 +183,9 @@ def test_all_faults_are_reported_at_once(values: Values) -> None:
     put("job.preset", "huge")(values)
     put("job.team", "sales")(values)
     remove("image.reference")(values)
-    with pytest.raises(SettingsError, match="have 5 fault") as raised:
+    with pytest.raises(SettingsError, match="have 5 error") as raised:
         parse(values)
-    paths = {fault.path for fault in raised.value.faults}
+    paths = {fault.path for fault in raised.value.errors}
     assert paths == {"cloud.zone", "slices.trillium", "job.preset", "job.team", "image"}
 
 
@@ -197,7 +197,7 @@ def test_a_fault_in_a_section_does_not_hide_what_else_is_wrong_with_it(values: V
     put("job.colour", "red")(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    paths = {fault.path for fault in raised.value.faults}
+    paths = {fault.path for fault in raised.value.errors}
     assert paths == {
         "slices.trillium",
         "slices.trillium.count",
@@ -213,20 +213,20 @@ def test_a_misspelt_key_does_not_hide_that_the_quota_is_too_small(values: Values
     put("teams.research.quota", {"trillium": 8})(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert {fault.path for fault in raised.value.faults} == {"job.colour", "teams.research.quota.trillium"}
+    assert {fault.path for fault in raised.value.errors} == {"job.colour", "teams.research.quota.trillium"}
 
 
 def test_a_group_with_a_fault_is_still_a_group_that_a_job_may_name(values: Values) -> None:
     put("slices.trillium.count", "many")(values)
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert [fault.path for fault in raised.value.faults] == ["slices.trillium.count"]
+    assert [fault.path for fault in raised.value.errors] == ["slices.trillium.count"]
 
 
 def test_an_empty_stack_file_lacks_every_section() -> None:
     with pytest.raises(SettingsError) as raised:
         parse({})
-    assert {fault.path for fault in raised.value.faults} == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
+    assert {fault.path for fault in raised.value.errors} == {"cloud", "cluster", "slices", "teams", "image", "jobs"}
 
 
 def test_a_plain_value_where_a_section_belongs_is_a_fault_of_its_own() -> None:
@@ -295,7 +295,7 @@ def test_the_key_of_a_tracker_must_be_among_the_secrets_that_the_job_gets(values
     values["job"] |= {"trackers": {"wandb": {"project": "llm"}}, "secrets": ["HF_TOKEN"]}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert [fault.path for fault in raised.value.faults] == ["job.trackers.wandb"]
+    assert [fault.path for fault in raised.value.errors] == ["job.trackers.wandb"]
 
 
 def test_a_job_with_none_of_these_is_told_to_its_pods_as_it_was_before_there_were_any(values: Values) -> None:
@@ -337,7 +337,7 @@ def test_a_wrong_optimizer_or_a_change_that_cannot_be_is_refused(
     values["job"] |= job
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    (fault,) = raised.value.faults
+    (fault,) = raised.value.errors
     assert fault.path == path
     assert told in str(fault)
 
@@ -371,7 +371,7 @@ def test_all_that_is_wrong_with_a_decoder_is_told_at_once(values: Values) -> Non
     with pytest.raises(SettingsError) as raised:
         parse(values)
     of_model = {"layers", "activation", "windows.size", "windows.pattern.1", "qk_norm"}
-    assert {fault.path for fault in raised.value.faults} == {
+    assert {fault.path for fault in raised.value.errors} == {
         "job.training.steps",
         *(f"job.model.{name}" for name in of_model),
     }
@@ -388,14 +388,14 @@ def test_faults_of_training_and_optimizer_are_told_together(values: Values) -> N
     values["job"] |= {"optimizer": {"beta1": 2}, "training": {"steps": 0}}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert {fault.path for fault in raised.value.faults} == {"job.optimizer.beta1", "job.training.steps"}
+    assert {fault.path for fault in raised.value.errors} == {"job.optimizer.beta1", "job.training.steps"}
 
 
 def test_a_job_without_data_is_told_of_its_sizes_as_well(values: Values) -> None:
     values["job"] |= {"preset": "llama-3.2-1b", "training": {"global_batch": 10}}
     with pytest.raises(SettingsError) as raised:
         parse(values)
-    assert {fault.path for fault in raised.value.faults} == {"job.data", "job"}
+    assert {fault.path for fault in raised.value.errors} == {"job.data", "job"}
 
 
 def test_what_the_stack_file_says_of_slices_mesh_and_weights_reaches_the_trainer(values: Values) -> None:
